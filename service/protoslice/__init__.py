@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _imported(home: str) -> Any:
-    """A module of the package; `ImportError` naming the extra if the client's dependencies are missing."""
+    """Return a module of the package; `ImportError` naming the extra if the client's dependencies are missing."""
     try:
         return import_module(f"protoslice.{home}")
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ _PARTITION: Final = 64 << 20
 
 @named_options
 def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unpack[ClientOptions]) -> dask.bag.Bag:
-    """The records of a store as a bag of bytes, each partition read by the worker that computes on it.
+    """Return the records of a store as a bag of bytes, each partition read by the worker that computes on it.
 
     The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
     """
@@ -37,6 +37,6 @@ def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unp
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
-    """Records from `start` up to `stop`, at most those that there are."""
+    """Return the records from `start` up to `stop`, at most those that there are."""
     with Client(url, **options) as client:
         return list(client.records(id)[start:stop])

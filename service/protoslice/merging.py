@@ -37,7 +37,7 @@ class Merger:
     def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
         """Merge chunks in memory into `into`, in the order of `chunked_message`.
 
-        `InconsistentChunks` when chunks and places do not fit, `LimitExceeded` beyond `depth` levels.
+        Raise `InconsistentChunks` when chunks and places do not fit, `LimitExceeded` beyond `depth` levels.
         """
         with _unharmed(into):
             _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
@@ -46,7 +46,7 @@ class Merger:
     def read(
         prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH, storage_options: Options = None
     ) -> None:
-        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; `NotFound` when neither exists.
+        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; raise `NotFound` when neither exists.
 
         `prefix` is a path or a URI; `storage_options` are those of the storage at a URI.
         """
@@ -66,7 +66,7 @@ class Merger:
         depth: int = DEPTH,
         storage_options: Options = None,
     ) -> None:
-        """Merge the parts of `<prefix>.cpb` that `metadata` keeps; `NotFound` when there is no such file.
+        """Merge the parts of `<prefix>.cpb` that `metadata` keeps; raise `NotFound` when there is no such file.
 
         `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed. Otherwise as `read`.
         """
@@ -264,10 +264,10 @@ _Rank: TypeAlias = tuple[int, int, Any]
 
 
 def merge_order(fields: Iterable[Any]) -> list[Any]:
-    """Sorted `fields`: parts of the message itself first, parents before children, elements by index.
+    """Return the sorted `fields`: parts of the message itself first, parents before children, elements by index.
 
-    Equal places are ordered by chunk number, then as listed. `InconsistentChunks` when tags of different kinds stand at
-    one place.
+    Equal places are ordered by chunk number, then as listed. Raise `InconsistentChunks` when tags of different kinds
+    stand at one place.
     """
     keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
     keyed.sort(key=lambda each: each[:2])
@@ -292,7 +292,7 @@ def _rank(tag: Any) -> _Rank:
 class ChunkRecords(Sequence[bytes]):
     """Chunks that `metadata` lists; each access reads the chunk from the file.
 
-    `InconsistentChunks` when no record begins at the chunk's position, or one of another size.
+    Raise `InconsistentChunks` when no record begins at the chunk's position, or one of another size.
     """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
@@ -330,7 +330,7 @@ class ChunkRecords(Sequence[bytes]):
 def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
     """Chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
 
-    `Unsupported` for a riegeli file without such metadata.
+    Raise `Unsupported` for a riegeli file without such metadata.
     """
     with RecordReader(src) as reader:
         found = _metadata(reader, str(getattr(src, "name", src))) if metadata is None else metadata
@@ -365,7 +365,7 @@ _PYTHON_WORDS = _WORDS | {"True": True, "False": False}
 
 
 def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
-    """Value of a `field` that is no message, from a chunk; `ValueError`, with the reason, for a bad chunk.
+    """Return the value of a `field` that is no message, from a chunk; `ValueError`, with the reason, for a bad chunk.
 
     Numbers are text as in C's `strtol` and `strtod`: blanks in front and text behind the number are ignored. A bool is
     `true` or `false`, an enum a name; with `lenient`, also the form of Python's `str`.
@@ -443,7 +443,7 @@ def _fits_float(value: float) -> bool:
 
 
 def key_of(field: Shape, tag: Any) -> Any:
-    """Key that the `MapKey` `tag` denotes in a map with key `field`; `ValueError` when there is none.
+    """Return the key that the `MapKey` `tag` denotes in a map with key `field`; raise `ValueError` when there is none.
 
     A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0.
     """

@@ -67,11 +67,11 @@ class MlflowArtifacts:
         return now | {(each.store, each.name) for each in names if each.kind == FILE}
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
+        """Take a part of a file, in any order and any number of times; return the id that `join` takes."""
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> RepositoryFile:
-        """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
+        """Make the file at `path` of numbered parts; raise `UnknownPart` for one that the session did not take."""
         check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
@@ -129,7 +129,7 @@ class MlflowArtifacts:
 
 
 def new_session() -> str:
-    """A name for an upload in parts."""
+    """Return a name for an upload in parts."""
     return secrets.token_hex(16)
 
 

@@ -58,7 +58,7 @@ class RemoteModel(OpenedModel):
         return RemoteModel, (self.client, self.store.id)
 
     def __len__(self) -> int:
-        """Number of tensors."""
+        """Return the number of tensors."""
         return len(self._tensors)
 
     def __iter__(self) -> Iterator[str]:

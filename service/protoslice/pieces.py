@@ -39,7 +39,7 @@ class PieceCutter:
         return data[wanted:]
 
     def cut(self) -> tuple[int, bytes]:
-        """Offset and bytes of the piece that is due."""
+        """Return the offset and bytes of the piece that is due."""
         offset, window = self._at, bytes(self._window)
         length = _core.first_piece(window)
         del self._window[:length]
@@ -48,7 +48,7 @@ class PieceCutter:
 
 
 def cut(size: int, extents: Iterable[Span], read: Callable[[int, int], bytes]) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each piece of a file of `size` bytes with `extents`, in order and without gaps.
+    """Yield the offset and bytes of each piece of a file of `size` bytes with `extents`, in order and without gaps.
 
     `read` gives the bytes between two offsets. Each byte is read once.
     """
@@ -63,7 +63,7 @@ def cut(size: int, extents: Iterable[Span], read: Callable[[int, int], bytes]) -
 
 
 def regions(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
-    """Regions of a file of `size` bytes with `extents`, as (start, end), in order and without gaps.
+    """Yield the regions of a file of `size` bytes with `extents`, as (start, end), in order and without gaps.
 
     No region is empty. Each extent is a region, so equal extents in two files have equal pieces at any offset.
     """
@@ -78,6 +78,6 @@ def regions(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
 
 
 def extents_of(plan: _core.Plan) -> Iterator[Span]:
-    """Extents of a plan's chunks in the root file, as (start, end)."""
+    """Yield the extents of a plan's chunks in the root file, as (start, end)."""
     for number in range(len(plan)):
         yield from plan.chunk(number)[3].extents(0, LEAST)

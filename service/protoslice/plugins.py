@@ -43,15 +43,15 @@ class PluginGroup(Generic[T]):
         self._lacks = lacks
 
     def names(self) -> list[str]:
-        """Names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS and no entry point."""
+        """Return the names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS and no entry point."""
         _import_listed(os.environ.get(PLUGINS, ""))
         return sorted({*self._built_in, *self._registered, *self._points})
 
     def get(self, name: str) -> T:
-        """The plug-in `name`, loaded and checked.
+        """Return the plug-in `name`, loaded and checked.
 
-        `InvalidInput` for an unknown name, or one that several packages claim; `Unsupported` for a plug-in that does
-        not import or lacks something.
+        Raise `InvalidInput` for an unknown name, or one that several packages claim; raise `Unsupported` for a plug-in
+        that does not import or lacks something.
         """
         if name not in self.names():
             names = ", ".join(self.names()) or "none is installed"
@@ -65,8 +65,8 @@ class PluginGroup(Generic[T]):
     def register(self, name: str, plugin: T) -> None:
         """Add a plug-in to this process.
 
-        `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something.
-        A name that an installed package claims is free: the registered plug-in is used in its place.
+        Raise `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something. A name that an
+        installed package claims is free: the registered plug-in is used in its place.
         """
         if name in self._built_in or name in self._registered:
             raise InvalidInput(f"The {self._kind} for {name!r} is already registered by {self.package(name)}")
@@ -78,7 +78,7 @@ class PluginGroup(Generic[T]):
         self._registered.pop(name, None)
 
     def package(self, name: str) -> str:
-        """Package of the plug-in with its version, or the module of a registered one."""
+        """Return the package of the plug-in with its version, or the module of a registered one."""
         if name in self._built_in:
             return OURS
         if name in self._registered:
@@ -86,7 +86,7 @@ class PluginGroup(Generic[T]):
         return " and ".join(map(_package_of, self._points.get(name, [])))
 
     def is_ours(self, name: str) -> bool:
-        """True for a plug-in that comes with this package."""
+        """Return True for a plug-in that comes with this package."""
         return name in self._built_in
 
     def forget(self) -> None:
@@ -142,7 +142,7 @@ def check_version(owner: str, given: object, ours: Version) -> None:
 
 
 def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:
-    """Class and first line of a foreign error; the class alone when the line repeats a `hidden` text."""
+    """Return the class and first line of a foreign error; the class alone when the line repeats a `hidden` text."""
     told = str(error).partition("\n")[0]
     secret = any(text and text in told for text in hidden)
     return f"{type(error).__name__}: {told}" if told and not secret else type(error).__name__
@@ -154,7 +154,7 @@ def warn(message: str) -> None:
 
 
 def _module_of(plugin: Any) -> str:
-    """Module that defines a class or a function, or the class of an instance."""
+    """Return the module that defines a class or a function, or the class of an instance."""
     return f"module {getattr(plugin, '__module__', None) or type(plugin).__module__}"
 
 

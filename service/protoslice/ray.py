@@ -23,7 +23,7 @@ COLUMN: Final = "record"
 
 @named_options
 def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[ClientOptions]) -> ray.data.Dataset:
-    """The records of a store as a dataset of one column, each block read by the worker that needs it.
+    """Return the records of a store as a dataset of one column, each block read by the worker that needs it.
 
     The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
     """
@@ -38,7 +38,7 @@ def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[
 
 
 def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, options: ClientOptions) -> Any:
-    """The class is made here, as its base is there only where Ray is."""
+    """Return the class is made here, as its base is there only where Ray is."""
     import pyarrow as pa
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
@@ -52,11 +52,11 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
         starts = range(0, summary.count, step)
 
         def estimate_inmemory_data_size(self) -> int:
-            """Bytes of the whole stream."""
+            """Return the bytes of the whole stream."""
             return summary.size
 
         def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[Any]:
-            """A task for each block, however many are wished for."""
+            """Return a task for each block, however many are wished for."""
             schema = pa.schema([(COLUMN, pa.binary())])
             tasks = []
             for start in self.starts:
@@ -71,7 +71,7 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> Iterator[pa.Table]:
-    """The block of the records from `start` up to `stop`."""
+    """Yield the block of the records from `start` up to `stop`."""
     import pyarrow as pa
 
     with Client(url, **options) as client:

@@ -69,24 +69,24 @@ class RecipeWriter:
         self._lines = hashlib.sha256()
 
     def file(self, path: str) -> bytes:
-        """Line that begins a file."""
+        """Return the line that begins a file."""
         return self._line("file", path)
 
     def literal(self, length: int) -> bytes:
-        """Line that announces `length` bytes of content."""
+        """Return the line that announces `length` bytes of content."""
         return self._line("bytes", length)
 
     def copy(self, copy: Copy) -> bytes:
-        """Line that copies bytes of a store."""
+        """Return the line that copies bytes of a store."""
         fields = {"store": copy.store, "file": copy.file, "offset": copy.offset, "length": copy.length}
         return self._line("copy", fields)
 
     def end(self, size: int, sha256: str) -> bytes:
-        """Line that ends a file."""
+        """Return the line that ends a file."""
         return self._line("end", {"size": size, "sha256": sha256})
 
     def done(self) -> bytes:
-        """Line that ends the recipe."""
+        """Return the line that ends the recipe."""
         return self._line("done", self._lines.hexdigest())
 
     def _line(self, name: str, value: object) -> bytes:
@@ -110,7 +110,7 @@ class RecipeReader:
         self._done = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Events in `piece`, the next bytes of the recipe.
+        """Yield the events in `piece`, the next bytes of the recipe.
 
         The caller consumes all events before feeding the next piece.
         """

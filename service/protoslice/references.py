@@ -52,14 +52,14 @@ class Address:
 
 
 def is_address(name: str) -> bool:
-    """True if `name` means a store on a service, and no file; URLs without a path count as such."""
+    """Return True if `name` means a store on a service, and no file; URLs without a path count as such."""
     if name.startswith("@"):
         return True
     return (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
 
 
 def address_of(name: str, service: str | None = None) -> Address:
-    """The store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
+    """Return the store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
     if name.startswith("@"):
         if not name[1:]:
             raise InvalidInput("No store after '@': add a tag or a store id")
@@ -73,12 +73,12 @@ def address_of(name: str, service: str | None = None) -> Address:
 
 
 def store_of(name: str, service: str | None = None) -> Address:
-    """The same where nothing but a store can be meant: there a tag or an id need no `@`."""
+    """Return the same where nothing but a store can be meant: there a tag or an id need no `@`."""
     return address_of(f"@{name}" if _REF.fullmatch(name) else name, service)
 
 
 def ref_on(service: str, name: str) -> str:
-    """Return the tag or id of the store that `name` means; `InvalidInput` unless it is on `service`."""
+    """Return the tag or id of the store that `name` means; raise `InvalidInput` unless it is on `service`."""
     address = store_of(name, service)
     same = same_origin(address.service, service) and urlsplit(address.service).path == urlsplit(service).path
     if not same:
@@ -103,7 +103,7 @@ def saying_what_was_tried(name: str) -> Iterator[None]:
 
 
 def service_url(given: str | None) -> str:
-    """URL of the service: as given, else as PROTOSLICE_URL says."""
+    """Return the URL of the service: as given, else as PROTOSLICE_URL says."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
         raise InvalidInput("No service given: set PROTOSLICE_URL to http://HOST:PORT, or pass --url")
@@ -113,18 +113,18 @@ def service_url(given: str | None) -> str:
 
 
 def is_trusted(service: str) -> bool:
-    """True if the environment's credentials are for `service`: PROTOSLICE_URL has its origin, or none."""
+    """Return True if the environment's credentials are for `service`: PROTOSLICE_URL has its origin, or none."""
     known = os.environ.get("PROTOSLICE_URL")
     return not known or same_origin(known, service)
 
 
 def same_origin(one: str, other: str) -> bool:
-    """True if two URLs have scheme, host and port in common; `InvalidInput` for a port that is none."""
+    """Return True if two URLs have scheme, host and port in common; raise `InvalidInput` for a port that is none."""
     return _origin(one) == _origin(other)
 
 
 def origin_of(service: str) -> str:
-    """Scheme, host and port of a URL as one text, the port always told."""
+    """Return the scheme, host and port of a URL as one text, the port always told."""
     scheme, host, port = _origin(service)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -138,11 +138,11 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def authorization(service: str) -> dict[str, str]:
-    """Authorization header of requests to `service`; empty where no credentials are known.
+    """Return the authorization header of requests to `service`; empty where no credentials are known.
 
     PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
-    All are for the service of PROTOSLICE_URL alone, if that is set. Otherwise it is the token that `login` has kept
-    for the origin of `service`.
+    All are for the service of PROTOSLICE_URL alone, if that is set. Otherwise it is the token that `login` has kept for
+    the origin of `service`.
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
     value = _of_environment() if is_trusted(service) else ""
@@ -170,9 +170,9 @@ def _of_environment() -> str:
 
 
 def header_of(value: str) -> dict[str, str]:
-    """The header Authorization with this value; none for an empty one.
+    """Return the header Authorization with this value; none for an empty one.
 
-    `InvalidInput` for a value that is no line of printable characters.
+    Raise `InvalidInput` for a value that is no line of printable characters.
     """
     if not value:
         return {}
@@ -184,7 +184,7 @@ def header_of(value: str) -> dict[str, str]:
 
 
 def _token() -> str:
-    """The token of the environment, or of the file that it names; empty without either."""
+    """Return the token of the environment, or of the file that it names; empty without either."""
     token, file = os.environ.get("PROTOSLICE_TOKEN", ""), os.environ.get("PROTOSLICE_TOKEN_FILE", "")
     if token or not file:
         return token.strip()
@@ -195,7 +195,7 @@ def _token() -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """`url`, which must not hold what others may not see."""
+    """Return `url`, which must not hold what others may not see."""
     if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
         raise InvalidInput(
             "Don't put credentials in a URL, where others can see them: set PROTOSLICE_AUTHORIZATION instead"

@@ -36,12 +36,12 @@ class RecordPosition:
         return self.chunk_begin + self.record_index
 
     def to_bytes(self) -> bytes:
-        """Serialized position: 16 bytes that sort as positions do."""
+        """Return the serialized position: 16 bytes that sort as positions do."""
         return struct.pack(">QQ", self.chunk_begin, self.record_index)
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """Position from the 16 bytes of `to_bytes`; `InvalidInput` for another length."""
+        """Return the position from the 16 bytes of `to_bytes`; raise `InvalidInput` for another length."""
         if len(serialized) != 16:
             raise InvalidInput(f"A serialized position has 16 bytes, not {len(serialized)}")
         return cls(*struct.unpack(">QQ", serialized))
@@ -105,7 +105,7 @@ class RecordReader(SourceOwner):
             self._release()
 
     def close(self) -> None:
-        """Close the reader; `CorruptModel` when reading stopped at a file end within a chunk."""
+        """Close the reader; raise `CorruptModel` when reading stopped at a file end within a chunk."""
         if self._core is None:
             return
         try:
@@ -114,7 +114,7 @@ class RecordReader(SourceOwner):
             self._release()
 
     def read_record(self) -> bytes | None:
-        """The next record; None at the end, or when `recovery` ends the reading."""
+        """Return the next record; None at the end, or when `recovery` ends the reading."""
         core = self._open()
         if self._ends:
             self._ends = False
@@ -127,7 +127,7 @@ class RecordReader(SourceOwner):
                     return None
 
     def read_message(self, message_type: type[_M]) -> _M | None:
-        """The next record as a message; None at the end, or when `recovery` ends the reading."""
+        """Return the next record as a message; None at the end, or when `recovery` ends the reading."""
         while (record := self.read_record()) is not None:
             try:
                 return message_type.FromString(record)
@@ -137,12 +137,12 @@ class RecordReader(SourceOwner):
         return None
 
     def read_records(self) -> Iterator[bytes]:
-        """The records from here to the end."""
+        """Yield the records from here to the end."""
         while (record := self.read_record()) is not None:
             yield record
 
     def read_messages(self, message_type: type[_M]) -> Iterator[_M]:
-        """The records from here to the end, as messages."""
+        """Yield the records from here to the end, as messages."""
         while (message := self.read_message(message_type)) is not None:
             yield message
 
@@ -160,7 +160,7 @@ class RecordReader(SourceOwner):
         return RecordPosition(*position)
 
     def size(self) -> int:
-        """Size of the file in bytes."""
+        """Return the size of the file in bytes."""
         self._open()
         return self._source.size
 
@@ -181,15 +181,15 @@ class RecordReader(SourceOwner):
         return self._open().seek_back()
 
     def check_file_format(self) -> bool:
-        """True when the file begins with a riegeli signature; the position stays."""
+        """Return True when the file begins with a riegeli signature; the position stays."""
         return self._open().check_file_format()
 
     def read_serialized_metadata(self) -> bytes:
-        """The file's serialized `RecordsMetadata`; empty when it has none."""
+        """Return the file's serialized `RecordsMetadata`; empty when it has none."""
         return self._open().metadata() or b""
 
     def read_metadata(self) -> Message:
-        """The file's `RecordsMetadata`; empty when it has none."""
+        """Return the file's `RecordsMetadata`; empty when it has none."""
         try:
             return RecordsMetadata.FromString(self.read_serialized_metadata())
         except DecodeError as error:
@@ -226,7 +226,7 @@ class RecordReader(SourceOwner):
         super().close()
 
     def _recovering(self, work: Callable[[], _T]) -> _T | None:
-        """Result of `work`; None when `work` met damage that recovery skipped."""
+        """Return the result of `work`; None when `work` met damage that recovery skipped."""
         core, self._ends = self._open(), False
         try:
             return work()
@@ -358,6 +358,6 @@ def _storage_error(name: str, error: OSError) -> StorageError:
 
 
 def _position(file: BinaryIO) -> int:
-    """Offset at which a file is continued; 0 for a pipe."""
+    """Return the offset at which a file is continued; 0 for a pipe."""
     seekable = getattr(file, "seekable", None)
     return file.tell() if seekable is not None and seekable() else 0

@@ -10,21 +10,21 @@ from protoslice.plugins import PluginGroup, brief
 
 
 def splitters() -> list[str]:
-    """Names of the installed splitters."""
+    """Return the names of the installed splitters."""
     return SPLITTERS.names()
 
 
 def splitter_named(name: str) -> RuleSplitter:
-    """The installed splitter `name`.
+    """Return the installed splitter `name`.
 
-    `InvalidInput` when no package or several bring it; `Unsupported`, with the package, when its class does not load or
-    lacks `rules`.
+    Raise `InvalidInput` when no package or several bring it; `Unsupported`, with the package, when its class does not
+    load or lacks `rules`.
     """
     return SPLITTERS.get(name)()
 
 
 def _lacks(factory: Callable[[], RuleSplitter]) -> str | None:
-    """Fault of a class of splitters; None for a sound one."""
+    """Return the fault of a class of splitters; None for a sound one."""
     try:
         splitter = factory()
     except Exception as error:  # of another package, which may raise anything

@@ -61,7 +61,7 @@ class Location:
 
 
 def parse_location(uri: str) -> Location:
-    """Parse a URI; `InvalidInput` for empty or dotted segments, credentials and other unsafe forms."""
+    """Parse a URI; raise `InvalidInput` for empty or dotted segments, credentials and other unsafe forms."""
     scheme, mark, rest = uri.partition("://")
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
@@ -85,12 +85,12 @@ def parse_root(uri: str) -> Location:
 
 
 def is_uri(name: object) -> bool:
-    """True for a text such as `s3://bucket/key`, unless a file of that name exists."""
+    """Return True for a text such as `s3://bucket/key`, unless a file of that name exists."""
     return isinstance(name, str) and _URI.match(name) is not None and not os.path.lexists(name)
 
 
 def local_path(uri: str) -> str | None:
-    """The path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
+    """Return the path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
     if not uri.lower().startswith("file://"):
         return None
     return parse_root(uri).path
@@ -107,7 +107,7 @@ def _authority(scheme: str, authority: str) -> str:
 
 
 def web_authority(scheme: str, authority: str) -> str:
-    """Host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
+    """Return the host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
     if scheme not in _WEB_PORTS:
         raise InvalidInput("Invalid web URI: use http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])

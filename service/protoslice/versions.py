@@ -63,7 +63,7 @@ class Policy:
 
 
 def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
-    """Hexadecimal id of the store of `files` under `policy`; the order of the files does not matter.
+    """Return the hexadecimal id of the store of `files` under `policy`; the order of the files does not matter.
 
     The id is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type,
     min_chunk, max_chunk], schema, planner]`, with the files sorted by path in code points, each `[path, size, sha256]`.
@@ -73,7 +73,7 @@ def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
 
 
 def is_id_of(store: str, files: Iterable[FileFacts], policy: Policy) -> bool:
-    """True when `store` is the id of these files under `policy`, by the current or the first scheme."""
+    """Return True when `store` is the id of these files under `policy`, by the current or the first scheme."""
     parts = _parts(files, policy)
     return store == _digest(_current(parts, policy)) or (not policy.rules and store == _digest([_FIRST, *parts]))
 

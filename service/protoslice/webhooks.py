@@ -257,7 +257,7 @@ class NewWebhook:
 
 
 def is_webhook_name(name: str) -> bool:
-    """True when `name` may be the name of a webhook."""
+    """Return True when `name` may be the name of a webhook."""
     return _NAME.fullmatch(name) is not None
 
 

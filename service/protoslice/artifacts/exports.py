@@ -166,7 +166,7 @@ def _layer(kind: str, digest: str, size: int) -> dict[str, object]:
 
 
 def _rounded(count: int) -> str:
-    """Number of parameters as people write it: 1.1B."""
+    """Return the number of parameters as people write it: 1.1B."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if count >= size:
             return f"{count / size:.1f}".removesuffix(".0") + unit
@@ -189,9 +189,9 @@ class ExportedRepository:
         self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
-        """The manifest that a tag, a branch or a digest names; `latest` is also the branch `main`.
+        """Return the manifest that a tag, a branch or a digest names; `latest` is also the branch `main`.
 
-        `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
+        Raise `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -202,9 +202,9 @@ class ExportedRepository:
             return await self._exported(commit.store, commit.id)
 
     async def ollama(self, ref: str) -> StoredManifest:
-        """The manifest for Ollama: a GGUF file of a revision, or of a quantization on the branch `main`.
+        """Return the manifest for Ollama: a GGUF file of a revision, or of a quantization on the branch `main`.
 
-        A manifest that was pushed is given as it is. `ManifestUnknown` when there is no such file.
+        A manifest that was pushed is given as it is. Raise `ManifestUnknown` when there is no such file.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -256,7 +256,7 @@ class ExportedRepository:
         return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
-        """True if a manifest is there, and the bytes of its models."""
+        """Return True if a manifest is there, and the bytes of its models."""
         if not await self._artifacts.table.known([manifest]):
             return False
         with suppress(BlobUnknown):
@@ -266,14 +266,14 @@ class ExportedRepository:
         return False
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """A page of names by which manifests are had, in their order, and True when there are more."""
+        """Return a page of names by which manifests are had, in their order, and True when there are more."""
         own, more = await self._artifacts.tags(limit=limit, after=after)
         others = [name for name in await self._names() if name > (after or "")]
         names = sorted({*own, *others})
         return names[:limit], more or len(names) > limit
 
     async def _names(self) -> list[str]:
-        """Branches and tags that have files, and names that tags may have."""
+        """Return the branches and tags that have files, and names that tags may have."""
         found = []
         with suppress(NoRepository, InvalidInput):
             async for ref in (await self._repositories.current(self._artifacts.name.text)).refs():
@@ -291,7 +291,7 @@ class ExportedRepository:
         return None
 
     async def _exported(self, store: str, commit: str) -> StoredManifest:
-        """The manifest of a store, kept with a record for each blob unless it is there."""
+        """Return the manifest of a store, kept with a record for each blob unless it is there."""
         files = await self._stores.files(store)
         data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:

@@ -140,7 +140,7 @@ def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:
-    """Return the media type of a manifest sent as `sent`; `ManifestInvalid` unless both are JSON."""
+    """Return the media type of a manifest sent as `sent`; raise `ManifestInvalid` unless both are JSON."""
     said = raw.get("mediaType", sent)
     if not isinstance(said, str):
         raise ManifestInvalid("The mediaType of the manifest is not a string")
@@ -160,7 +160,7 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
-    """The type that referrers are filtered by: the manifest's own, else that of its config."""
+    """Return the type that referrers are filtered by: the manifest's own, else that of its config."""
     found = raw.get("artifactType")
     if not found and media_type not in _INDEXES and isinstance(config, dict):
         found = config.get("mediaType")
@@ -200,5 +200,5 @@ def _descriptor(raw: object, place: str) -> Descriptor:
 
 
 def _texts(raw: object) -> dict[str, str]:
-    """The annotations that are text."""
+    """Return the annotations that are text."""
     return {name: text for name, text in raw.items() if isinstance(text, str)} if isinstance(raw, dict) else {}

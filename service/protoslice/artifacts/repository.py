@@ -58,7 +58,7 @@ class BlobLocations:
         self._table = table
 
     async def is_there(self, blob: RepositoryFile) -> bool:
-        """True if the bytes of a blob are where its record says."""
+        """Return True if the bytes of a blob are where its record says."""
         if not blob.has_come:
             return False
         with suppress(NotFound):
@@ -88,7 +88,7 @@ class BlobLocations:
         return None
 
     async def _path_in(self, store: str, digest: Digest) -> str | None:
-        """Path of a blob among the files of a store; None when it is not there."""
+        """Return the path of a blob among the files of a store; None when it is not there."""
         files = await self._stores.files(store)
         if digest.algorithm != "sha256":
             return blob_path(digest) if blob_path(digest) in files else None
@@ -97,8 +97,8 @@ class BlobLocations:
     async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
         """Note the place of a blob, and return the one that holds.
 
-        A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it
-        already; any such place stays unless `blob` is `fresh`. `StorageUnavailable` when others keep changing it.
+        A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it already;
+        any such place stays unless `blob` is `fresh`. Raise `StorageUnavailable` when others keep changing it.
         """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
@@ -111,9 +111,9 @@ class BlobLocations:
         raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
 
     async def find(self, digest: Digest) -> RepositoryFile | None:
-        """The place of a blob that a manifest names; None for one that has not come.
+        """Return the place of a blob that a manifest names; None for one that has not come.
 
-        `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
+        Raise `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
         """
         found = await self._table.find_blob(digest)
         if found is None or not found.has_come:
@@ -154,7 +154,7 @@ class ArtifactRepository:
         return await self._uploads.create(wanted)
 
     async def upload(self, upload_id: str) -> Upload:
-        """The upload of a blob; `UploadUnknown` unless it was begun here."""
+        """Return the upload of a blob; raise `UploadUnknown` unless it was begun here."""
         try:
             found = await self._uploads.get(upload_id)
         except NotFound:
@@ -178,7 +178,7 @@ class ArtifactRepository:
     ) -> RepositoryFile:
         """End an upload with the last bytes.
 
-        `DigestInvalid` unless it has the digest; the upload is dropped then.
+        Raise `DigestInvalid` unless it has the digest; the upload is dropped then.
         """
         upload = await self.upload(upload_id)
         if upload.state != "open":
@@ -200,7 +200,7 @@ class ArtifactRepository:
         return await self._settled(digest, kept)
 
     async def _finished(self, upload_id: str, digest: Digest) -> RepositoryFile:
-        """The blob that an upload became, for a client that asks again since it got no answer."""
+        """Return the blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
             found = await self.table.blob(digest)
             if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
@@ -232,14 +232,14 @@ class ArtifactRepository:
         return True
 
     async def blob(self, digest: Digest) -> RepositoryFile:
-        """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
+        """Return the record of a blob; raise `BlobUnknown` when there is none, or nothing has its bytes any more."""
         found = await self._locations.found(digest, await self.table.blob(digest))
         if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
-        """The store that holds a blob, opened, and the path there; made for a blob without one."""
+        """Return the store that holds a blob, opened, and the path there; made for a blob without one."""
         recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
@@ -265,8 +265,8 @@ class ArtifactRepository:
         """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
 
         An empty `media_type` is that which the manifest names. Returns the digests of what it names and was never sent
-        too. `LimitExceeded` for more than 64 tags.
-        `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken, `DigestInvalid` for another digest.
+        too. Raise `LimitExceeded` for more than 64 tags. Raise `ManifestInvalid` or `ManifestBlobUnknown` when it
+        cannot be taken, `DigestInvalid` for another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -285,13 +285,13 @@ class ArtifactRepository:
         return stored, manifest, missing
 
     async def manifest(self, ref: str) -> StoredManifest:
-        """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
+        """Return the manifest that a tag or digest names; raise `ManifestUnknown` when there is none."""
         return await (self.table.manifest(Digest(ref)) if ":" in ref else self.table.tagged(ref))
 
     async def delete_manifest(self, ref: str) -> None:
         """Remove a tag, or by its digest a manifest, all its tags, and its store if nothing else names that.
 
-        `ManifestUnknown` when there is none.
+        Raise `ManifestUnknown` when there is none.
         """
         if ":" in ref:
             await self.table.remove_manifest(Digest(ref))
@@ -299,7 +299,7 @@ class ArtifactRepository:
             await self.table.remove_tag(ref)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """A page of tags by name, and True when there are more."""
+        """Return a page of tags by name, and True when there are more."""
         return await self.table.tags(limit=limit, after=after)
 
     async def referrers(
@@ -316,10 +316,10 @@ class ArtifactRepository:
         return await self.table.descriptors(taken), taken[-1] if len(taken) < len(rows) else None
 
     async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:
-        """The store of all blobs that a manifest names and that have come, and the digests of what has not.
+        """Return the store of all blobs that a manifest names and that have come, and the digests of what has not.
 
-        The store is made unless it is there; None for no blobs. `ManifestBlobUnknown` for blobs that had come and are
-        gone, and for too many that have not, `ManifestInvalid` for another size than that of what has come.
+        The store is made unless it is there; None for no blobs. Raise `ManifestBlobUnknown` for blobs that had come and
+        are gone, and for too many that have not, `ManifestInvalid` for another size than that of what has come.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
         there = await self.table.known(children)
@@ -348,13 +348,13 @@ class ArtifactRepository:
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
     async def _settled(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile:
-        """A blob that has come, in a store at once if a manifest names it: an upload would expire."""
+        """Return a blob that has come, in a store at once if a manifest names it: an upload would expire."""
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
 
     async def _stored(self, blobs: dict[Digest, RepositoryFile], paths: Mapping[Digest, Sequence[str]]) -> str:
-        """A store of the blobs under all their paths.
+        """Return a store of the blobs under all their paths.
 
         Those of uploads become its own, those of other stores are shared with them.
         """
@@ -410,7 +410,7 @@ def _gone(digest: Digest) -> BlobUnknown:
 
 
 def _new_tags(names: Sequence[str]) -> Sequence[str]:
-    """`names` unchanged; `NameInvalid` unless each may be a tag, `LimitExceeded` for too many."""
+    """Return `names` unchanged; raise `NameInvalid` unless each may be a tag, `LimitExceeded` for too many."""
     if len(names) > TAGS_AT_ONCE:
         raise LimitExceeded(f"Too many tags: {len(names)} requested, at most {TAGS_AT_ONCE} per request")
     try:
@@ -435,7 +435,7 @@ class ArtifactCommits:
             self._artifacts = ArtifactRepository(stores, listed_name(name))
 
     async def find(self, revision: str) -> Commit | None:
-        """The commit of a tag or of the 40 digits of an id; `main` is the tag `latest`."""
+        """Return the commit of a tag or of the 40 digits of an id; `main` is the tag `latest`."""
         if self._artifacts is None:
             return None
         if is_commit(revision):
@@ -446,7 +446,7 @@ class ArtifactCommits:
         return None
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Tags by name, and `main` for `latest`."""
+        """Yield the tags by name, and `main` for `latest`."""
         found, last = await self.page(limit=_PAGE, after=None)
         while found or last is not None:
             for ref in found:
@@ -456,7 +456,7 @@ class ArtifactCommits:
             yield Ref("heads", MAIN, latest)
 
     async def head(self) -> Ref | None:
-        """The tag `latest`, or the one set last; None when neither has files."""
+        """Return the tag `latest`, or the one set last; None when neither has files."""
         if self._artifacts is None:
             return None
         for tag in (_LATEST, await self._artifacts.table.newest_tag()):
@@ -465,7 +465,7 @@ class ArtifactCommits:
         return None
 
     async def page(self, *, limit: int, after: str | None) -> tuple[list[Ref], str | None]:
-        """A page of the tags that have files, by name, and the last tag looked at when there are more."""
+        """Return a page of the tags that have files, by name, and the last tag looked at when there are more."""
         if self._artifacts is None:
             return [], None
         tags, more = await self._artifacts.tags(limit=limit, after=after)
@@ -474,12 +474,12 @@ class ArtifactCommits:
         return [Ref("tags", tag, commit) for tag, commit in found if commit is not None], last
 
     async def exist(self) -> bool:
-        """True when there is a tag."""
+        """Return True when there is a tag."""
         return self._artifacts is not None and bool((await self._artifacts.tags(limit=1, after=None))[0])
 
 
 def _commit(manifest: StoredManifest) -> Commit | None:
-    """The state that a manifest names; None for one without files."""
+    """Return the state that a manifest names; None for one without files."""
     if manifest.store is None:
         return None
     return Commit(store=manifest.store, time=manifest.time or Commit().time)

@@ -73,11 +73,11 @@ class ObjectLocation:
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
-        """The location of consecutive parts; a single part is returned as it is."""
+        """Return the location of consecutive parts; a single part is returned as it is."""
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
     def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:
-        """Extents of objects that make up the bytes from `start` to `end`, in order; none for no bytes."""
+        """Yield the extents of objects that make up the bytes from `start` to `end`, in order; none for no bytes."""
         end = self.size if end is None else end
         if not self.parts:
             if start < end:
@@ -182,7 +182,10 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, row: int = 0) -> Manifest:
-        """Parse the output of `encode`, which a row of the catalogue holds; `IntegrityError` for anything else."""
+        """Parse the output of `encode`, which a row of the catalogue holds.
+
+        Raise `IntegrityError` for anything else.
+        """
         try:
             raw = json.loads(checked(data, "a store's manifest"))
             if raw.pop("version") != _VERSION:
@@ -192,7 +195,7 @@ class Manifest:
             raise IntegrityError("the manifest of a store does not parse") from error
 
     def named(self) -> Manifest:
-        """A copy whose `id` is the digest of files and policy."""
+        """Return a copy whose `id` is the digest of files and policy."""
         files = [
             (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
             for file, stored in zip(self.files, self.objects, strict=True)
@@ -291,7 +294,7 @@ def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
-    """Sums of objects by key, once for all files and extents that they may hold; no entry without sums."""
+    """Return the sums of objects by key, once for all files and extents that they may hold; no entry without sums."""
     sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
     return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 

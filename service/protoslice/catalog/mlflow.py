@@ -357,7 +357,7 @@ class ChangedFolders:
 
 
 def _range(folder: str) -> dict[str, str]:
-    """Bounds of the paths below a folder."""
+    """Return the bounds of the paths below a folder."""
     return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" follows "/"
 
 

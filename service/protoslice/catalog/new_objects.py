@@ -141,7 +141,10 @@ class NewObjects:
         return ObjectWriter(self, key, await self._storage.writer(key))
 
     def sums(self, key: str | None) -> bytes | None:
-        """Checksums of an object that the request has written, so that they are not read again; None if not kept."""
+        """Return the checksums of an object that the request has written, so that they are not read again.
+
+        None if not kept.
+        """
         return self._sums.get(key or "")
 
     def own(self, objects: Iterable[int], *, counted: bool = True) -> list[OwnObject]:

@@ -44,7 +44,7 @@ class PageBudget:
         return self._items if self._size > 0 or self._empty else 0
 
     def takes(self, weight: int) -> bool:
-        """True when an item of about `weight` bytes fits; counts the item then. False ends the page."""
+        """Return True when an item of about `weight` bytes fits; counts the item then. False ends the page."""
         if self._items <= 0 or (weight > self._size and not self._empty):
             self._items = 0
             return False
@@ -55,7 +55,10 @@ class PageBudget:
 
 
 def first_item(cursor: str | None) -> int:
-    """Number of the page's first item, from a cursor that counts; `InvalidInput` for any other cursor."""
+    """Return the number of the page's first item, from a cursor that counts.
+
+    Raise `InvalidInput` for any other cursor.
+    """
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

@@ -47,7 +47,7 @@ class IngestRequest:
         return self.root is not None or self.type is not None or bool(self.rules)
 
     def type_or(self, detected: str | None) -> str | None:
-        """The type of the root: the one asked for, else the one detected; None for `unknown`."""
+        """Return the type of the root: the one asked for, else the one detected; None for `unknown`."""
         return None if self.type == UNKNOWN else self.type or detected
 
 
@@ -69,7 +69,7 @@ class FilePaths:
         self._sorted: list[str] = []
 
     def add(self, path: str) -> None:
-        """Add a path; `InvalidInput` when malformed or in conflict with another, `LimitExceeded` for too many."""
+        """Add a path; raise `InvalidInput` when malformed or in conflict with another, `LimitExceeded` for too many."""
         if len(self._sorted) >= MAX_FILES:
             raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
         name = check_file_path(path).replace("/", "\0")

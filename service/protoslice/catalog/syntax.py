@@ -154,7 +154,7 @@ class ManifestBlobUnknown(ArtifactFault, InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class RepositoryName:
-    """Name of a repository of OCI; `NameInvalid` for any other text."""
+    """Name of a repository of OCI; raise `NameInvalid` for any other text."""
 
     text: str
 
@@ -181,7 +181,7 @@ class HubName(RepositoryName):
 
 
 def listed_name(name: str) -> RepositoryName:
-    """Return the name of a repository, which may have capitals; `NameInvalid` for other texts."""
+    """Return the name of a repository, which may have capitals; raise `NameInvalid` for other texts."""
     try:
         return RepositoryName(name)
     except NameInvalid:
@@ -192,7 +192,7 @@ def listed_name(name: str) -> RepositoryName:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A digest of OCI as it is written, `sha256:<hex>` or `sha512:<hex>`; `DigestInvalid` for any other text."""
+    """A digest of OCI as it is written, `sha256:<hex>` or `sha512:<hex>`; raise `DigestInvalid` for any other text."""
 
     text: str
 
@@ -202,7 +202,7 @@ class Digest:
 
     @classmethod
     def of(cls, data: bytes, algorithm: str = "sha256") -> Digest:
-        """The digest of `data`."""
+        """Return the digest of `data`."""
         return cls(f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}")
 
     @property
@@ -216,7 +216,7 @@ class Digest:
         return self.text.partition(":")[2]
 
     def hasher(self) -> _Hash:
-        """A new hash object of the algorithm."""
+        """Return a new hash object of the algorithm."""
         return hashlib.new(self.algorithm)
 
 

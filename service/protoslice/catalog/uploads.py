@@ -72,7 +72,7 @@ class Failure:
         return cls(type(error).__name__, error.message, error.offset, error.path)
 
     def error(self) -> ProtosliceError:
-        """Rebuild the error; `InvalidInput` for an unknown kind."""
+        """Rebuild the error; raise `InvalidInput` for an unknown kind."""
         kind: type[ProtosliceError] = getattr(errors, self.kind, errors.InvalidInput)
         return kind(self.message, self.offset, self.path)
 
@@ -171,7 +171,7 @@ class Upload:
 
 
 def _tuples(request: dict[str, Any]) -> dict[str, Any]:
-    """Options of a request with tuples in place of JSON's lists."""
+    """Return the options of a request with tuples in place of JSON's lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}
 
 

@@ -60,7 +60,7 @@ class _InThreads(Generic[W]):
 def _coroutine(
     method: Callable[Concatenate[W, P], T],
 ) -> Callable[Concatenate[_InThreads[W], P], Coroutine[Any, Any, T]]:
-    """The method as a coroutine, which runs it in a thread."""
+    """Return the method as a coroutine, which runs it in a thread."""
 
     @wraps(method)
     async def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ def _coroutine(
 def _iterator(
     method: Callable[Concatenate[W, P], Iterator[T]],
 ) -> Callable[Concatenate[_InThreads[W], P], AsyncIterator[T]]:
-    """The method as an async iterator, which makes each item in a thread."""
+    """Return the method as an async iterator, which makes each item in a thread."""
 
     @wraps(method)
     def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
@@ -347,7 +347,7 @@ class _CancellingProgress:
             self._progress(done, total)
 
     def result(self, coming: Future[T]) -> T:
-        """Result of `coming`, which is cancelled when the task goes."""
+        """Return the result of `coming`, which is cancelled when the task goes."""
         self._awaited = coming
         if self._gone.is_set():  # before it could be seen
             coming.cancel()
@@ -373,7 +373,7 @@ class _CancellingProgress:
 def _pieces(
     source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _CancellingProgress
 ) -> Iterator[bytes]:
-    """Pieces of an asynchronous iterator, for a thread; the loop makes them meanwhile."""
+    """Yield the pieces of an asynchronous iterator, for a thread; the loop makes them meanwhile."""
     pieces = aiter(source)
 
     async def following() -> bytes | None:

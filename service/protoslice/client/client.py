@@ -1049,7 +1049,7 @@ class Client(Administration, ClosedAtEnd):
         self._connection.close()
 
     def _shards(self, id: str, params: Params) -> Sequence[str]:
-        """Names of the safetensors files of a store; the index comes last."""
+        """Return the names of the safetensors files of a store; the index comes last."""
         try:
             index = self._connection.call("GET", self._view(id, SAFETENSORS, SHARD_INDEX), params=params).json()
         except NotFound:
@@ -1063,11 +1063,11 @@ class Client(Administration, ClosedAtEnd):
         return url_path("v1", "stores", ref, *steps)
 
     def _path(self, ref: str, view: str, params: Params) -> str:
-        """Path and query of the URL of a view."""
+        """Return the path and query of the URL of a view."""
         return self._view(ref, *_steps(view)) + (f"?{urlencode(params, quote_via=quote)}" if params else "")
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
-        """All bytes of a view, verified."""
+        """Return all bytes of a view, verified."""
         return retry_if_changed(make, lambda remote: read_whole(remote, self._parallel).getvalue())
 
     def _array(self, remote: Remote) -> np.ndarray[Any, Any]:
@@ -1075,7 +1075,7 @@ class Client(Administration, ClosedAtEnd):
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
     def _strings(self, ref: str, name: str, params: Params) -> np.ndarray[Any, Any] | None:
-        """Tensor of strings, which the service gives as JSON only; None for other tensors."""
+        """Return the tensor of strings, which the service gives as JSON only; None for other tensors."""
         try:
             path = self._view(ref, "tensors", name)
             said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
@@ -1096,25 +1096,25 @@ def merge_params(
 
 
 def _steps(view: str) -> list[str]:
-    """Segments of the URL of a view: the path of a file has several, all else one behind its kind."""
+    """Return the segments of the URL of a view: the path of a file has several, all else one behind its kind."""
     kind, _, rest = view.partition("/")
     return [kind, *(rest.split("/") if kind == "files" else [rest] if rest else [])] if view else []
 
 
 def _comma(tags: Sequence[str] | None) -> str | None:
-    """Tags as a query has them."""
+    """Return the tags as a query has them."""
     return None if tags is None else ",".join(tags)
 
 
 def _records_of(
     url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
 ) -> RemoteRecords:
-    """Records by a new client, which ends with the process."""
+    """Return the records by a new client, which ends with the process."""
     return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 
 def _headers(options: ClientOptions) -> dict[str, str]:
-    """Headers of every request, with the token if there is one."""
+    """Return the headers of every request, with the token if there is one."""
     headers, token = dict(options.get("headers") or {}), options.get("token")
     if token is None:
         return headers

@@ -59,7 +59,7 @@ class StoreFileSystem(AbstractFileSystem):
         return {"tls": True} if path.startswith("protoslices://") else {}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-        """Entries of a folder; a file is the only entry of itself."""
+        """Return the entries of a folder; a file is the only entry of itself."""
         path = self._strip_protocol(path)
         found = self._listed(path)
         if found is None:
@@ -70,7 +70,7 @@ class StoreFileSystem(AbstractFileSystem):
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **more: Any) -> Info:
-        """Entry of `path`: name, size and type."""
+        """Return the entry of `path`: name, size and type."""
         path = self._strip_protocol(path)
         host, ref, kind, rest = _split(path)
         if not rest:
@@ -90,13 +90,13 @@ class StoreFileSystem(AbstractFileSystem):
         return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
-        """Bytes at `path`, from `start` up to `end`; negative positions count from the end."""
+        """Return the bytes at `path`, from `start` up to `end`; negative positions count from the end."""
         remote = self._remote(self._strip_protocol(path))
         first, last, _ = slice(start, end).indices(remote.size)
         return remote.read(first, max(0, last - first))
 
     def created(self, path: str) -> Any:
-        """Creation time of the store of `path`."""
+        """Return the creation time of the store of `path`."""
         host, ref, _, _ = _split(self._strip_protocol(path))
         return self._client(host).store(ref, names=False).created
 
@@ -174,7 +174,7 @@ class StoreFile(AbstractBufferedFile):
 
 
 def _split(path: str) -> tuple[str, str, str, str]:
-    """Host with its space, ref, kind, and the rest of a path."""
+    """Return the host with its space, ref, kind, and the rest of a path."""
     host, _, path = path.partition("/")
     below, _, inside = path.partition("/")
     space, _, behind = inside.partition("/")
@@ -198,12 +198,12 @@ def _file(name: str, size: int | None) -> Info:
 
 
 def _listed_as(path: str, listed: list[Info]) -> Info | None:
-    """Entry of `path` in a listing; None when there is none."""
+    """Return the entry of `path` in a listing; None when there is none."""
     return next((each for each in listed if each["name"] == path), None)
 
 
 def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:
-    """Entries directly in `folder`, or of the file that `folder` names."""
+    """Return the entries directly in `folder`, or of the file that `folder` names."""
     if folder in files:
         return [_file(f"{root}/{folder}", files[folder])]
     prefix = f"{folder}/" if folder else ""

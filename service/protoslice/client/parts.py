@@ -28,7 +28,7 @@ class StorePart:
     """The bytes, in pieces; `IntegrityError` at the end if they do not have the digest of the part."""
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return b"".join(self.pieces)
 
 
@@ -44,7 +44,7 @@ class PartReader:
         self._held = b""
 
     def parts(self, views: list[str]) -> Iterator[StorePart]:
-        """The parts, one for each of `views`; `IntegrityError` for another number of them."""
+        """Yield the parts, one for each of `views`; raise `IntegrityError` for another number of them."""
         for number, view in enumerate(views):
             headers = self._head(b"\r\n" * bool(number))
             size = headers.get("content-length", "")
@@ -68,7 +68,7 @@ class PartReader:
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     def _content(self, size: int, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Exactly `size` bytes, compared with the digest of the whole representation if they are all of it."""
+        """Yield exactly `size` bytes, compared with the digest of the whole representation if they are all of it."""
         digest, left = hashlib.sha256(), size
         while left:
             if not self._held and not self._more():

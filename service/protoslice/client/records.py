@@ -248,7 +248,7 @@ class RemoteRecords(Sequence[bytes]):
         return "delimited" if self.summary.framing in DECODED else self.summary.framing
 
     def _records_in(self, size: int) -> int:
-        """Number of records that have `size` bytes together, by their mean; one at least."""
+        """Return the number of records that have `size` bytes together, by their mean; one at least."""
         return max(1, size * self.summary.count // max(1, self.summary.size))
 
     def _number(self, index: int) -> int:

@@ -68,7 +68,10 @@ class DaemonPool(ClosedAtEnd):
         self._process = os.getpid()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Future of `work`; cancelled work that has not begun never runs. `InvalidInput` after the pool's end."""
+        """Return the future of `work`; cancelled work that has not begun never runs.
+
+        Raise `InvalidInput` after the pool's end.
+        """
         coming: Future[T] = Future()
         if self._process != os.getpid():  # threads do not survive a fork
             self._begin()
@@ -108,7 +111,7 @@ Transfer = Callable[[threading.Event], Iterator[bytes]]
 
 
 def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, None, None]:
-    """Pieces of all transfers, one transfer after the other.
+    """Yield the pieces of all transfers, one transfer after the other.
 
     At most `2 * parallel` transfers are started and not yet consumed, which bounds the memory. When one fails, or the
     caller closes the generator, the others are stopped.

@@ -51,7 +51,7 @@ class Equality:
         """Range that was read and is equal, by two sources and how far one is shifted in the other."""
 
     def equal(self, one: Rope, other: Rope) -> Job[bool]:
-        """True if both are the same bytes; bytes that no digest tells about are read."""
+        """Return True if both are the same bytes; bytes that no digest tells about are read."""
         key = _key(one, other)
         if key is None:
             return (yield from self._compare(one, other))
@@ -60,7 +60,7 @@ class Equality:
         return self._seen[key]
 
     def equal_if_cheap(self, one: Rope, other: Rope) -> Job[bool | None]:
-        """True or False when digests or a cheap read decide; None when only a costly read would."""
+        """Return True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
         if one.size <= CHEAP:
@@ -94,7 +94,7 @@ class Equality:
         return True
 
     def _left_open(self, one: Rope, other: Rope) -> Ranges | None:
-        """Ranges to be read before anything is known; None if both differ."""
+        """Return the ranges to be read before anything is known; None if both differ."""
         left: Ranges = []
         for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
@@ -117,7 +117,7 @@ class Equality:
             self._equal[key] = low, high + many
 
     def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
-        """True for one extent, and for two that lie in a range that was read."""
+        """Return True for one extent, and for two that lie in a range that was read."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
         low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
@@ -125,7 +125,7 @@ class Equality:
 
 
 def _only_extent(bytes_: Rope) -> Extent | None:
-    """The extent that these bytes are; None where they are in several pieces."""
+    """Return the extent that these bytes are; None where they are in several pieces."""
     pieces = list(_steps(bytes_)) if bytes_.core.piece_count == 1 else []
     only = pieces[0][0] if pieces else b""
     return None if isinstance(only, bytes) or _is_computed(only) else only
@@ -143,7 +143,7 @@ def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
 
 
 def _is_computed(what: bytes | Extent) -> bool:
-    """True for computed elements: their source belongs to one tensor, so a result for it is never used again."""
+    """Return True for computed elements: their source belongs to one tensor, so a result for it is never used again."""
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
@@ -193,7 +193,7 @@ class PieceList:
         return map(self._piece, range(len(self._starts)))
 
     def within(self, start: int, end: int) -> Iterator[Piece]:
-        """Pieces that the bytes from `start` up to `end` lie in."""
+        """Yield the pieces that the bytes from `start` up to `end` lie in."""
         at = max(0, bisect_right(self._starts, start) - 1)
         while at < len(self._starts) and self._starts[at] < end:
             if self._starts[at] + self._sizes[at] > start:
@@ -201,7 +201,7 @@ class PieceList:
             at += 1
 
     def at(self, start: int) -> Piece | None:
-        """The piece that begins at `start`, or None."""
+        """Return the piece that begins at `start`, or None."""
         at = bisect_right(self._starts, start) - 1
         return self._piece(at) if at >= 0 and self._starts[at] == start else None
 
@@ -215,7 +215,7 @@ Pieces = Callable[[RangeSource], PieceList | None]
 
 
 def unverified_by(before: Pieces, after: Pieces) -> Unverified:
-    """The comparison of extents of two sides by their pieces."""
+    """Return the comparison of extents of two sides by their pieces."""
 
     def unverified(one: Extent, other: Extent, length: int) -> Ranges | None:
         (source, start), (twin_source, begin) = one, other

@@ -193,7 +193,7 @@ def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_run
 
     Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
     spread evenly, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
-    compared as F32. `Unsupported` for tensors of different shapes, and of other different types.
+    compared as F32. Raise `Unsupported` for tensors of different shapes, and of other different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -231,7 +231,7 @@ def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_run
 
 
 def _as_floats(one: Dtype | None, other: Dtype | None) -> bool:
-    """True for two types of floats that are compared as F32."""
+    """Return True for two types of floats that are compared as F32."""
     if one is None or other is None or not (is_float(one) and is_float(other)):
         return False
     return one is not other or one.block is not None

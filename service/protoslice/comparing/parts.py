@@ -40,13 +40,13 @@ Found = Generator[Difference | None, None, None]
 
 
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
-    """Outermost parts on one side alone, and innermost changed parts; paths in `reported` are left out."""
+    """Yield the outermost parts on one side alone, and innermost changed parts; paths in `reported` are left out."""
     one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
     yield from _Walk(one, other, equality, reported).below("", "", elements=False)
 
 
 def records_that_differ(before: RangeSource, after: RangeSource, equality: Equality) -> Found:
-    """Parts of records that differ, records on one side alone; nothing for files that are no streams."""
+    """Yield the parts of records that differ, records on one side alone; nothing for files that are no streams."""
     if max(before.size, after.size) > LARGEST_STREAM:
         return
     with ExitStack() as held:
@@ -119,7 +119,7 @@ def _without(nodes: Sequence[Node], others: Sequence[Node]) -> list[Node]:
 
 
 def _children(proto: FileDocument, path: str, elements: bool) -> Job[dict[str, Node]]:
-    """Nodes directly below `path`, by name; those without a unique name by step, elements by content."""
+    """Yield the nodes directly below `path`, by name; those without a unique name by step, elements by content."""
     nodes = [node_at(path, row) for row in proto.document.children(path, 0, 1 << 40)[0]]
     names = Counter(_name(node) for node in nodes)
     found: dict[str, Node] = {}
@@ -154,7 +154,7 @@ def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None)
 
 
 def _name(node: Node) -> str:
-    """Number and text of a message that has a name, else the empty string: the same in any position."""
+    """Return the number and text of a message that has a name, else the empty string: the same in any position."""
     return f"{node.number} {node.text}" if node.kind == "message" and node.text is not None else ""
 
 
@@ -181,7 +181,7 @@ class _Streams:
         yield from self._alone("added", 1, begin + paired, right - paired)
 
     def _alike(self, most: int, place: Callable[[int], tuple[int, int]], *, backwards: bool = False) -> Job[int]:
-        """Number of equal records from one end on, in runs; of the run that differs, halves are looked at."""
+        """Yield the number of equal records from one end on, in runs; of the run that differs, halves are looked at."""
         at, run = 0, min(_RUN, most)
         while run and at < most:
             run = min(run, most - at)
@@ -193,7 +193,7 @@ class _Streams:
         return at
 
     def _pairs(self, begin: int, count: int) -> Found:
-        """Differences of `count` records from `begin` on, paired in order; equal runs are not looked into."""
+        """Yield the differences of `count` records from `begin` on, paired in order; equal runs are not looked into."""
         open_runs = [(begin, count)]
         while open_runs:
             start, length = open_runs.pop()
@@ -212,7 +212,7 @@ class _Streams:
             open_runs += [(start + half, length - half), (start, half)]
 
     def _inside(self, number: int) -> Found:
-        """Parts of a record that differ; the record itself where its parts are the same or cannot be read."""
+        """Yield the parts of a record that differ; the record itself where its parts are the same or cannot be read."""
         self._inside_left -= 1
         path, reported = f"records[{number}]", False
         try:

@@ -71,7 +71,7 @@ class Executor:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"protoslice-{name}")
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Result of `call`, run in a thread; `StorageUnavailable` after `close`.
+        """Return the result of `call`, run in a thread; raise `StorageUnavailable` after `close`.
 
         Cancellation ends the wait, not a call that has begun.
         """
@@ -106,11 +106,11 @@ class Worker(Executor):
         return await super().run(_counted(call))
 
     async def run_if_large(self, weight: int, call: Callable[[], T]) -> T:
-        """Result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
+        """Return the result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def run_long(self, call: Callable[[], T]) -> T:
-        """Result of `call`, one slice of long work, run in a thread. Slices wait for each other in turn.
+        """Return the result of `call`, one slice of long work, run in a thread. Slices wait for each other in turn.
 
         A slice whose caller is cancelled before the start never runs; a started slice keeps its lane until the end.
         """
@@ -124,7 +124,7 @@ class Worker(Executor):
         return await asyncio.wrap_future(begun)
 
     async def iterate(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
-        """Items of the iterator `work`, each made by a slice of its own when the caller asks for the item."""
+        """Yield the items of the iterator `work`, each made by a slice of its own when the caller asks for the item."""
         while True:
             made: object = await self.run_long(lambda: next(work, _END))
             if made is _END:
@@ -147,7 +147,7 @@ class Worker(Executor):
         return found
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
-        """Result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""
+        """Return the result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _ended(self, _: Future[T]) -> None:

@@ -19,7 +19,7 @@ class _Begun(Generic[T]):
         self._first = asyncio.ensure_future(self._next())
 
     async def items(self) -> AsyncGenerator[T, None]:
-        """All items, in order."""
+        """Yield all items, in order."""
         for first in await self._first:
             yield first
         async for item in self.generator:
@@ -32,14 +32,14 @@ class _Begun(Generic[T]):
         await self.generator.aclose()
 
     async def _next(self) -> list[T]:
-        """The first item; nothing where the generator has none."""
+        """Return the first item; nothing where the generator has none."""
         async for item in self.generator:
             return [item]
         return []
 
 
 async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, ahead: int) -> AsyncGenerator[T, None]:
-    """Items of the generators that `begin` makes, in order; up to `ahead` more of them have begun."""
+    """Yield the items of the generators that `begin` makes, in order; up to `ahead` more of them have begun."""
     waiting = iter(begin)
     begun: deque[_Begun[T]] = deque()
     try:
@@ -58,7 +58,7 @@ async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, a
 
 
 async def one_ahead(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-    """All of `items`; each has been asked for while its predecessor is being used."""
+    """Yield all of `items`; each has been asked for while its predecessor is being used."""
     coming = asyncio.ensure_future(anext(items))
     try:
         while True:

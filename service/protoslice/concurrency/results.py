@@ -80,11 +80,11 @@ class LruCache(Generic[K, V]):
         return self._weight
 
     def values(self) -> Iterator[V]:
-        """All values, the most recently used last."""
+        """Return all values, the most recently used last."""
         return (value for value, _ in self._kept.values())
 
     def get(self, key: K) -> V | None:
-        """Value under `key`, marked as most recently used; None when absent."""
+        """Return the value under `key`, marked as most recently used; None when absent."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return None

@@ -31,7 +31,7 @@ class Shares:
         self._of: Counter[str] = Counter()
 
     def take(self, client: str) -> None:
-        """Take a place; `TooMany` or `ClientLimit` when none is left."""
+        """Take a place; raise `TooMany` or `ClientLimit` when none is left."""
         if self._has_share(client, self._of):
             raise ClientLimit(f"Limit per client reached: {self._each} {self._what}", limit=self._each)
         if self._is_full():
@@ -43,7 +43,7 @@ class Shares:
         return 0 < self._most <= self._taken
 
     def _has_share(self, client: str, held: Counter[str]) -> bool:
-        """True for a client that may have no more than it has."""
+        """Return True for a client that may have no more than it has."""
         return client != "" and 0 < self._each <= held[client]
 
     def give(self, client: str) -> None:
@@ -67,7 +67,7 @@ class Work(Protocol):
     """Work on bytes that a client sends, which has a place or waits for one."""
 
     def progress(self) -> tuple[int, float]:
-        """Bytes that have come, and seconds of waiting for them."""
+        """Return the bytes that have come, and seconds of waiting for them."""
 
     def preempt(self) -> None:
         """Fail, and so give the place back, as soon as the work waits for its client."""
@@ -95,7 +95,7 @@ class QueuedShares(Shares):
 
     @asynccontextmanager
     async def queued(self, client: str, work: Work) -> AsyncIterator[None]:
-        """Have a place while the context lasts; `TooMany` or `ClientLimit` when none was free in time."""
+        """Have a place while the context lasts; raise `TooMany` or `ClientLimit` when none was free in time."""
         try:
             self.take(client)
         except TooMany:
@@ -171,7 +171,10 @@ class QueuedShares(Shares):
                 found[1].preempt()
 
     def _gives_way(self, speed: float, work: Work, client: str, held: Counter[str]) -> bool:
-        """True if the place of `work` is rather for `client`; what still moves only gives way to make shares even."""
+        """Return True if the place of `work` is rather for `client`.
+
+        What still moves only gives way to make shares even.
+        """
         owner = self._works[work]
         if self._has_share(client, held):
             return owner == client and speed < self._slowest

@@ -30,11 +30,11 @@ class Windows:
         """Bytes that each client holds, by key."""
 
     def open(self, length: int, client: str) -> Window:
-        """Window of a response of `length` bytes to `client`; windows of the client "" count for none."""
+        """Return the window of a response of `length` bytes to `client`; windows of the client "" count for none."""
         return Window(self, length, client)
 
     def room(self, client: str) -> int:
-        """Bytes that one read of `client` may take now."""
+        """Return the bytes that one read of `client` may take now."""
         free = self.free - self._held[client] if client else self.free
         return min(LARGEST, max(LEAST, free // self._share))
 

@@ -397,7 +397,7 @@ class Database(ABC):
             pause = min(pause * 2, 0.5)
 
     async def ping(self) -> None:
-        """Raise `DatabaseUnavailable` unless the database answers; `Outdated` if its schema has changed."""
+        """Raise `DatabaseUnavailable` unless the database answers; raise `Outdated` if its schema has changed."""
         row = await self.read(lambda tx: tx.first("SELECT schema FROM meta"), background=True)
         if self.schema and (row is None or row[0] != self.schema):
             raise Outdated

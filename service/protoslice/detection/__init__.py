@@ -50,7 +50,7 @@ class TypeLookup:
 
     @classmethod
     def of(cls, table: Schema) -> TypeLookup:
-        """The lookup for `table`."""
+        """Return the lookup for `table`."""
         fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
         return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
 
@@ -74,7 +74,7 @@ class Evidence:
 
 
 def score(head: bytes, shape: TypeLookup) -> Evidence:
-    """Evidence that `head`, the beginning of a file of any length, is the root type of `shape`."""
+    """Return the evidence that `head`, the beginning of a file of any length, is the root type of `shape`."""
     walk = _Walk(head, shape)
     walk.message(0, _ENDLESS, 0, ())
     return walk.found
@@ -103,12 +103,12 @@ class _Walk:
             at = self._value(row, tag & 7, at, end, (*path, number))
 
     def _goes_on(self) -> bool:
-        """True while the budget of fields lasts and the type is not ruled out."""
+        """Return True while the budget of fields lasts and the type is not ruled out."""
         self.budget -= 1
         return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
 
     def _broken(self, at: int, end: int) -> int:
-        """Count a value that does not parse, unless the head ends within it; returns `_BAD`."""
+        """Count a value that does not parse, unless the head ends within it; return `_BAD`."""
         if at != _CUT or end <= len(self.head):
             self.found.doubt += 1.5
             self.found.broken |= end == _ENDLESS
@@ -122,7 +122,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judge one value; returns the offset of the next field, negative when this message cannot go on."""
+        """Judge one value; return the offset of the next field, negative when this message cannot go on."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)
@@ -190,7 +190,7 @@ class _Walk:
             self.found.weight += 0.25
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """Value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
+        """Return the value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
         value, end = varints.read(self.head, at)
         if end < 0:
             return 0, _CUT if at + 10 >= len(self.head) else _BAD
@@ -216,7 +216,7 @@ _TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def is_consistent(head: bytes, name: str) -> bool:
-    """True when the values in `head` are consistent with the type `name`; False for types without a check."""
+    """Return True when the values in `head` are consistent with the type `name`; False for types without a check."""
     if name == "tensorflow.TensorProto":
         return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
     if name == "onnx.TensorProto":
@@ -225,14 +225,14 @@ def is_consistent(head: bytes, name: str) -> bool:
 
 
 def _is_manifest(head: bytes) -> bool:
-    """True when a dotted type name comes first and all other fields are records."""
+    """Return True when a dotted type name comes first and all other fields are records."""
     fields = list(_fields(head))
     named = bool(fields) and fields[0][:2] == (1, _LENGTH) and _TYPE_NAME.fullmatch(fields[0][3]) is not None
     return named and all(each[:2] == (2, _LENGTH) for each in fields[1:])
 
 
 def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
-    """True when the length of the content matches dtype and shape."""
+    """Return True when the length of the content matches dtype and shape."""
     width, length, shape = 0, -1, list[int]()
     for number, wire, value, data in _fields(head):
         if number == dtype and wire == _VARINT:
@@ -245,7 +245,7 @@ def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], d
 
 
 def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[int]:
-    """Dimensions in field 2, a TensorShapeProto; empty for other fields."""
+    """Return the dimensions in field 2, a TensorShapeProto; empty for other fields."""
     if number != 2 or wire != _LENGTH:
         return []
     sizes = [list(_fields(dim)) for each, kind, _, dim in _fields(data) if (each, kind) == (2, _LENGTH)]
@@ -253,7 +253,7 @@ def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[i
 
 
 def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
-    """Dimensions in field 1, packed or not; empty for other fields and above 256 dimensions."""
+    """Return the dimensions in field 1, packed or not; empty for other fields and above 256 dimensions."""
     if number != 1:
         return []
     sizes = [value] if wire == _VARINT else list(islice(_packed(data), _MAX_DIMS + 1))
@@ -269,7 +269,7 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Fields of a message as far as they parse: number, wire type, value or length, available bytes."""
+    """Yield the fields of a message as far as they parse: number, wire type, value or length, available bytes."""
     at = 0
     for _ in range(_MAX_OF_TENSOR):
         tag, at = varints.read(data, at)
@@ -383,7 +383,7 @@ class Detection:
 
 
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
-    """Kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
+    """Return the kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
     head = bytes(head[:HEAD])
     if not head:  # an empty message is valid, but says nothing: the name alone makes no model of it
         return Detection("unknown", None, "the file is empty", 0.0)
@@ -416,7 +416,7 @@ def look_at(source: RangeSource, filename: str | None) -> Detection:
 
 
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
-    """The message type that `head` begins: a raw proto, chunk 0 of a chunked one, or a first record."""
+    """Return the message type that `head` begins: a raw proto, chunk 0 of a chunked one, or a first record."""
     head = bytes(head[:HEAD])
     named = types_by_name(filename)
     found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
@@ -430,7 +430,7 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
 
 
 def detect_record(record: bytes) -> str | None:
-    """Full name of the type of a whole `record`; None for a record that fits none or several.
+    """Return the full name of the type of a whole `record`; None for a record that fits none or several.
 
     Unlike a file, a record is tried as `tensorflow.Example` too: its fields are few, so that all of them must fit.
     """
@@ -443,7 +443,7 @@ def detect_record(record: bytes) -> str | None:
 
 
 def candidates() -> tuple[str, ...]:
-    """All types that detection tries for a file of any name."""
+    """Return all types that detection tries for a file of any name."""
     return tuple(CANDIDATES)
 
 
@@ -459,7 +459,7 @@ def _convinces(evidence: Evidence) -> bool:
 
 
 def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
-    """True when the best score is 1.5 times that of the next type from another package."""
+    """Return True when the best score is 1.5 times that of the next type from another package."""
     rivals = [name for name in ranked[1:] if name.rpartition(".")[0] != ranked[0].rpartition(".")[0]]
     return not rivals or found[ranked[0]].score >= 1.5 * found[rivals[0]].score
 
@@ -477,7 +477,7 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
 
 
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
-    """Kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
+    """Return the kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
     if magic.is_json(content) and magic.is_index(base_name(filename), content):
         return Detection("safetensors", magic.SAFETENSORS, "lists the safetensors files of a model", 0.95)
     if magic.is_json_program(head):
@@ -509,12 +509,12 @@ def _field_names(name: str) -> frozenset[str]:
 
 
 def has_required_fields(name: str, evidence: Evidence) -> bool:
-    """True when `evidence` has the fields required of `name`, and for types without requirements."""
+    """Return True when `evidence` has the fields required of `name`, and for types without requirements."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])
 
 
 def types_by_name(filename: str | None) -> tuple[str, ...]:
-    """Usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
+    """Return the usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
     name = base_name(filename)
     for ending in (".cpb", *TEXT):
         if name.endswith(ending):
@@ -529,16 +529,16 @@ def types_by_name(filename: str | None) -> tuple[str, ...]:
 
 
 def is_record_name(filename: str | None) -> bool:
-    """True when a file of this name holds records and not one message."""
+    """Return True when a file of this name holds records and not one message."""
     name = base_name(filename)
     return name == _WARMUP or _EVENTS in name
 
 
 def is_text_name(filename: str | None) -> bool:
-    """True when a text file of this name is a proto in text format."""
+    """Return True when a text file of this name is a proto in text format."""
     return base_name(filename).endswith((*TEXT, ".prototxt")) or bool(types_by_name(filename))
 
 
 def base_name(filename: str | None) -> str:
-    """The last segment of a path, in lower case; empty for None."""
+    """Return the last segment of a path, in lower case; empty for None."""
     return (filename or "").replace("\\", "/").rpartition("/")[2].lower()

@@ -107,7 +107,7 @@ _TOKEN = re.compile(
 
 
 def refused_format(head: bytes, size: int | None) -> str | None:
-    """The format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
+    """Return the format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
     if head.startswith(b"PK\x03\x04") and _TORCH in head[30:300]:
         return _PICKLE
     for offset, magic, text in _REFUSED:
@@ -119,20 +119,20 @@ def refused_format(head: bytes, size: int | None) -> str | None:
 
 
 def is_riegeli(head: bytes) -> bool:
-    """True when `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
+    """Return True when `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
     return head.startswith(RIEGELI)
 
 
 def is_array_record_end(block: bytes) -> bool:
-    """True when `block`, the last of a riegeli file, says where the footer of an ArrayRecord file is."""
+    """Return True when `block`, the last of a riegeli file, says where the footer of an ArrayRecord file is."""
     return _ARRAY_RECORD in block[:128]
 
 
 def is_table(head: bytes, size: int | None) -> bool:
-    """True when `head` begins the index of a tensor bundle.
+    """Return True when `head` begins the index of a tensor bundle.
 
-    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, `head` has
-    to be the whole file and to end like a table.
+    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, `head` has to
+    be the whole file and to end like a table.
     """
     ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
     blocks = head, _literal(head)
@@ -140,7 +140,7 @@ def is_table(head: bytes, size: int | None) -> bool:
 
 
 def _begins_bundle(block: bytes) -> bool:
-    """True when `block` begins with an unshared empty key and a BundleHeaderProto for its value."""
+    """Return True when `block` begins with an unshared empty key and a BundleHeaderProto for its value."""
     if len(block) < 3 or block[:2] != _EMPTY_KEY or not 2 <= block[2] < 0x40:
         return False
     header, at = block[3 : 3 + block[2]], 0
@@ -154,7 +154,7 @@ def _begins_bundle(block: bytes) -> bool:
 
 
 def _literal(head: bytes) -> bytes:
-    """The literal at the start of snappy data, after the length and the tag; empty if a copy comes first."""
+    """Return the literal at the start of snappy data, after the length and the tag; empty if a copy comes first."""
     tag = next((at + 1 for at, byte in enumerate(head[:5]) if byte < 0x80), len(head))
     if head[tag : tag + 1] == b"" or head[tag] & 3:
         return b""
@@ -162,51 +162,51 @@ def _literal(head: bytes) -> bytes:
 
 
 def first_tfrecord(head: bytes) -> bytes:
-    """The first record of the TFRecord file that begins with `head`; incomplete if `head` ends in it."""
+    """Return the first record of the TFRecord file that begins with `head`; incomplete if `head` ends in it."""
     return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 
 def is_tfrecord(head: bytes) -> bool:
-    """True when `head` begins a TFRecord file: an eight-byte length and its masked checksum."""
+    """Return True when `head` begins a TFRecord file: an eight-byte length and its masked checksum."""
     return len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(crc32c(head[:8]))
 
 
 def masked(crc: int) -> int:
-    """A CRC-32C in TensorFlow's masked form, rotated and offset: safe for checksums over checksums."""
+    """Return a CRC-32C in TensorFlow's masked form, rotated and offset: safe for checksums over checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
 
 
 def is_safetensors(head: bytes, size: int | None) -> bool:
-    """True when `head` begins a safetensors file: the length of a header, and JSON."""
+    """Return True when `head` begins a safetensors file: the length of a header, and JSON."""
     length = int.from_bytes(head[:8], "little")
     fits = 2 <= length <= _MAX_HEADER and (size is None or 8 + length <= size)
     return fits and _OBJECT.match(head, 8) is not None
 
 
 def is_index(name: str, text: str) -> bool:
-    """True when JSON `text` in a file called `name` says where the tensors of a model are."""
+    """Return True when JSON `text` in a file called `name` says where the tensors of a model are."""
     return name.endswith(INDEX_ENDING) or (name == PIPELINE and '"_class_name"' in text)
 
 
 def is_json_program(head: bytes) -> bool:
-    """True when `head` begins a program in the JSON of Paddle 3."""
+    """Return True when `head` begins a program in the JSON of Paddle 3."""
     head = head[:256].lstrip()
     return head[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
 
 
 def is_parameters(head: bytes) -> bool:
-    """True when `head` begins a file of Paddle's tensors, alone or one after the other."""
+    """Return True when `head` begins a file of Paddle's tensors, alone or one after the other."""
     return _begins_tensor(head, _after_levels(head)) or has_rows(head)
 
 
 def has_rows(head: bytes) -> bool:
-    """True when `head` begins a file with selected rows of one tensor."""
+    """Return True when `head` begins a file with selected rows of one tensor."""
     # The levels of a dense tensor and the rows of a sparse one are counted by the same eight bytes.
     return not _begins_tensor(head, _after_levels(head)) and _begins_tensor(head, _after_rows(head))
 
 
 def _after_levels(head: bytes) -> int | None:
-    """Offset behind the levels of detail; None where they make no sense."""
+    """Return the offset behind the levels of detail; None where they make no sense."""
     levels, at = int.from_bytes(head[4:12], "little"), 12
     if levels > _MOST_LEVELS:
         return None
@@ -219,13 +219,13 @@ def _after_levels(head: bytes) -> int | None:
 
 
 def _after_rows(head: bytes) -> int | None:
-    """Offset behind the row numbers and the height; None for more rows than fit the head."""
+    """Return the offset behind the row numbers and the height; None for more rows than fit the head."""
     rows = int.from_bytes(head[4:12], "little")
     return 12 + 8 * rows + 8 if rows <= _MOST_ROWS else None
 
 
 def _begins_tensor(head: bytes, at: int | None) -> bool:
-    """True when version words of 0 and a whole TensorDesc stand where they are due."""
+    """Return True when version words of 0 and a whole TensorDesc stand where they are due."""
     if at is None or head[:4] != bytes(4) or head[at : at + 4] != bytes(4):
         return False
     length, start = int.from_bytes(head[at + 4 : at + 8], "little"), at + 8
@@ -247,7 +247,7 @@ def _is_desc(desc: bytes) -> bool:
 
 
 def decoded(head: bytes) -> str | None:
-    """`head` as text, without a character cut off at its end; None if it is not printable UTF-8."""
+    """Return `head` as text, without a character cut off at its end; None if it is not printable UTF-8."""
     try:
         return _printable(head.decode())
     except UnicodeDecodeError as error:
@@ -260,12 +260,12 @@ def _printable(text: str) -> str | None:
 
 
 def is_json(text: str) -> bool:
-    """True when `text` begins a JSON object or array."""
+    """Return True when `text` begins a JSON object or array."""
     return _JSON.match(text) is not None
 
 
 def outer_fields(text: str) -> set[str] | None:
-    """Names of the outermost fields of a message in text format; None if `text` is not in that format."""
+    """Return the names of the outermost fields of a message in text format; None if `text` is not in that format."""
     if _FIRST.match(text) is None:
         return None
     names, depth = set[str](), 0

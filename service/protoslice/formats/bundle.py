@@ -41,7 +41,7 @@ from protoslice.tensors.model import (
 
 
 def crc_of(data: Rope) -> int:
-    """The CRC-32C of `data`, read in pieces."""
+    """Return the CRC-32C of `data`, read in pieces."""
     crc = 0
     for at in range(0, data.size, PIECE):
         crc = crc32c(data.read(at, min(PIECE, data.size - at)), crc)  # bytes, which need no copy
@@ -62,7 +62,7 @@ Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
 
 
 def details_of(entry: Entry, slices: Slices) -> dict[str, object]:
-    """Shard, offset, size and masked checksum of an entry, or those of each slice, as JSON."""
+    """Return the shard, offset, size and masked checksum of an entry, or those of each slice, as JSON."""
     if not slices:
         return _place(entry)
     parts = []
@@ -83,9 +83,9 @@ _SHORT: Final = 0xFFFF_FFFF
 
 
 def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
-    """The `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
+    """Return the `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
 
-    `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
+    Raise `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
     """
     if data.size > _MOST_STRING_BYTES:
         raise LimitExceeded(
@@ -116,7 +116,7 @@ _ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def plain_key(key: str) -> str:
-    """`key` without the common suffix of variables' keys."""
+    """Return `key` without the common suffix of variables' keys."""
     return key.removesuffix(_ATTRIBUTE)
 
 
@@ -151,13 +151,13 @@ class Bundle:
     name = "tensor bundle"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is the index of a bundle, or a SavedModel with one among its variables."""
+        """Return True when the root is the index of a bundle, or a SavedModel with one among its variables."""
         if model.proto is None:
             return model.detection.kind == "table"
         return model.type == _SAVED_MODEL and _index(model) in model.files
 
     def tensors(self, model: Model) -> BundleTensors:
-        """All variables, with the slices of partitioned ones put together; reads the index."""
+        """Return all variables, with the slices of partitioned ones put together; reads the index."""
         index = _index(model)
         return BundleTensors(model.files, index.removesuffix(_ENDING), model.file(index))
 
@@ -184,7 +184,7 @@ class BundleTensors(Tensors):
         super().__init__(len(self._bundle), self._tensor, self._called, self._found)
 
     def _tensor(self, number: int) -> Tensor:
-        """Tensor `number`, in the order of the keys."""
+        """Return the tensor `number`, in the order of the keys."""
         name = self._name(number)
         type_number, shape, *_ = entry = self._bundle.entry(number)
         slices = self._bundle.slices(number)
@@ -223,7 +223,7 @@ class BundleTensors(Tensors):
         return frozenset(self._content(name) for name in names if name.startswith("variables/"))
 
     def _found(self, name_or_address: str) -> Sequence[int]:
-        """The tensor with that key or address; else those with that name in the checkpoint's object graph."""
+        """Return the tensor with that key or address; else those with that name in the checkpoint's object graph."""
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
             number = self._bundle.find(each)
@@ -233,7 +233,7 @@ class BundleTensors(Tensors):
         return [number for number in found if number is not None]
 
     def _called(self, number: int) -> tuple[str, str]:
-        """Name and address of tensor `number`."""
+        """Return the name and address of tensor `number`."""
         name = self._name(number)
         return name, f"bundle:{name}"
 
@@ -284,7 +284,7 @@ class BundleTensors(Tensors):
             return Unreadable(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
-        """The elements of an entry that holds all of them."""
+        """Return the elements of an entry that holds all of them."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
             return Strings(lambda: self._strings(name, data, prod(shape), entry), data.size)
@@ -302,7 +302,7 @@ class BundleTensors(Tensors):
         extents: Sequence[tuple[int, int | None]],
         entry: Entry | None,
     ) -> Tile:
-        """One slice of a tensor; `CorruptModel` if its entry is missing or contradicts the tensor's."""
+        """Return one slice of a tensor; raise `CorruptModel` if its entry is missing or contradicts the tensor's."""
         if len(extents) != len(shape):
             raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but one of its slices has {len(extents)}")
         if entry is None:
@@ -317,7 +317,10 @@ class BundleTensors(Tensors):
         return Tile(start, lengths, part)
 
     def _bytes(self, name: str, entry: Entry) -> Rope:
-        """The bytes of an entry; `MissingFile` without its shard, `CorruptModel` if they exceed the shard."""
+        """Return the bytes of an entry.
+
+        Raise `MissingFile` without its shard, `CorruptModel` if they exceed the shard.
+        """
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._bundle.shards:
             raise CorruptModel(f"{name!r} is in shard {shard}, but there are {self._bundle.shards} shards")
@@ -353,7 +356,7 @@ class BundleTensors(Tensors):
 
 
 def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:
-    """The elements themselves if one tile covers the whole tensor, else `tiled`."""
+    """Return the elements themselves if one tile covers the whole tensor, else `tiled`."""
     whole = len(tiled.tiles) == 1 and tiled.tiles[0].shape == shape
     return tiled.tiles[0].stored if whole else tiled
 

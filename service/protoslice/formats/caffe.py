@@ -31,7 +31,7 @@ class Caffe(ProtoFormat):
     package = "caffe."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """One tensor per blob, from its data; gradients beside the data are not listed."""
+        """Return one tensor per blob, from its data; gradients beside the data are not listed."""
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return Tensors(
             len(found),
@@ -90,7 +90,7 @@ def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding) -> Dat
 
 
 def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
-    """Shape of a blob: the legacy four dimensions if any is set, as in Caffe, else `shape`, else one row."""
+    """Return the shape of a blob: the legacy four dimensions if any is set, as in Caffe, else `shape`, else one row."""
     if any(message.HasField(name) for name in _OLD_DIMENSIONS):
         return tuple(getattr(message, name) for name in _OLD_DIMENSIONS)
     if message.HasField("shape"):
@@ -101,7 +101,7 @@ def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
 
 
 def _name(found: _core.Finding) -> str:
-    """`LAYER.FIELD[N]` of the blob, or its path where no enclosing layer has a name."""
+    """Return `LAYER.FIELD[N]` of the blob, or its path where no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind in _LAYERS and name]
     if not layers:
         return found.path

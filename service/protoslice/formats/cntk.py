@@ -40,7 +40,7 @@ class Cntk(ProtoFormat):
     package = "CNTK.proto."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All arrays, at any depth of the dictionaries."""
+        """Return all arrays, at any depth of the dictionaries."""
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
         make = _Maker(model.root, proto, proto.document.find(types, small=_SMALL_FIELD))
         return Tensors(make.count, make.tensor, make.called)
@@ -69,12 +69,12 @@ class _Maker:
         return len(self._arrays)
 
     def called(self, number: int) -> tuple[str, str]:
-        """Name and address of array `number`."""
+        """Return the name and address of array `number`."""
         path = self._found[self._arrays[number]].path
         return self._name(path), f"path:{path}"
 
     def tensor(self, number: int) -> Tensor:
-        """Array `number` as a tensor."""
+        """Return the array `number` as a tensor."""
         found = self._found[self._arrays[number]]
         builder = TensorBuilder(self._name(found.path), found.path, "parameter", self._file)
         return builder.tensor(lambda builder: self._data(builder, self._arrays[number]))
@@ -100,7 +100,7 @@ class _Maker:
         return elements(data, builder.dtype, shape, lack)
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
-        """Values of the array with that finding number; None if it has none in `member`."""
+        """Return the values of the array with that finding number; None if it has none in `member`."""
         path = self._found[number].path
         # The values are a message of their own, whose finding comes directly after that of the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
@@ -112,7 +112,7 @@ class _Maker:
         return None if raw is None else Stored(raw)
 
     def _name(self, path: str) -> str:
-        """The name of the variable that holds the array, else its uid, else the path of the array."""
+        """Return the name of the variable that holds the array, else its uid, else the path of the array."""
         holder = path.removesuffix(_VALUE)
         if holder == path:
             return path
@@ -120,7 +120,7 @@ class _Maker:
         return next((name for name in names if name), path)
 
     def _text_at(self, path: str) -> str:
-        """The string in the dictionary value at `path`: the last readable one, or "" if there is none."""
+        """Return the string in the dictionary value at `path`: the last readable one, or "" if there is none."""
         for at in reversed(self._named.find(path)):
             found = self._found[self._names[at]]
             if found.path == path:

@@ -41,12 +41,12 @@ _NAME: Final = "Manifest.json"
 
 
 def is_manifest(path: str) -> bool:
-    """True when the file at `path` may be the manifest of a package."""
+    """Return True when the file at `path` may be the manifest of a package."""
     return posixpath.basename(path) == _NAME
 
 
 def named_root(manifest: str, content: bytes) -> str | None:
-    """The path of the model that the manifest at `manifest` names; None if malformed.
+    """Return the path of the model that the manifest at `manifest` names; None if malformed.
 
     The file at that path may be absent.
     """
@@ -67,9 +67,9 @@ _RECORD_SIZE: Final = 64
 
 
 def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
-    """The `count` elements described by the record at `offset`; narrow types are packed.
+    """Return the `count` elements described by the record at `offset`; narrow types are packed.
 
-    `CorruptModel` for a bad record, and for a size other than that of `count` elements.
+    Raise `CorruptModel` for a bad record, and for a size other than that of `count` elements.
     """
     if offset + _RECORD_SIZE > source.size:
         raise CorruptModel(f"A blob record at byte {offset} is outside of its file of {source.size} bytes", offset)
@@ -105,7 +105,7 @@ _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """The dtype of a data type of Core ML; None for an unknown one."""
+    """Return the dtype of a data type of Core ML; None for an unknown one."""
     name = _DTYPES.get(number)
     return None if name is None else DTYPES[name]
 
@@ -152,7 +152,7 @@ class Constants:
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
     def owner(self, number: int) -> int | None:
-        """Finding number of the operation that a constant belongs to; None for anything that is no tensor.
+        """Return the finding number of the operation that a constant belongs to; None for anything that is no tensor.
 
         Must be called for all findings in order.
         """
@@ -173,7 +173,7 @@ class Constants:
         return None if value.HasField("type") and not value.type.HasField("tensorType") else owner
 
     def name(self, number: int, owner: int) -> str:
-        """`OUTPUT:KEY` after the operation `owner` and its attribute or input; `OUTPUT` alone for `val`."""
+        """Return `OUTPUT:KEY` after the operation `owner` and its attribute or input; `OUTPUT` alone for `val`."""
         path, operation = self._found[number].path, self._found[owner]
         place = _place(path, operation.path)
         if place is None:
@@ -182,7 +182,7 @@ class Constants:
         return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
 
     def tensor(self, number: int, owner: int) -> Tensor:
-        """The finding `number` as a tensor, a constant of the operation `owner`; errors become `Unreadable`."""
+        """Return the finding `number` as a tensor, a constant of the operation `owner`; errors become `Unreadable`."""
         found = self._found[number]
         kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
         builder = TensorBuilder(self.name(number, owner), found.path, kind, file)
@@ -193,7 +193,7 @@ class Constants:
         return builder.tensor(lambda builder: self._data(builder, number, value))
 
     def _called(self, operation: _core.Finding) -> str:
-        """The name of the first named output of `operation`, else its path."""
+        """Return the name of the first named output of `operation`, else its path."""
         try:
             outputs = parsed(self._operation, operation).outputs
         except CorruptModel:
@@ -250,18 +250,21 @@ def operations_of(model: Model) -> Mapping[str, Kind]:
 
 
 def _held(found: _core.Finding) -> list[int]:
-    """The fields that hold or locate the values of a constant; the last one is in effect."""
+    """Return the fields that hold or locate the values of a constant; the last one is in effect."""
     return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
 
 
 def _place(path: str, operation: str) -> tuple[str, ...] | None:
-    """A value's place in its operation: `attributes` or `inputs`, the key, the rest; None if elsewhere."""
+    """Return a value's place in its operation: `attributes` or `inputs`, the key, the rest; None if elsewhere."""
     place = _PLACE.fullmatch(path[len(operation) :])
     return None if place is None else place.groups()
 
 
 def _typed(builder: TensorBuilder, value: Any) -> tuple[Dtype, tuple[int, ...]]:
-    """Dtype and shape of `value`, also noted in `builder`; `CorruptModel` or `Unsupported` without them."""
+    """Return the dtype and shape of `value`, also noted in `builder`.
+
+    Raise `CorruptModel` or `Unsupported` without them.
+    """
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
         raise CorruptModel("A constant does not have a tensor type")
@@ -313,7 +316,7 @@ class CoreMl(ProtoFormat):
     package = "CoreML."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All weights of layers, and all constants of operations."""
+        """Return all weights of layers, and all constants of operations."""
         found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL_FIELD)
         constants = Constants(model, proto, found)
         numbers, owners = array("I"), array("I")
@@ -353,7 +356,7 @@ class CoreMl(ProtoFormat):
 
 
 def _fields(found: _core.Finding) -> list[int]:
-    """Fields of weights that have values."""
+    """Return the fields of weights that have values."""
     return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
 
 
@@ -381,7 +384,7 @@ def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding, field:
 
 
 def _name(found: _core.Finding) -> str:
-    """`LAYER.KIND.FIELD…` of the weights, or their path where no enclosing layer has a name."""
+    """Return `LAYER.KIND.FIELD…` of the weights, or their path where no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind == _LAYER and name]
     _, inside, within = found.path.rpartition("layers[")
     # `N].KIND.WEIGHTS…`: the first two steps are replaced by the name of the layer.

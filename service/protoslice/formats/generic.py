@@ -39,11 +39,11 @@ class GenericMessages:
     name = "fields"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a proto of a known type."""
+        """Return True when the root is a proto of a known type."""
         return model.proto is not None and model.type is not None
 
     def tensors(self, model: Model) -> Tensors:
-        """All fields of at least 64 KiB, at any depth; found in the index, without reading their content."""
+        """Return all fields of at least 64 KiB, at any depth; found in the index, without reading their content."""
         fields = [] if model.proto is None else list(_fields(model.root, model.proto))
         return Tensors(
             len(fields),
@@ -108,7 +108,7 @@ def _fields(file: str, proto: RootProto) -> Iterator[_Field]:
 
 
 def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
-    """Paths of the tensors in the field at `path`: one for numbers, one per large element of bytes."""
+    """Yield the paths of the tensors in the field at `path`: one for numbers, one per large element of bytes."""
     size = sum(end - start for _, _, start, end, _ in places)
     if kind in _NUMBERS and repeated and size >= _LEAST:
         yield path
@@ -123,7 +123,7 @@ def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repe
 
 
 def _is_there(proto: RootProto, path: str) -> bool:
-    """True when the value of the field at `path` is large."""
+    """Return True when the value of the field at `path` is large."""
     # The index lists every occurrence; only the last member of a oneof that was written is set.
     try:
         return proto.document.view(path)[2].size >= _LEAST

@@ -138,10 +138,10 @@ class GgufHeader:
 
 
 def read_header(source: RangeSource, path: str) -> GgufHeader:
-    """The header of a GGUF file, validated.
+    """Return the header of a GGUF file, validated.
 
-    `CorruptModel` for a damaged one, `Unsupported` for another version than 2 and 3, `LimitExceeded` for one of more
-    than 128 MiB.
+    Raise `CorruptModel` for a damaged one, `Unsupported` for another version than 2 and 3, `LimitExceeded` for one of
+    more than 128 MiB.
     """
     cursor = Cursor(source, path)
     if cursor.take(4) != GGUF_MAGIC:
@@ -182,7 +182,7 @@ class Cursor:
         self._items = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         end = self.at + size
         if end > self._start + len(self._window) or self.at < self._start:
             self._check(end)
@@ -193,29 +193,29 @@ class Cursor:
         return self._window[begin : begin + size]
 
     def number(self, code: str) -> int:
-        """The next integer, by its `struct` code."""
+        """Return the next integer, by its `struct` code."""
         found: int = struct.unpack(self.order + code, self.take(struct.calcsize(code)))[0]
         return int(found)
 
     def scalars(self, kind: int, count: int) -> tuple[Any, ...]:
-        """The next `count` numbers of type `kind`."""
+        """Return the next `count` numbers of type `kind`."""
         name, code = SCALARS[kind]
         found = struct.unpack(f"{self.order}{count}{code}", self.take(count * struct.calcsize("<" + code)))
         return tuple(map(bool, found)) if name == "bool" else found
 
     def string(self) -> bytes:
-        """The next string."""
+        """Return the next string."""
         return self.take(self.number("Q"))
 
     def name(self) -> str:
-        """The next string, which is a key or a name."""
+        """Return the next string, which is a key or a name."""
         length = self.number("Q")
         if length > _LONGEST_NAME:
             raise CorruptModel(f"A name has {length} bytes; at most {_LONGEST_NAME} are allowed", self.at, self._path)
         return text_of(self.take(length))
 
     def list_head(self) -> tuple[int, int]:
-        """Type and number of the elements of the list that begins here."""
+        """Return the type and number of the elements of the list that begins here."""
         return self.number("I"), self.number("Q")
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
@@ -291,11 +291,11 @@ class Gguf:
     name = "gguf"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a GGUF file."""
+        """Return True when the root is a GGUF file."""
         return model.proto is None and model.type == GGUF and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors of the file, or of all splits if its name is that of one."""
+        """Return all tensors of the file, or of all splits if its name is that of one."""
         return joined({path: GgufFile(model.file(path), path) for path in shards_of(model.root)})
 
 
@@ -303,7 +303,7 @@ class GgufFile:
     """The tensors of one GGUF file."""
 
     def __init__(self, source: RangeSource, path: str) -> None:
-        """Reads and validates the header; `CorruptModel` if tensors overlap or have the same name."""
+        """Reads and validates the header; raise `CorruptModel` if tensors overlap or have the same name."""
         self._source = source
         self._path = path
         self._header: GgufHeader = read_header(source, path)
@@ -317,11 +317,11 @@ class GgufFile:
         return len(self._header.tensors)
 
     def name(self, number: int) -> str:
-        """Name of tensor `number`, in the order of the header."""
+        """Return the name of tensor `number`, in the order of the header."""
         return self._header.tensors[number].name
 
     def tensor(self, number: int) -> Tensor:
-        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
+        """Return the tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
         info = self._header.tensors[number]
         data: Data
         try:
@@ -352,7 +352,7 @@ class GgufFile:
 
 
 def _size(info: Info) -> int | None:
-    """Bytes of a tensor; None for an unknown type. `CorruptModel` for an impossible shape."""
+    """Return the bytes of a tensor; None for an unknown type. Raise `CorruptModel` for an impossible shape."""
     dtype = TYPES.get(info.type)
     if dtype is None:
         return None

@@ -44,7 +44,7 @@ _NUMBERS: Final = {
 
 
 def dtype_of(element_type: int) -> Dtype | None:
-    """The dtype of an element type of XLA; None for one that no tensor has."""
+    """Return the dtype of an element type of XLA; None for one that no tensor has."""
     name, *_ = _BYTES.get(element_type) or _NUMBERS.get(element_type) or [None]
     return None if name is None else DTYPES[name]
 
@@ -56,7 +56,7 @@ class Hlo(ProtoFormat):
     package = "xla."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All literals with elements, and the constants of GPU executables."""
+        """Return all literals with elements, and the constants of GPU executables."""
         found = proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
         make = _Maker(model, proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
@@ -89,7 +89,7 @@ class _Maker:
         self._found = found
 
     def has_elements(self, number: int) -> bool:
-        """True when a finding is a tensor: a literal with elements, or the content of a constant."""
+        """Return True when a finding is a tensor: a literal with elements, or the content of a constant."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._symbol(number) is not None and content(self._proto, found, 1) is not None
@@ -101,14 +101,14 @@ class _Maker:
             return True  # listed, with `Unreadable` for data
 
     def called(self, number: int) -> tuple[str, str]:
-        """Name and address of the tensor with that finding number."""
+        """Return the name and address of the tensor with that finding number."""
         found = self._found[number]
         if found.type == _LITERAL:
             return _name(found), f"path:{found.path}"
         return self._symbol(number) or found.path, f"path:{found.path}.data"
 
     def tensor(self, number: int) -> Tensor:
-        """The tensor with that finding number."""
+        """Return the tensor with that finding number."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
@@ -120,7 +120,7 @@ class _Maker:
         return builder.tensor(lambda builder: self._elements(builder, found, shape))
 
     def _symbol(self, number: int) -> str | None:
-        """The constant's symbol, else its path; None if the finding is not the content of a constant."""
+        """Return the constant's symbol, else its path; None if the finding is not the content of a constant."""
         found = self._found[number]
         # The finding of the constant comes directly before that of its content.
         constant = self._found[number - 1] if number else found
@@ -158,7 +158,7 @@ class _Maker:
 
 
 def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
-    """`data` with its encoding; dtypes narrower than a byte are told apart by the size of `data`."""
+    """Return `data` with its encoding; dtypes narrower than a byte are told apart by the size of `data`."""
     data = data or Rope.joined(())
     if not dtype.narrow:
         return Stored(data)
@@ -176,7 +176,7 @@ def _as_numbers(data: Stored | Deferred[Stored] | None, dtype: Dtype, count: int
 
 
 def _laid_out(data: Stored | Deferred[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
-    """`data` in the order given by `minor_to_major`: the dimension named first changes fastest."""
+    """Return `data` in the order given by `minor_to_major`: the dimension named first changes fastest."""
     rank = len(shape)
     if not minor_to_major:
         return data
@@ -194,13 +194,13 @@ def _laid_out(data: Stored | Deferred[Stored], shape: Sequence[int], minor_to_ma
 
 
 def _kind(path: str) -> str:
-    """The kind of a literal, after the field that holds it: argument, result, constant or literal."""
+    """Return the kind of a literal, after the field that holds it: argument, result, constant or literal."""
     outer = path.partition(".tuple_literals")[0].rpartition(".")[2].partition("[")[0]
     return {"arguments": "argument", "result": "result", "literal": "constant"}.get(outer, "literal")
 
 
 def _name(found: _core.Finding) -> str:
-    """`COMPUTATION/INSTRUCTION` of a literal, with member numbers in tuples, else its path."""
+    """Return `COMPUTATION/INSTRUCTION` of a literal, with member numbers in tuples, else its path."""
     names = [schema.text_of(name) for kind, name in found.names if kind in _NAMED]
     if not names:
         return found.path.replace(".tuple_literals", "")

@@ -26,22 +26,22 @@ class ProtoFormat(ABC):
     """Beginning of the full names of the messages' types, such as `onnx.`."""
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a message of the package."""
+        """Return True when the root is a message of the package."""
         return model.proto is not None and (model.type or "").startswith(self.package)
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors of `model`; none when its root is no proto."""
+        """Return all tensors of `model`; none when its root is no proto."""
         return Tensors.of(()) if model.proto is None else self.tensors_in(model, model.proto)
 
     @abstractmethod
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""
+        """Return all tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""
 
 
 def resolve_location(root: str, location: str) -> str:
-    """The path within the model of the file at `location`, relative to the folder of `root`.
+    """Return the path within the model of the file at `location`, relative to the folder of `root`.
 
-    `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
+    Raise `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
     """
     inside = posixpath.normpath(location)
     if inside == "." or location.endswith("/"):
@@ -56,7 +56,7 @@ _MOST_ENDS: Final = 4 << 20
 
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
-    """`found` parsed without its large fields; `CorruptModel` if it does not parse as `message_class`."""
+    """Return `found` parsed without its large fields; raise `CorruptModel` if it does not parse as `message_class`."""
     try:
         return schema.parsed(message_class, found.skeleton)
     except DecodeError as error:
@@ -99,7 +99,10 @@ class TensorBuilder:
     look: Callable[[Tensor], Use] | None = None
 
     def tensor(self, find: Callable[[TensorBuilder], Data]) -> Tensor:
-        """The finished tensor, with data from `find`, which may fill in the builder; an error becomes `Unreadable`."""
+        """Return the finished tensor, with data from `find`, which may fill in the builder.
+
+        An error becomes `Unreadable`.
+        """
         try:
             data = find(self)
         except OF_MODELS as error:
@@ -108,7 +111,7 @@ class TensorBuilder:
         return self._finished(data)
 
     def unreadable(self, error: ProtosliceError) -> Tensor:
-        """The finished tensor with `error` for data."""
+        """Return the finished tensor with `error` for data."""
         return self._finished(Unreadable(error))
 
     def _finished(self, data: Data) -> Tensor:
@@ -138,13 +141,13 @@ _MOST_UNPACKED = 64 << 20
 
 
 def content(proto: RootProto, found: _core.Finding, number: int) -> Rope | None:
-    """The bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
+    """Return the bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
 
 def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Rope]:
-    """The elements of the repeated bytes field `number`."""
+    """Yield the elements of the repeated bytes field `number`."""
     for place in places_of(found, number):
         if place[1] == _LENGTH:
             yield Rope(proto.document.at(place[2], place[3]), proto.sources)
@@ -153,10 +156,10 @@ def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Ro
 def numbers(
     proto: RootProto, found: _core.Finding, number: int, encoding: Encoding
 ) -> Stored | Deferred[Stored] | None:
-    """The values of the numeric field `number`, packed, unpacked or both; None if absent.
+    """Return the values of the numeric field `number`, packed, unpacked or both; None if absent.
 
-    `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. `LimitExceeded` for more than 64 MiB
-    of unpacked numbers.
+    `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. Raise `LimitExceeded` for more than
+    64 MiB of unpacked numbers.
     """
     places = places_of(found, number)
     if not places:
@@ -178,7 +181,7 @@ def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequen
 
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:
-    """Number of values in the fixed-width field `number`, of `width` bytes each."""
+    """Return the number of values in the fixed-width field `number`, of `width` bytes each."""
     places = places_of(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
 
@@ -203,7 +206,7 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Rope:
 
 
 def _values(run: bytes, wire: int, offset: int) -> bytes:
-    """The values in a run of fields, without tags."""
+    """Return the values in a run of fields, without tags."""
     values = bytearray()
     at = 0
     while at < len(run):

@@ -70,7 +70,7 @@ def _kind(number: int) -> _Kind:
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """The dtype of ONNX's type `number`; None if there is none."""
+    """Return the dtype of ONNX's type `number`; None if there is none."""
     kind = _KINDS.get(number)
     return kind.dtype if kind is not None else None
 
@@ -84,7 +84,7 @@ class Onnx(ProtoFormat):
     """Its tensors say what they are for."""
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
+        """Return all TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
         found = proto.document.find([TENSOR])
 
         def listed(look: Look | None) -> Tensors:
@@ -120,7 +120,7 @@ class TensorMaker:
         self._message = schema.bundled().message_class(TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
-        """The TensorProto `found` as a tensor; errors in it become `Unreadable`, raised on reading."""
+        """Return the TensorProto `found` as a tensor; errors in it become `Unreadable`, raised on reading."""
         builder = TensorBuilder(found.path, found.path, _role(found.path), self._model.root, look=self._look)
         try:
             message = parsed(self._message, found)
@@ -130,7 +130,7 @@ class TensorMaker:
         return builder.tensor(lambda builder: self._data(builder, found, message))
 
     def called(self, found: _core.Finding) -> tuple[str, str]:
-        """Name and address of the tensor `found`."""
+        """Return the name and address of the tensor `found`."""
         try:
             name = parsed(self._message, found).name or _name(found)
         except CorruptModel:
@@ -212,13 +212,13 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
 
 
 def _role(path: str) -> str:
-    """The kind of a tensor, after the field that holds it."""
+    """Return the kind of a tensor, after the field that holds it."""
     field = path.rpartition(".")[2].partition("[")[0]
     sparse = {"values": "sparse_values", "indices": "sparse_indices"}
     return sparse.get(field) or {"initializer": "initializer", "": "tensor"}.get(field, "attr")
 
 
 def _name(found: _core.Finding) -> str:
-    """The name of an unnamed tensor: `NODE/ATTRIBUTE` for the value of an attribute, else its path."""
+    """Return the name of an unnamed tensor: `NODE/ATTRIBUTE` for the value of an attribute, else its path."""
     names = [schema.text_of(name) for _, name in found.names[-2:] if name]
     return "/".join(names) if found.names[-1:] and found.names[-1][0] == "onnx.AttributeProto" else found.path

@@ -59,7 +59,7 @@ class OnnxFiles:
 
 
 def check_alignment(align: int) -> int:
-    """`align`, unless it is not a power of two up to 1 MiB: then `InvalidInput`."""
+    """Return `align`, unless it is not a power of two up to 1 MiB: then `InvalidInput`."""
     if not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1):
         raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
     return align
@@ -68,11 +68,11 @@ def check_alignment(align: int) -> int:
 def with_external_data(
     proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT, graph: Graph | None = None
 ) -> OnnxFiles:
-    """The model of `proto`, or `part` of its `graph`, with tensors of 1 KiB and more in a file of weights.
+    """Return the model of `proto`, or `part` of its `graph`, with tensors of 1 KiB and more in a file of weights.
 
     These are initializers, and constants, which become initializers. Smaller ones are in the model, also those that are
-    external now. Of inner graphs and attributes, only weights that are external now are moved. `Unsupported` if the
-    model then has 2 GiB or more.
+    external now. Of inner graphs and attributes, only weights that are external now are moved. Raise `Unsupported` if
+    the model then has 2 GiB or more.
     """
     weights = _Weights(align)
     model = _composed(proto, part, weights, graph)
@@ -85,9 +85,9 @@ def with_external_data(
 
 
 def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | None = None) -> Rope:
-    """The model of `proto`, or `part` of its `graph`, with all its weights inside.
+    """Return the model of `proto`, or `part` of its `graph`, with all its weights inside.
 
-    `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
+    Raise `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
     """
     model = _composed(proto, part, None, graph)
     if model.size > _LARGEST_MODEL:
@@ -116,12 +116,12 @@ class _Weights:
         return offset
 
     def bytes(self) -> Rope:
-        """All that was added."""
+        """Return all that was added."""
         return Rope(_core.Rope(self._builder.ropes()), self._sources.listed)
 
 
 def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Rope:
-    """The model, with its weights in `weights`, or inside if that is None."""
+    """Return the model, with its weights in `weights`, or inside if that is None."""
     fields, added = (proto.graph, []) if part is None else extracted(proto, part, graph_names)
     kept = {field.start for field in fields}
     changes, constants = _changes(proto, part, kept, weights)
@@ -207,7 +207,7 @@ class _Constants:
 
 
 def _elements(tensor: Tensor) -> Rope:
-    """The elements as `raw_data` and external files have them; raises the error of a faulty tensor."""
+    """Return the elements as `raw_data` and external files have them; raise the error of a faulty tensor."""
     narrow, data = tensor.dtype is not None and tensor.dtype.narrow, tensor.data
     if isinstance(data, Stored) and data.encoding is (Encoding.PACKED if narrow else Encoding.PLAIN):
         return data.bytes
@@ -215,7 +215,7 @@ def _elements(tensor: Tensor) -> Rope:
 
 
 def _reference(offset: int, size: int) -> bytes:
-    """Fields of a TensorProto whose elements are in the file of weights."""
+    """Return the fields of a TensorProto whose elements are in the file of weights."""
     place = (("location", WEIGHTS), ("offset", str(offset)), ("length", str(size)))
     entries = (_field(1, key.encode()) + _field(2, value.encode()) for key, value in place)
     return (
@@ -226,5 +226,5 @@ def _reference(offset: int, size: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field with content of a length."""
+    """Return a field with content of a length."""
     return varints.write(number << 3 | 2) + varints.write(len(content)) + content

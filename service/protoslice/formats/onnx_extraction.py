@@ -99,7 +99,7 @@ class ElementTypes:
         self._own = frozenset((_domain(domain), name) for domain, name in own)
 
     def of(self, name: str) -> int:
-        """Element type of the value `name`, as `TensorProto.DataType` numbers it; 0 if unknown."""
+        """Return the element type of the value `name`, as `TensorProto.DataType` numbers it; 0 if unknown."""
         return self._declared.get(name) or self._made.get(name, 0)
 
     def reason(self, name: str) -> str:
@@ -146,7 +146,7 @@ def _domain(name: str) -> str:
 
 
 def _by_rule(rules: Sequence[str], output: int, node: Maker, known: Callable[[str], int]) -> int:
-    """Element type of an output of a node; 0 if unknown."""
+    """Return the element type of an output of a node; 0 if unknown."""
     if output >= len(rules) and not rules[-1].endswith("*"):
         return 0
     alternatives = rules[min(output, len(rules) - 1)].removesuffix("*").split("|")
@@ -228,7 +228,7 @@ class OnnxNode:
 
     @classmethod
     def of(cls, message: Any) -> Self:
-        """The node of a NodeProto, whose large fields may be left out; equal names share their memory."""
+        """Return the node of a NodeProto, whose large fields may be left out; equal names share their memory."""
         inputs, outputs, attributes = (
             tuple(map(intern, message.input)),
             tuple(map(intern, message.output)),
@@ -340,7 +340,7 @@ def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ..
 
 
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
-    """Numbers of the nodes, names of the initializers, and those of the inputs, that `outputs` need."""
+    """Return the numbers of the nodes, names of the initializers, and those of the inputs, that `outputs` need."""
     makers = graph.makers
     given, nodes, initializers, needed = set(inputs), set[int](), set[str](), set[str]()
     annotations, left, seen = dict(graph.annotations), list(outputs), set[str]()
@@ -368,7 +368,10 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
 
 
 def graph_of(proto: OnnxProto) -> Graph:
-    """Names of the nodes, initializers and values of the graph; `Unsupported` for one with unknown fields."""
+    """Return the names of the nodes, initializers and values of the graph.
+
+    Raise `Unsupported` for one with unknown fields.
+    """
     unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
     if unknown is not None:
         raise Unsupported(
@@ -393,7 +396,7 @@ def graph_of(proto: OnnxProto) -> Graph:
 
 
 def _parsed(proto: OnnxProto, type_name: str) -> Iterator[tuple[re.Match[str] | None, Any]]:
-    """All messages of a type, without large fields, each with its place in the graph or in an inner one."""
+    """Yield all messages of a type, without large fields, each with its place in the graph or in an inner one."""
     kind = schema.bundled().message_class(type_name)
     for found in proto.document.find([type_name]):
         yield _ITEM.fullmatch(found.path), schema.parsed(kind, found.skeleton)
@@ -450,7 +453,7 @@ class _Scopes:
         self._used.setdefault(path, {}).update(dict.fromkeys(used))
 
     def outer(self) -> Iterator[tuple[int, Collection[str]]]:
-        """Number of each node with inner graphs, and values of the outermost graph that these use."""
+        """Yield the number of each node with inner graphs, and values of the outermost graph that these use."""
         for path in sorted(self._used, key=len, reverse=True):  # a graph comes before the one that it is in
             placed = _INNER_GRAPH.fullmatch(path)
             if placed is None:
@@ -463,14 +466,14 @@ class _Scopes:
 
 
 def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
-    """Domain and name of the operators that functions of the model define."""
+    """Yield the domain and name of the operators that functions of the model define."""
     if any(each.number == FUNCTIONS for each in proto.fields):
         for _, function in _parsed(proto, "onnx.FunctionProto"):
             yield function.domain, function.name
 
 
 def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Rope | bytes:
-    """The declaration of a value: that of the model, else its name and element type."""
+    """Return the declaration of a value: that of the model, else its name and element type."""
     if declared is not None:
         kind = declaration(proto, declared).type
         if kind.WhichOneof("value") and (kind.tensor_type.elem_type or not kind.HasField("tensor_type")):

@@ -39,9 +39,9 @@ class OnnxProto:
     """The fields of an ONNX model and of its graph."""
 
     def __init__(self, model: Model) -> None:
-        """`Unsupported` unless the root of `model` is an ONNX model with a graph.
+        """Raise `Unsupported` unless the root of `model` is an ONNX model with a graph.
 
-        `LimitExceeded` if it has too many fields outside of its graph, such as two million empty graphs.
+        Raise `LimitExceeded` if it has too many fields outside of its graph, such as two million empty graphs.
         """
         if model.proto is None or model.type != "onnx.ModelProto":
             raise Unsupported(f"The root is {model.type or 'not a protobuf'}, not an ONNX model: it has no ONNX files")
@@ -67,7 +67,7 @@ class OnnxProto:
         return {each.domain: each.version for each in self._skeleton.opset_import}
 
     def bytes(self, start: int, end: int) -> Rope:
-        """The bytes of the proto from `start` to `end`."""
+        """Return the bytes of the proto from `start` to `end`."""
         return Rope(self.document.at(start, end), self.proto.sources)
 
     @property
@@ -88,7 +88,7 @@ class OnnxProto:
 def _in_order(
     places: Iterable[tuple[int, int, int, int, int]], spans: Sequence[tuple[int, int | None]], path: str
 ) -> Iterator[Field]:
-    """The fields at `places` of a message that `spans` make up, each from the end of the one before."""
+    """Yield the fields at `places` of a message that `spans` make up, each from the end of the one before."""
     following = iter(spans)
     at, last = next(following)
     for number, wire, start, end, _ in places:
@@ -101,7 +101,7 @@ def _in_order(
 
 
 def declaration(proto: OnnxProto, field: Field) -> Any:
-    """The ValueInfoProto in `field`; `LimitExceeded` above 1 MiB."""
+    """Return the ValueInfoProto in `field`; `LimitExceeded` above 1 MiB."""
     size = field.end - field.content
     if size > _LARGEST_DECLARATION:
         raise LimitExceeded(f"A ValueInfoProto may have at most {_LARGEST_DECLARATION} bytes, but this one has {size}")
@@ -110,7 +110,7 @@ def declaration(proto: OnnxProto, field: Field) -> Any:
 
 
 def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]:
-    """Each field with its number, and its place among those of that number."""
+    """Yield each field with its number, and its place among those of that number."""
     counts = dict[int, int]()
     for each in fields:
         place = counts.get(each.number, 0)
@@ -168,7 +168,7 @@ class Rewriting:
 
 
 def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
-    """The bytes of `fields`, neighbours together."""
+    """Yield the bytes of `fields`, neighbours together."""
     start = end = -1
     for field in fields:
         if field.start != end and end >= 0:
@@ -181,7 +181,7 @@ def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
 
 
 def without(message: bytes, numbers: Collection[int]) -> bytes:
-    """A serialized message without its fields of these numbers; the other ones keep their bytes."""
+    """Return a serialized message without its fields of these numbers; the other ones keep their bytes."""
     at, kept = 0, bytearray()
     while 0 <= at < len(message):
         start = at
@@ -196,7 +196,7 @@ def without(message: bytes, numbers: Collection[int]) -> bytes:
 
 
 def wrapped(number: int, content: Rope | bytes) -> Iterator[Rope | bytes]:
-    """The field `number` with `content`."""
+    """Yield the field `number` with `content`."""
     size = len(content) if isinstance(content, bytes) else content.size
     yield varints.write(number << 3 | _LENGTH) + varints.write(size)
     yield content

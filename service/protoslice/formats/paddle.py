@@ -75,7 +75,7 @@ class Variable:
 
 
 def variables(model: Model) -> list[Variable]:
-    """The parameters of the program at the root of `model`, sorted by name, as combined files order them."""
+    """Return the parameters of the program at the root of `model`, sorted by name, as combined files order them."""
     declared = _of_json(model.file(model.root)) if model.proto is None else _of_proto(model)
     first: dict[str, Variable] = {}
     for variable in declared:
@@ -84,14 +84,14 @@ def variables(model: Model) -> list[Variable]:
 
 
 def is_json(model: Model) -> bool:
-    """True when the root of `model` begins like a program in the JSON of Paddle 3."""
+    """Return True when the root of `model` begins like a program in the JSON of Paddle 3."""
     return model.proto is None and (model.detection.kind, model.detection.type_name) == ("json", PROGRAM)
 
 
 def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:
-    """The JSON program in `source` as a `ProgramDesc`, with its blocks, operators and the types of values.
+    """Return the JSON program in `source` as a `ProgramDesc`, with its blocks, operators and the types of values.
 
-    `CorruptModel` for a malformed program, `LimitExceeded` for one that is too large.
+    Raise `CorruptModel` for a malformed program, `LimitExceeded` for one that is too large.
     """
     translation = _Translation()
     with _reading_json():
@@ -185,7 +185,7 @@ def _reading_json() -> Iterator[None]:
 
 
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:
-    """Parameters in the regions of a program or an operation, and of all operations nested in them."""
+    """Yield the parameters in the regions of a program or an operation, and of all operations nested in them."""
     if depth > _MOST_DEEP:
         raise ValueError("its blocks are nested too deeply")
     for i, region in enumerate(holder.get("regions", ())):
@@ -300,7 +300,7 @@ def _set(attribute: Any, value: Any) -> None:
 
 
 def _utf8(text: str) -> str:
-    """`text` without the halves of characters that JSON may have."""
+    """Return `text` without the halves of characters that JSON may have."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -316,11 +316,11 @@ class Paddle:
     name = "paddle"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a program of Paddle, in protobuf or JSON."""
+        """Return True when the root is a program of Paddle, in protobuf or JSON."""
         return is_json(model) if model.proto is None else model.type == PROGRAM
 
     def tensors(self, model: Model) -> Tensors:
-        """All parameters, sorted by name. Headers in a combined file are read now, other files on access."""
+        """Return all parameters, sorted by name. Headers in a combined file are read now, other files on access."""
         wanted = variables(model)
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
@@ -349,7 +349,7 @@ class Paddle:
 
 
 def _combined(root: str) -> Sequence[str]:
-    """Candidate paths of the file with all parameters."""
+    """Return the candidate paths of the file with all parameters."""
     folder, name = posixpath.split(root)
     for ending in (*TEXT, ".pb"):
         name = name.removesuffix(ending)
@@ -358,9 +358,9 @@ def _combined(root: str) -> Sequence[str]:
 
 
 def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Blob]:
-    """Blobs of a combined file, in the order of `wanted`: the file holds them without names.
+    """Yield the blobs of a combined file, in the order of `wanted`: the file holds them without names.
 
-    `CorruptModel` where a blob does not match its variable, and where the file is too short or too long.
+    Raise `CorruptModel` where a blob does not match its variable, and where the file is too short or too long.
     """
     _refuse_pickle(source, path)
     heads = Heads(source, path)
@@ -380,7 +380,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 
 
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
-    """The tensor of `variable` from its blob in a combined file."""
+    """Return the tensor of `variable` from its blob in a combined file."""
     name, address = _called(variable)
     details = partial(details_of, source, path, blob)
     return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob), details)
@@ -391,7 +391,7 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
-    """The tensor of `variable` from the file with its name, whose header is read; errors become `Unreadable`."""
+    """Return the tensor of `variable` from the file with its name, whose header is read; errors become `Unreadable`."""
     builder = TensorBuilder(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
     return builder.tensor(lambda builder: _own(model, variable, builder))
 
@@ -419,7 +419,7 @@ def _own(model: Model, variable: Variable, builder: TensorBuilder) -> Data:
 
 
 def _misfit(blob: Blob, variable: Variable) -> str | None:
-    """The mismatch between `blob` and `variable` in words; None if they agree."""
+    """Return the mismatch between `blob` and `variable` in words; None if they agree."""
     same = variable.shape is None or (
         len(variable.shape) == len(blob.shape)
         and all(due in (-1, found) for due, found in zip(variable.shape, blob.shape, strict=True))

@@ -56,22 +56,22 @@ class Blob:
 
 
 def stored(source: RangeSource, blob: Blob) -> Stored:
-    """The elements of `blob`, which lies in `source`."""
+    """Return the elements of `blob`, which lies in `source`."""
     return Stored(Rope.of(source, blob.start, blob.end))
 
 
 def details_of(source: RangeSource, path: str, blob: Blob, *, rows: bool = False) -> dict[str, object]:
-    """Levels of detail of `blob` in `source`, the file at `path`; with `rows`, rows and height."""
+    """Return the levels of detail of `blob` in `source`, the file at `path`; with `rows`, rows and height."""
     return Heads(source, path, blob.head).details(rows=rows)
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """The dtype of Paddle's type `number`; None for types without elements of a fixed width."""
+    """Return the dtype of Paddle's type `number`; None for types without elements of a fixed width."""
     return DTYPES.get(_TYPES.get(number, ""))
 
 
 def number_of(dtype: Dtype) -> int:
-    """Paddle's number of a type; `KeyError` for a dtype that it does not have."""
+    """Return the Paddle's number of a type; raise `KeyError` for a dtype that it does not have."""
     return _NUMBERS[dtype.name]
 
 
@@ -99,9 +99,10 @@ class Heads:
         return self._source.size
 
     def next(self, *, rows: bool = False) -> Blob:
-        """The next blob; with `rows`, one that holds selected rows of a tensor.
+        """Return the next blob; with `rows`, one that holds selected rows of a tensor.
 
-        `CorruptModel` for a malformed header or a file that ends too early, `Unsupported` for an unknown data type.
+        Raise `CorruptModel` for a malformed header or a file that ends too early, `Unsupported` for an unknown data
+        type.
         """
         with self._blaming():
             head = self._at
@@ -111,9 +112,9 @@ class Heads:
             return self._tensor(head)
 
     def details(self, *, rows: bool = False) -> dict[str, object]:
-        """Levels of detail of the next blob, as offsets; with `rows`, row numbers and height.
+        """Return the levels of detail of the next blob, as offsets; with `rows`, row numbers and height.
 
-        `CorruptModel` for malformed ones, `LimitExceeded` for more than 131,072 numbers.
+        Raise `CorruptModel` for malformed ones, `LimitExceeded` for more than 131,072 numbers.
         """
         with self._blaming():
             self._version("the blob")
@@ -137,7 +138,7 @@ class Heads:
             self._skip(length)
 
     def _level_lengths(self) -> Iterator[int]:
-        """Length of each level of detail in bytes; the caller passes over its numbers before it goes on."""
+        """Yield the length of each level of detail in bytes; the caller passes over its numbers before it goes on."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
             raise self._bad(f"A tensor has {levels} levels of detail, which is too many", back=8)
@@ -224,14 +225,14 @@ class PaddleParameters:
     name = "paddle parameters"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a parameter file."""
+        """Return True when the root is a parameter file."""
         return model.proto is None and model.detection.kind == "paddle"
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors in the order of the file, or, where it holds one, of all such files by name.
+        """Return all tensors in the order of the file, or, where it holds one, of all such files by name.
 
-        `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for more
-        than 262,144 tensors.
+        Raise `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for
+        more than 262,144 tensors.
         """
         source = model.file(model.root)
         rows = has_rows(_head(source))
@@ -254,9 +255,9 @@ class PaddleParameters:
 
 
 def _apart(model: Model) -> Sequence[str]:
-    """Paths of all parameter files of the model, sorted, each of one tensor by its name.
+    """Return the paths of all parameter files of the model, sorted, each of one tensor by its name.
 
-    Only the root where its name says that it holds all tensors. `LimitExceeded` for more than 4096 files.
+    Only the root where its name says that it holds all tensors. Raise `LimitExceeded` for more than 4096 files.
     """
     if model.root.endswith(_JOINED) or model.root + _NAMES in model.files:
         return [model.root]
@@ -269,7 +270,7 @@ def _apart(model: Model) -> Sequence[str]:
 
 
 def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
-    """The tensor of each file, by its path below their common folder; an error becomes `Unreadable`."""
+    """Return the tensor of each file, by its path below their common folder; an error becomes `Unreadable`."""
     folder = posixpath.join(posixpath.commonpath([posixpath.dirname(path) for path in paths]), "")
 
     def make(number: int) -> Tensor:
@@ -284,7 +285,7 @@ def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
 
 
 def _alone(source: RangeSource, builder: TensorBuilder) -> Data:
-    """The elements of the only tensor in a file."""
+    """Return the elements of the only tensor in a file."""
     path, rows, heads = str(builder.file), has_rows(_head(source)), Heads(source, str(builder.file))
     blob = heads.next(rows=rows)
     heads.finish()
@@ -298,7 +299,7 @@ def _head(source: RangeSource) -> bytes:
 
 
 def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
-    """Offsets of all tensors of the file."""
+    """Return the offsets of all tensors of the file."""
     heads, starts = Heads(source, path), array("Q")
     while heads.at < heads.size:
         if len(starts) == _MOST:
@@ -311,7 +312,7 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
 
 
 def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
-    """Names of the `count` tensors; empty if unknown.
+    """Return the names of the `count` tensors; empty if unknown.
 
     The file of names next to the parameters has one in each line; a tensor alone in its file has the file's name.
     """

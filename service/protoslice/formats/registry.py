@@ -36,7 +36,7 @@ class Format(Protocol):
         """Name of the format for users."""
 
     def matches(self, model: Model) -> bool:
-        """True when the format applies to `model`."""
+        """Return True when the format applies to `model`."""
 
     def tensors(self, model: Model) -> Tensors:
         """Return all tensors of `model`. Blocks; reads metadata, but no elements.
@@ -68,7 +68,7 @@ _OTHERWISE: Final[Format] = GenericMessages()
 
 
 def tensors_of(model: Model) -> Tensors:
-    """The tensors of `model`, from all formats that apply; `Unsupported` if none does."""
+    """Return the tensors of `model`, from all formats that apply; raise `Unsupported` if none does."""
     formats = formats_of(model)
     if not formats:
         known = ", ".join(each.name for each in _all())
@@ -87,7 +87,7 @@ def _used(format: Format, model: Model) -> Tensors:
 
 
 def formats_of(model: Model) -> Sequence[Format]:
-    """The formats that apply to `model`, else the fallback for known message types; may be empty."""
+    """Return the formats that apply to `model`, else the fallback for known message types; may be empty."""
     found = [each for each in _all() if _matches(each, model)]
     return found or [each for each in (_OTHERWISE,) if _matches(each, model)]
 
@@ -101,7 +101,7 @@ def _matches(format: Format, model: Model) -> bool:
 def register(name: str, factory: Callable[[], Format]) -> None:
     """Make the format that `factory` gives known in this process.
 
-    `InvalidInput` for a name that is taken, `Unsupported` when the format lacks something.
+    Raise `InvalidInput` for a name that is taken, `Unsupported` when the format lacks something.
     """
     FORMATS.register(name, factory)
     _others.cache_clear()
@@ -119,7 +119,7 @@ def _all() -> tuple[Format, ...]:
 
 @cache
 def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
-    """Formats of other packages; one that cannot be used is warned of, and passed over."""
+    """Return the formats of other packages; one that cannot be used is warned of, and passed over."""
     found = []
     for name in names:
         try:
@@ -130,7 +130,7 @@ def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
 
 
 def _lacks(factory: Callable[[], Format]) -> str | None:
-    """Fault of a factory of formats, or of the format that it gives; None for a sound one."""
+    """Return the fault of a factory of formats, or of the format that it gives; None for a sound one."""
     try:
         made = factory()
     except Exception as error:
@@ -171,9 +171,9 @@ def signatures_in(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSi
 
 
 def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-    """All signatures of `model`, or those of its first meta graph with exactly `tags`.
+    """Return all signatures of `model`, or those of its first meta graph with exactly `tags`.
 
-    `Unsupported` for a format that has none, `NotFound` if no meta graph has these tags.
+    Raise `Unsupported` for a format that has none, `NotFound` if no meta graph has these tags.
     """
     count, read = signatures_in(model, tags)
     return (signature for number in range(count) for signature in read(number)[0])

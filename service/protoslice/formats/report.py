@@ -66,7 +66,7 @@ def report_job(
 
 
 def comparing(tensor: Tensor) -> Check | None:
-    """A check of `tensor` against the model's checksums, None without any; a check of strings reads them."""
+    """Return a check of `tensor` against the model's checksums, None without any; a check of strings reads them."""
     if isinstance(tensor.data, Strings):
         return partial(read, tensor, form="json")
     compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
@@ -74,7 +74,7 @@ def comparing(tensor: Tensor) -> Check | None:
 
 
 def _claimed(tensor: Tensor) -> int:
-    """Bytes of data files that the check of `tensor` reads."""
+    """Return the bytes of data files that the check of `tensor` reads."""
     if isinstance(tensor.data, Strings):
         return tensor.data.claimed
     return sum(part.bytes.size for part in parts_of(tensor.data) if part.compare is not None)
@@ -107,7 +107,7 @@ class _Survey:
     """True when there were more names than are compared."""
 
     def tensors_of(self, model: Model) -> Tensors | None:
-        """The tensors of `model`; None if no format applies, or metadata is missing, damaged or too large."""
+        """Return the tensors of `model`; None if no format applies, or metadata is missing, damaged or too large."""
         try:
             return tensors_of(model)
         except MissingFile as error:
@@ -155,7 +155,7 @@ class _Survey:
             self.damaged.append(Damage(part, error.message))
 
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
-        """The `ModelReport` of all findings; complete if `complete` is and none of its lists was cut."""
+        """Return the `ModelReport` of all findings; complete if `complete` is and none of its lists was cut."""
         twice = [name for name, count in self.names.items() if count > 1]
         cut = self.passed_over or any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(

@@ -38,12 +38,12 @@ class Candidate:
 
 
 def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
-    """Manifests of Core ML packages among `files`: their contents name roots."""
+    """Return the manifests of Core ML packages among `files`: their contents name roots."""
     return [file for file in files if is_manifest(file.path) and file.size <= LARGEST_MANIFEST]
 
 
 def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
-    """The files sorted: known names first, then by kind (protos first), then by size, the largest first.
+    """Return the files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
     Of the files of a model in several, that which leads to the others comes first; variants of a file come after it.
 
@@ -56,7 +56,7 @@ def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Can
 def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """As `rank`, lazily: looks at no file whose name is less likely than the last one's."""
+    """Yield as `rank`, lazily: looks at no file whose name is less likely than the last one's."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 
@@ -72,7 +72,7 @@ def rank_lazily(
 
 
 def tried(ranked: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The first 64 of the `ranked` files that detection did not refuse."""
+    """Return the first 64 of the `ranked` files that detection did not refuse."""
     return islice((file for file in ranked if file.kind != "refused"), _TRIES)
 
 
@@ -94,7 +94,7 @@ def _looks(file: Candidate) -> int:
 
 
 def _counts_by_name(file: Candidate) -> bool:
-    """True when the content of a file does not speak against its name."""
+    """Return True when the content of a file does not speak against its name."""
     return _looks(file) < _LOOKS["paddle"]
 
 

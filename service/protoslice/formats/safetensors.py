@@ -82,8 +82,8 @@ class SafetensorsFile:
     def __init__(self, source: RangeSource, path: str, prefix: str = "") -> None:
         """Reads and validates the header; `prefix` goes before the names of the tensors.
 
-        `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps; `LimitExceeded` for a header
-        of more than 64 MiB.
+        Raise `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps; raise `LimitExceeded` for
+        a header of more than 64 MiB.
         """
         self._source = source
         self._path = path
@@ -103,19 +103,19 @@ class SafetensorsFile:
         return len(self._places)
 
     def name(self, number: int) -> str:
-        """Name of tensor `number`, in the order of the header."""
+        """Return the name of tensor `number`, in the order of the header."""
         found = _KEY.match(self._text, self._places[number])
         assert found is not None, "the scan has matched it"
         return self._prefix + self._unescaped(self._places[number], found[1])
 
     def entry(self, number: int) -> HeaderEntry:
-        """HeaderEntry of tensor `number`."""
+        """Return the HeaderEntry of tensor `number`."""
         found = _KEY.match(self._text, self._places[number])
         assert found is not None, "the scan has matched it"
         return self._value(found.end())[0]
 
     def tensor(self, number: int) -> Tensor:
-        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
+        """Return the tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
         name, entry = self.name(number), self.entry(number)
         dtype = _DTYPES.get(entry.dtype)
         data: Data
@@ -176,7 +176,7 @@ class SafetensorsFile:
         return found
 
     def _value(self, at: int) -> tuple[HeaderEntry, int, str]:
-        """The entry at `at`, the place behind it and the mark that follows."""
+        """Return the entry at `at`, the place behind it and the mark that follows."""
         usual = _USUAL.match(self._text, at)
         if usual is not None:
             shape = tuple(map(int, usual[2].split(","))) if usual[2] else ()
@@ -195,7 +195,7 @@ class SafetensorsFile:
         return HeaderEntry(dtype, tuple(shape), *offsets), mark.end(), mark[1]
 
     def _object(self, at: int) -> tuple[_Members, int]:
-        """The JSON object at `at`, and the place behind it."""
+        """Return the JSON object at `at`, and the place behind it."""
         size = _USUAL_ENTRY
         while True:
             text = self._text[at : at + size]
@@ -254,7 +254,7 @@ class SafetensorsFile:
 
 
 def _header(source: RangeSource, path: str) -> tuple[str, int]:
-    """The text of the header, and the offset of the elements."""
+    """Return the text of the header, and the offset of the elements."""
     if source.size < PREFIX:
         raise CorruptModel(f"A safetensors file has at least 8 bytes, but this one has {source.size}", 0, path)
     length = int.from_bytes(source.read(0, PREFIX), "little")
@@ -272,7 +272,7 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
 
 
 def _fault(entry: HeaderEntry) -> str | None:
-    """What is wrong with an entry on its own."""
+    """Return what is wrong with an entry on its own."""
     count = 1
     for length in entry.shape:
         count *= length
@@ -294,7 +294,7 @@ class _Members(list[tuple[str, Any]]):
 
 
 def _is_cut_off(text: str, error: Exception) -> bool:
-    """True when the parser may have failed for no other reason than the end of `text`."""
+    """Return True when the parser may have failed for no other reason than the end of `text`."""
     at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 16
     return at_end or str(error).startswith("Unterminated string")
 
@@ -312,7 +312,7 @@ def _check_json(value: Any, depth: int = 0) -> None:
 
 
 def _integer(text: str) -> int | float:
-    """An integer of up to 64 bits, and other numbers as the format's library takes them: as floats."""
+    """Return an integer of up to 64 bits, and other numbers as the format's library takes them: as floats."""
     if len(text) <= 20 and text != "-0" and -_MAX_INT64 - 1 <= int(text) <= _MAX_UINT64:
         return int(text)
     return _float(text)
@@ -344,11 +344,11 @@ class SafetensorsFormat:
     name = "safetensors"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a safetensors file, an index of shards, or the index of a pipeline."""
+        """Return True when the root is a safetensors file, an index of shards, or the index of a pipeline."""
         return model.proto is None and model.type == SAFETENSORS and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors: of a file by its header, of a pipeline below the names of its folders."""
+        """Return all tensors: of a file by its header, of a pipeline below the names of its folders."""
         if posixpath.basename(model.root) == PIPELINE:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
@@ -357,7 +357,10 @@ class SafetensorsFormat:
 
 
 def _of_index(model: Model) -> Tensors:
-    """The tensors of all shards that an index names; `Unreadable` for those that it places where they are not."""
+    """Return the tensors of all shards that an index names.
+
+    `Unreadable` for those that it places where they are not.
+    """
     declared = index_of(model.file(model.root), model.root)
     paths = sorted({resolve_location(model.root, each) for each in set(declared.values())})
     if len(paths) > _MOST_FILES:
@@ -369,7 +372,7 @@ def _of_index(model: Model) -> Tensors:
 
 
 def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
-    """The file of each tensor by name."""
+    """Return the file of each tensor by name."""
     found = _json(source, path, _LARGEST_INDEX).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
         raise CorruptModel("The index needs a weight_map with the file of each tensor", path=path)
@@ -377,7 +380,10 @@ def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
 
 
 def _of_pipeline(model: Model) -> Tensors:
-    """The tensors of all components of a pipeline, `unet/conv_in.weight`; each is in the folder that has its name."""
+    """Return the tensors of all components of a pipeline, `unet/conv_in.weight`.
+
+    Each is in the folder that has its name.
+    """
     folders, files = dict[str, list[str]](), dict[str, SafetensorsFile]()
     for path in model.files:
         if path.endswith(ENDING):
@@ -393,7 +399,7 @@ def _of_pipeline(model: Model) -> Tensors:
 
 
 def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:
-    """The tensors of all files, with their metadata but for keys that they disagree about."""
+    """Return the tensors of all files, with their metadata but for keys that they disagree about."""
     metadata, unequal = dict[str, str](), set[str]()
     for file in files.values():
         unequal.update(key for key, text in file.metadata.items() if metadata.setdefault(key, text) != text)

@@ -51,12 +51,12 @@ _REFERENCE: Final = 100
 
 
 def known(number: int) -> Dtype | None:
-    """The dtype with that number; None if there is none."""
+    """Return the dtype with that number; None if there is none."""
     return TYPES.get(_plain(number))
 
 
 def dtype_of(number: int) -> Dtype:
-    """The dtype with that number; `Unsupported` for resources and variants, `CorruptModel` if unknown."""
+    """Return the dtype with that number; raise `Unsupported` for resources and variants, `CorruptModel` if unknown."""
     dtype = known(number)
     if dtype is not None:
         return dtype
@@ -87,7 +87,7 @@ _LONGEST: Final = 9
 
 
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
-    """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
+    """Return the elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
     dtype, count = dtype_of(number), element_count(shape)
     whole = content(proto, found, _CONTENT)
     if not dtype.bits:
@@ -106,7 +106,7 @@ def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequen
 
 
 def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Deferred[Stored] | None:
-    """The values in the field for `dtype`; None if absent."""
+    """Return the values in the field for `dtype`; None if absent."""
     if dtype.name in _FIXED:
         return numbers(proto, found, _FIXED[dtype.name], Encoding.PLAIN)
     if dtype.name in _VARINTS:
@@ -132,7 +132,7 @@ def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: 
 
 
 def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
-    """`stored` if it has all elements, else with its last one repeated; `CorruptModel` for too many."""
+    """Return `stored` if it has all elements, else with its last one repeated; raise `CorruptModel` for too many."""
     if stored.encoding is not Encoding.PLAIN:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
@@ -155,7 +155,7 @@ def _looked_at(stored: Stored, count: int) -> Deferred[Stored | Filled] | Filled
 
 
 def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
-    """The strings in `tensor_content`: all lengths, then all strings."""
+    """Return the strings in `tensor_content`: all lengths, then all strings."""
     if whole.size > _PACKED_STRINGS:
         raise LimitExceeded(f"The strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
     data = whole.read()
@@ -188,7 +188,7 @@ class _Continued(Sequence[bytes]):
 
 
 def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
-    """The first `count` lengths in `data` and the offset of their end; `CorruptModel` if malformed."""
+    """Return the first `count` lengths in `data` and the offset of their end; raise `CorruptModel` if malformed."""
     lengths, at = list[int](), 0
     while len(lengths) < count:
         length, end = varints.read(data, at)
@@ -212,7 +212,7 @@ class TensorFlow(ProtoFormat):
     package = "tensorflow."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """All TensorProtos, at any depth."""
+        """Return all TensorProtos, at any depth."""
         return graph_tensors(model.root, proto)
 
     def uses(self, model: Model, found: Tensors) -> Look:
@@ -250,7 +250,7 @@ class _GraphTensors:
         self._functions: dict[str, str] = {}
 
     def tensor(self, number: int) -> Tensor:
-        """Tensor `number`, in the order of the proto."""
+        """Return the tensor `number`, in the order of the proto."""
         found = self.found[number]
         builder = TensorBuilder(self._name(found), found.path, self._kind(found), self._root)
         return builder.tensor(lambda builder: self._data(builder, found))
@@ -271,7 +271,7 @@ class _GraphTensors:
         return self._name(found), f"path:{found.path}"
 
     def _name(self, found: _core.Finding) -> str:
-        """`NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
+        """Return `NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
         if not _is_constant(found):
             return found.path or "tensor"
         node = text_of(found.names[-2][1])
@@ -279,7 +279,7 @@ class _GraphTensors:
         return node if function is None else f"{self._function(function[1])}/{node}"
 
     def _function(self, path: str) -> str:
-        """The name of the function at `path`; empty if it has none or it cannot be read."""
+        """Return the name of the function at `path`; empty if it has none or it cannot be read."""
         name = self._functions.get(path)
         if name is None:
             try:
@@ -302,7 +302,7 @@ class _GraphTensors:
 
 
 def _is_constant(found: _core.Finding) -> bool:
-    """True when `found` is the attribute `value` of a node, such as Const."""
+    """Return True when `found` is the attribute `value` of a node, such as Const."""
     owner = found.names[-2:-1]
     return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
 
@@ -369,10 +369,10 @@ _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """The tensors of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
+    """Return the tensors of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
 
-    `found` are those of all meta graphs. `Unsupported` for a root without meta graphs, `NotFound` if none has these
-    tags.
+    `found` are those of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound` if none has
+    these tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
@@ -393,7 +393,7 @@ def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tens
 
 
 def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
-    """The root as a message, with this `field` alone."""
+    """Return the root as a message, with this `field` alone."""
     _, _, core = proto.document.view("", [field])
     if core.size > _MOST_BYTES:
         raise LimitExceeded(f"The tags have {core.size} bytes, but at most {_MOST_BYTES} are read")
@@ -405,7 +405,7 @@ def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
 
 
 def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
-    """The number of the first meta graph with exactly `tags`."""
+    """Return the number of the first meta graph with exactly `tags`."""
     for number, graph in enumerate(graphs):
         if set(graph.meta_info_def.tags) == set(tags):
             return number

@@ -30,11 +30,11 @@ class Warmup:
     name = "warm-up requests"
 
     def matches(self, model: Model) -> bool:
-        """True when the root is a record file of one of these types."""
+        """Return True when the root is a record file of one of these types."""
         return model.proto is None and model.type in _TYPES
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors of all records, in order: names repeat, addresses are unique. Reads the file.
+        """Return all tensors of all records, in order: names repeat, addresses are unique. Reads the file.
 
         `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
         """
@@ -58,7 +58,7 @@ class Warmup:
 
 
 def _proto(record: Rope, type_name: str) -> RootProto:
-    """`record` as an indexed proto."""
+    """Return `record` as an indexed proto."""
     flat = schema.bundled().flat(type_name)
     index = _core.index_source(record.sources, record.core, flat, type_name)
     return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.core), record.sources)

@@ -22,22 +22,25 @@ class TensorFile(Protocol):
     """The tensors of one file, with unique names."""
 
     def __len__(self) -> int:
-        """Number of tensors."""
+        """Return the number of tensors."""
 
     def name(self, number: int, /) -> str:
-        """Name of tensor `number`."""
+        """Return the name of tensor `number`."""
 
     def tensor(self, number: int, /) -> Tensor:
-        """Tensor `number`; an error in it becomes `Unreadable`."""
+        """Return the tensor `number`; an error in it becomes `Unreadable`."""
 
 
 def address_of(name: str) -> str:
-    """The address of the tensor `name`, which no other tensor of the model has."""
+    """Return the address of the tensor `name`, which no other tensor of the model has."""
     return f"tensor:{name}"
 
 
 def shards_of(path: str) -> list[str]:
-    """Paths of all shards of a model by the path of one, `model-00001-of-00003.gguf`; only `path` if it is whole."""
+    """Return the paths of all shards of a model by the path of one, `model-00001-of-00003.gguf`.
+
+    Only `path` if it is whole.
+    """
     found = _SHARD.fullmatch(path)
     if found is None:
         return [path]
@@ -58,13 +61,13 @@ def shard_facts(path: str) -> tuple[str, str, int]:
 
 
 def is_first_shard(path: str) -> bool:
-    """True when a file of this name is the first of several."""
+    """Return True when a file of this name is the first of several."""
     found = _SHARD.fullmatch(path)
     return found is not None and found[2] == "00001" and found[4].endswith((ENDING, ".gguf"))
 
 
 def variants_among(paths: Iterable[str]) -> set[str]:
-    """Those of `paths` that are variants of another: `model.fp16.safetensors` next to `model.safetensors`."""
+    """Return those of `paths` that are variants of another: `model.fp16.safetensors` next to `model.safetensors`."""
     stems = {path: shard_facts(path.removesuffix(".index.json"))[0] for path in paths if ENDING in path}
     names = set(stems.values())
     return {path for path, stem in stems.items() if stem.rpartition(".")[0] in names}

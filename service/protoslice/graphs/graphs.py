@@ -80,7 +80,7 @@ class Dialect:
         return GraphValue(name, dtype, shape if shape is None or len(shape) <= MAX_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
-        """Names and values of all that is set in `node` beside its name, its operation and its links."""
+        """Return the names and values of all that is set in `node` beside its name, its operation and its links."""
         named = (each for field, value in node.ListFields() for each in self._named(field, value))
         return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MAX_ATTRIBUTES))
 
@@ -98,7 +98,7 @@ class Dialect:
 
 
 def _text(message: Message, without: Sequence[str] = ()) -> str:
-    """`message` on one line, but for the fields `without`; of a single number or text the value alone."""
+    """Return `message` on one line, but for the fields `without`; of a single number or text the value alone."""
     if without:
         copy = type(message)()
         copy.CopyFrom(message)
@@ -307,7 +307,7 @@ DIALECTS: Final = (
 
 
 def dialects_of(type_name: str | None) -> Sequence[Dialect]:
-    """The dialects that a model may be in, by the type of its root; none for models without graphs."""
+    """Return the dialects that a model may be in, by the type of its root; none for models without graphs."""
     return [each for each in DIALECTS if type_name is not None and type_name.startswith(each.package)]
 
 
@@ -331,7 +331,7 @@ class Graphs:
     def __init__(self, model: Model) -> None:
         """Finds and links the nodes of `model`, which reads all of it but its payloads. Blocks.
 
-        `Unsupported` for a model without graphs.
+        Raise `Unsupported` for a model without graphs.
         """
         proto, type_name, self._made = model.proto, model.type, 0
         if is_json(model):
@@ -390,16 +390,16 @@ class Graphs:
         return largest if self.entries[largest].nodes > _LARGER * self.entries[outer].nodes else outer
 
     def holder(self, node: str) -> str | None:
-        """Path of the graph of the node at the path `node`; None for a name."""
+        """Return the path of the graph of the node at the path `node`; None for a name."""
         path = node.rpartition(".")[0]
         return path if node.endswith("]") and self.links.graph(path) is not None else None
 
     def entry(self, graph: int) -> GraphEntry:
-        """Path, name and size of a graph."""
+        """Return the path, name and size of a graph."""
         return self.entries[graph] if graph < MAX_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
 
     def path(self, graph: int) -> str:
-        """Path of a graph."""
+        """Return the path of a graph."""
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
@@ -431,7 +431,7 @@ class Graphs:
         return found
 
     def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
-        """Nodes of a graph that make a value whose name fits."""
+        """Yield the nodes of a graph that make a value whose name fits."""
         if self.dialect.numbers or self.dialect.tensorflow_inputs:  # what they make goes by their own names
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
@@ -441,15 +441,15 @@ class Graphs:
                 yield node
 
     def node_path(self, node: int) -> str:
-        """Path of a node."""
+        """Return the path of a node."""
         return self._found[node].path
 
     def called(self, node: int) -> str:
-        """Name of a node, however large it is; empty without one."""
+        """Return the name of a node, however large it is; empty without one."""
         return schema.text_of(self.links.name(node))
 
     def operator(self, node: int, message: Any) -> str:
-        """The operation of a node, whose message is `message`."""
+        """Return the operation of a node, whose message is `message`."""
         dialect, descriptor = self.dialect, message.DESCRIPTOR
         if dialect.kinds:
             numbers = [number for number, *_ in self._found[node].places if number >= dialect.kinds]
@@ -458,23 +458,26 @@ class Graphs:
         return str(value) if enum is None else str(enum.values_by_number[value].name)
 
     def values(self, node: int, limit: int) -> list[str]:
-        """Names of the values that a node takes by slot, at most `limit`."""
+        """Return the names of the values that a node takes by slot, at most `limit`."""
         return [schema.text_of(name) for name in self.links.values(node, limit)]
 
     def made(self, node: int, limit: int) -> list[str]:
-        """Names of the values that a node makes, at most `limit`."""
+        """Return the names of the values that a node makes, at most `limit`."""
         return [schema.text_of(name) for name in self.links.made(node, limit)]
 
     def declarations(self) -> _core.Findings | None:
-        """Messages that declare the types of values; None where nodes do. Reads the model like the nodes. Blocks."""
+        """Return the messages that declare the types of values; None where nodes do.
+
+        Reads the model like the nodes. Blocks.
+        """
         return self._proto.document.find([self.dialect.declares], small=_SMALL) if self.dialect.declares else None
 
     def empty(self) -> Any:
-        """A node without anything."""
+        """Return a node without anything."""
         return self._message()
 
     def message(self, node: int) -> tuple[Any, int]:
-        """A node without its large fields, parsed, and its size; empty where it is too large or damaged."""
+        """Return a node without its large fields, parsed, and its size; empty where it is too large or damaged."""
         skeleton = self._found[node].skeleton
         if len(skeleton) > _LARGEST_NODE:
             return self._message(), 0

@@ -85,7 +85,10 @@ class GraphOutline:
         return declared + _NODE_BYTES * nodes + _WEIGHT_BYTES * len(self._addresses)
 
     def level(self, block: int, node: str | None) -> GraphLevel:
-        """The parts of a block, or with `node` of that around a node. Blocks. `NotFound` without such a block."""
+        """Return the parts of a block, or with `node` of that around a node.
+
+        Blocks. `NotFound` without such a block.
+        """
         if node is not None:
             block = self._strip.trail(self._graphs.node(self._graph, node))[-1]
         if self._strip.block(block) is None:
@@ -107,7 +110,7 @@ class GraphOutline:
         )
 
     def section(self, ends: Ends) -> GraphSection:
-        """The nodes on all ways from one place to the other, in either direction. Blocks."""
+        """Return the nodes on all ways from one place to the other, in either direction. Blocks."""
         start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
         if start > end:
             start, end = end, start
@@ -158,7 +161,7 @@ class GraphOutline:
         )
 
     def _about(self, number: int) -> tuple[str, str, int | None]:
-        """Kind, name and number of a block."""
+        """Return the kind, name and number of a block."""
         about = self._strip.block(number)
         assert about is not None
         kind, _, label, (begin, _) = about
@@ -185,12 +188,15 @@ class GraphOutline:
         )
 
     def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
-        """Name of a value by its maker, a node that takes it, and the slot; a number goes by the name of its maker."""
+        """Return the name of a value by its maker, a node that takes it, and the slot.
+
+        A number goes by the name of its maker.
+        """
         maker, node, slot = example
         return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
 
     def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
-        """Values by their makers and names, with their types."""
+        """Return the values by their makers and names, with their types."""
         if self._declared is None:
             value = self._graphs.dialect.value
             return [value(name[:_LONGEST], messages.of(node)) for node, name in values]
@@ -226,7 +232,7 @@ class GraphOutline:
         return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
 
     def _outputs(self, messages: _Messages) -> list[_Valued]:
-        """Values that the graph declares as its outputs; without any, those that no node takes."""
+        """Return the values that the graph declares as its outputs; without any, those that no node takes."""
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         if self._graphs.dialect.numbers:
             made = [(node, self._graphs.called(node)) for node in ends]
@@ -262,7 +268,7 @@ class _Messages:
         self._nodes: dict[int, Any] = {}
 
     def of(self, node: int) -> Any:
-        """A node, parsed; an empty one when there is no room."""
+        """Return a node, parsed; an empty one when there is no room."""
         if node not in self._nodes:
             message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
             self._left -= size
@@ -270,7 +276,7 @@ class _Messages:
         return self._nodes[node]
 
     def declaration(self, data: bytes) -> Any:
-        """The declaration of a value; an empty one when there is no room, or it is damaged."""
+        """Return the declaration of a value; an empty one when there is no room, or it is damaged."""
         self._left -= len(data)
         message = schema.bundled().message_class(self._graphs.dialect.declares)
         try:
@@ -279,11 +285,11 @@ class _Messages:
             return message()
 
     def operator(self, node: int) -> str:
-        """The operation of a node."""
+        """Return the operation of a node."""
         return self._graphs.operator(node, self.of(node))[:_LONGEST]
 
     def value(self, node: int, slot: int) -> str:
-        """Name of the value that a node takes in a slot; empty when that is too far behind."""
+        """Return the name of the value that a node takes in a slot; empty when that is too far behind."""
         self._slots -= slot + 1
         if self._slots < 0:
             return ""

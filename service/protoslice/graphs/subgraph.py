@@ -58,13 +58,13 @@ class _Named:
     is_tensor: IsTensor
 
     def tensor(self, name: str) -> str | None:
-        """The tensor that goes by `name`, or by the graph's name before it; None without one."""
+        """Return the tensor that goes by `name`, or by the graph's name before it; None without one."""
         called = (name, f"{self.graph}/{name}") if name else ()
         return next((each for each in called if self.is_tensor(each)), None)
 
 
 def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbourhood:
-    """The nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
+    """Return the nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
     query.check()
     graph, middle = _middle(graphs, query)
     if middle is None:
@@ -88,7 +88,7 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 
 
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
-    """Numbers of the graph asked for and of the node in the middle, or None without one.
+    """Return the numbers of the graph asked for and of the node in the middle, or None without one.
 
     Without a path of the graph, the node's own path tells it, or the graph's name before that of the node, as names of
     tensors have it; otherwise the node is looked for in the outermost graph.
@@ -110,7 +110,7 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 
 
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
-    """Nodes whose names have the words of the search; without one, last nodes and first ones by halves.
+    """Return the nodes whose names have the words of the search; without one, last nodes and first ones by halves.
 
     A graph that is all cycles has neither: then come the first in order.
     """
@@ -125,7 +125,7 @@ def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[
 
 
 def _around(graphs: Graphs, middle: int, query: GraphQuery) -> tuple[dict[int, int], bool]:
-    """Nodes around `middle` with their hops, the nearest first, and whether some were left out."""
+    """Return the nodes around `middle` with their hops, the nearest first, and whether some were left out."""
     shown, waiting, more = {middle: 0}, deque([middle]), False
     while waiting:
         node = waiting.popleft()
@@ -149,7 +149,7 @@ def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
 
 
 def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
-    """The first nodes of `shown` that have room together, parsed; at least one."""
+    """Return the first nodes of `shown` that have room together, parsed; at least one."""
     messages, room = dict[int, Any](), _ROOM
     for node in shown:
         message, size = graphs.message(node)
@@ -161,7 +161,7 @@ def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
 
 
 def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
-    """Values that go from one of the nodes to another, as many as have room, and whether they are all."""
+    """Return the values that go from one of the nodes to another, as many as have room, and whether they are all."""
     edges, room = list[GraphEdge](), _ROOM
     for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
         room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)
@@ -172,7 +172,7 @@ def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, .
 
 
 def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
-    """Values that `node` takes from nodes that are shown."""
+    """Yield the values that `node` takes from nodes that are shown."""
     makers, _ = graphs.links.makers(node, _MAX_LINKS)
     values = graphs.values(node, _MAX_LINKS)
     target = graphs.node_path(node)
@@ -204,7 +204,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
 
 
 def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
-    """Names of the values that a node makes; none of a node that is too large to be looked into."""
+    """Return the names of the values that a node makes; none of a node that is too large to be looked into."""
     if graphs.dialect.numbers:
         return (graphs.called(node),)
     return tuple(name for name in graphs.made(node, _MAX_MADE) if name) if message.ListFields() else ()

@@ -35,9 +35,9 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 
 
 async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
-    """The base of an upload: the store `named`, else by the first tag; None for an upload without either.
+    """Return the base of an upload: the store `named`, else by the first tag; None for an upload without either.
 
-    `NotFound` when no store is `named` so.
+    Raise `NotFound` when no store is `named` so.
     """
     if named is not None:
         base = BaseStore(partial(space.view, named), space.worker)
@@ -63,11 +63,11 @@ class BaseStore:
         self._worth = frozenset[str]()
 
     def comparing(self, writer: FileWriter, path: str) -> DedupingWriter:
-        """A writer of the file at `path` that shares what it has in common with that of the base."""
+        """Return a writer of the file at `path` that shares what it has in common with that of the base."""
         return DedupingWriter(writer, path, self, self._worker)
 
     async def store(self) -> OpenStore | None:
-        """The base; None when there is none."""
+        """Return the base; None when there is none."""
         find, self._find = self._find, None
         if find is not None:
             store = self._store = await find()
@@ -78,7 +78,7 @@ class BaseStore:
         return self._store
 
     async def file(self, path: str) -> _BaseFile | None:
-        """The file of the base at `path`, or its only one; None when it has no such file of its own."""
+        """Return the file of the base at `path`, or its only one; None when it has no such file of its own."""
         store = await self.store()
         if store is None:
             return None
@@ -170,7 +170,7 @@ class _BaseFile:
         self._at = 0
 
     def alike(self, at: int, data: bytes) -> Iterator[Span]:
-        """Parts of `data`, at `at` of the file, whose blocks have the checksums of this one's. Blocks."""
+        """Yield the parts of `data`, at `at` of the file, whose blocks have the checksums of this one's. Blocks."""
         sums, end = _core.BlockSums(), min(at + len(data), self._stored.size)
         sums.update(data)
         came, equal, start = sums.finish(), set[int](), 0
@@ -188,7 +188,7 @@ class _BaseFile:
                 yield span
 
     async def has(self, start: int, data: bytes) -> bool:
-        """True if these bytes stand at `start`; False too where the base is damaged or gone."""
+        """Return True if these bytes stand at `start`; False too where the base is damaged or gone."""
         if self._pieces is None or start != self._at:
             await self.close()
             self._pieces, self._at = self._rope.pieces(start, self._rope.size), start

@@ -66,7 +66,7 @@ class _Registration:
         self._types = types
 
     async def received(self, files: Mapping[str, str]) -> tuple[list[IngestedFile], Root]:
-        """The files in their order, and the root chosen among them."""
+        """Return the files in their order, and the root chosen among them."""
         places = await self._worker.run(lambda: self._by_place(files))
         looked = await map_concurrently(lambda place: self._look(*place), places.items())
         found = {received.info.path: received for each in looked for received in each}
@@ -81,7 +81,7 @@ class _Registration:
         return received, root
 
     def _by_place(self, files: Mapping[str, str]) -> dict[str, list[str]]:
-        """Paths of the files by URI, after checking all paths and URIs.
+        """Return the paths of the files by URI, after checking all paths and URIs.
 
         An object used for several files is read once.
         """
@@ -96,7 +96,7 @@ class _Registration:
         return found
 
     async def _look(self, uri: str, paths: Sequence[str]) -> list[IngestedFile]:
-        """The files that use the object at `uri`, after one `stat` and one read of its head."""
+        """Return the files that use the object at `uri`, after one `stat` and one read of its head."""
         storage, key = self._external.place(uri)
         try:
             stat = await storage.stat(key)
@@ -169,5 +169,5 @@ class _NoSide:
             raise _Compressed("A compressed chunked proto cannot be registered in place: upload it")
 
     def source(self) -> RangeSource:
-        """An empty source."""
+        """Return an empty source."""
         return BytesSource(b"")

@@ -47,7 +47,7 @@ class Batches:
             await self._hand_on()
 
     def take_all(self) -> bytes | None:
-        """All pieces, withdrawn from processing; None when a batch has been handed on already."""
+        """Return all pieces, withdrawn from processing; None when a batch has been handed on already."""
         if self._begun:
             return None
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
@@ -133,7 +133,7 @@ class PackWriter:
         return place
 
     def held(self, place: PendingLocation) -> bytes | None:
-        """The content of a small file, as long as no byte of its pack is written; then None."""
+        """Return the content of a small file, as long as no byte of its pack is written; then None."""
         content = self._batches.held
         found = next(((at, at + size) for one, at, size in self._places if one is place), None)
         return None if content is None or found is None else content[slice(*found)]
@@ -164,7 +164,7 @@ class PackWriter:
             await pack.abort()
 
     async def _opened(self) -> ObjectWriter:
-        """The open pack, which begins with the first bytes that are written of it."""
+        """Return the open pack, which begins with the first bytes that are written of it."""
         if self._pack is None:
             self._pack = await self._objects.writer()
         return self._pack
@@ -223,7 +223,7 @@ class FileWriter:
         await self._batches.add(piece)
 
     async def exists_already(self) -> bool:
-        """True when the storage is known to have the file that this one is said to be."""
+        """Return True when the storage is known to have the file that this one is said to be."""
         find, self._find_existing = self._find_existing, None
         if find is not None:
             self._existing = await find()
@@ -250,7 +250,7 @@ class FileWriter:
     async def close(self) -> File:
         """Finish the file, which is durable on return unless it is in a pack.
 
-        `ChecksumMismatch` for a file that is not the one it was said to be.
+        Raise `ChecksumMismatch` for a file that is not the one it was said to be.
         """
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)

@@ -63,7 +63,7 @@ class Ingest:
 
     @classmethod
     async def begin(cls, space: Space, request: IngestRequest) -> Self:
-        """A new ingest; `QuotaExceeded` or `StorageFull` where no store may be added."""
+        """Return a new ingest; raise `QuotaExceeded` or `StorageFull` where no store may be added."""
         await space.quotas.check(stores=1)
         await space.shared.check_free_space()
         return cls(space, request, await space.schemas.types(request.type))
@@ -81,7 +81,7 @@ class Ingest:
             self._objects.end()
 
     async def file(self, path: str, *, expected_sha256: bytes | None = None) -> FileWriter:
-        """Begin the next file; `InvalidInput` while another is open or for a bad path.
+        """Begin the next file; raise `InvalidInput` while another is open or for a bad path.
 
         Where the sender knows its SHA-256, a file of 1 MiB or more that exists already is not written.
         """
@@ -105,7 +105,10 @@ class Ingest:
         return self._left
 
     def wanted_type(self, path: str) -> str | None:
-        """Type requested for the file at `path`; None when none was requested or `path` cannot be the root."""
+        """Return the type requested for the file at `path`.
+
+        None when none was requested or `path` cannot be the root.
+        """
         return self._request.type if self._request.root in {None, path} else None
 
     def adopt(self, file: IngestedFile) -> None:
@@ -129,8 +132,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs. With it, a file of which
-        nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
+        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With it, a file of
+        which nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
         """
         self._take_over()
         try:
@@ -164,7 +167,7 @@ class Ingest:
         )
 
     def _id(self, root: Root) -> str:
-        """Id of the store of the files with this root."""
+        """Return the id of the store of the files with this root."""
         files = [(file.info.path, file.info.size, file.info.sha256 or "") for file in self._files]
         return store_id(files, policy_of(self._request, root))
 
@@ -182,7 +185,7 @@ class Ingest:
         self._paths.add(path)
 
     def _take_over(self) -> None:
-        """Take over the file that was written last; `InvalidInput` while it is open."""
+        """Take over the file that was written last; raise `InvalidInput` while it is open."""
         writer = self._writer
         if writer is None:
             return
@@ -209,13 +212,13 @@ class Ingest:
                 source.close()
 
     async def _shareable(self, sha256: str) -> FileRef | None:
-        """A file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
+        """Return a file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
         found = await self._space.files_by_digest.find(sha256)
         there = found is not None and _shared({"": found}) and await self._has_all(found.location)
         return found if there else None
 
     async def _has_all(self, location: ObjectLocation) -> bool:
-        """True when no object is missing or cut off, as one that a sender now brings anew may be."""
+        """Return True when no object is missing or cut off, as one that a sender now brings anew may be."""
         sizes = {each.key: each.size for each in location.objects if each.key is not None}
         with suppress(NotFound):
             stats = await map_concurrently(lambda key: self._space.storage.stat(ObjectKey(key)), sizes)
@@ -235,7 +238,7 @@ class Ingest:
         await writer.close()
 
     async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> IngestedFile:
-        """A file of another store, inspected by its head."""
+        """Return a file of another store, inspected by its head."""
         inspection = Inspection(path, self.wanted_type(path), self._types)
         size = min(HEAD, ref.size)
         head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
@@ -264,7 +267,7 @@ class Ingest:
             await side.close()
 
     async def _file(self, file: IngestedFile) -> Opened:
-        """A file that arrived: in memory as long as nothing of its pack is written."""
+        """Return a file that arrived: in memory as long as nothing of its pack is written."""
         held = self._packs.held(file.place)
         return await self._opened(file.stored) if held is None else HeldFile(held)
 
@@ -277,7 +280,7 @@ class Ingest:
 
 
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
-    """The files all of whose attempts are worth sharing, without those that a manifest holds."""
+    """Return the files all of whose attempts are worth sharing, without those that a manifest holds."""
     worth = worth_sharing(ref.location for ref in files.values())
     return {
         path: ref for path, ref in files.items() if worth.issuperset(ref.location.keys) and not ref.location.is_held

@@ -88,7 +88,7 @@ class Inspection:
         return self._detection, self._scan
 
     def save(self) -> bytes | None:
-        """State for `load`; None while so few bytes have come that reading them again costs less."""
+        """Return the state for `load`; None while so few bytes have come that reading them again costs less."""
         if self._detection is None:
             return None
         scan = self._scan
@@ -105,7 +105,7 @@ class Inspection:
 
     @classmethod
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
-        """Restore an inspection from `save`; raises when file, type, schema or format version differ.
+        """Restore an inspection from `save`; raise when file, type, schema or format version differ.
 
         With the `head` of the file, a state of another path will do, unless the file is scanned as another type.
         """
@@ -135,7 +135,7 @@ class Inspection:
         return found
 
     def _inspected_as(self, name: str | None) -> list[str | None]:
-        """Inputs that a saved state depends on: path, requested type and the schema's fingerprint."""
+        """Return the inputs that a saved state depends on: path, requested type and the schema's fingerprint."""
         return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
 
     def _look_at_head(self) -> bytes:

@@ -38,7 +38,7 @@ _FOUND: Final = 100
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:
-    """Facts of a store besides its files, which with these make its id."""
+    """Return the facts of a store besides its files, which with these make its id."""
     prepared = root.prepared
     schema = prepared.schema if prepared else None
     return Policy(
@@ -154,7 +154,7 @@ async def _sound(space: Space, row: StoreRow) -> Manifest | None:
 async def _report(space: Space, manifest: Manifest, *, strict: bool) -> ModelReport:
     """Report on a model before its store is visible.
 
-    `UnsoundModel` when `strict` and the model has a problem.
+    Raise `UnsoundModel` when `strict` and the model has a problem.
     """
     opened = await space.assemble(manifest)
     try:

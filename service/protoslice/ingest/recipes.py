@@ -31,7 +31,7 @@ _WRONG: Final = "The file does not match the size and digest in the recipe: noth
 
 
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
-    """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
+    """Ingest the files of a recipe; raise unless each has the size and digest that the recipe states.
 
     `view` opens the stores that it copies from.
 
@@ -122,7 +122,7 @@ class _Writing:
             raise _gone(copy) from error
 
     async def _opened(self) -> FileWriter:
-        """The open writer of the file, which holds what was not yet copied."""
+        """Return the open writer of the file, which holds what was not yet copied."""
         if self._writer is None:
             await self._take()  # in the order of the recipe
             self._writer = await self._ingest.file(self._path)
@@ -153,7 +153,7 @@ class _Writing:
 
 
 async def _source(copy: Copy, view: View) -> Representation:
-    """Source of a copy; raises when it is gone or has no such range."""
+    """Return the source of a copy; raise when it is gone or has no such range."""
     if not is_id(copy.store):
         raise InvalidInput("A recipe must name the store to copy from by its full id")
     try:
@@ -166,7 +166,7 @@ async def _source(copy: Copy, view: View) -> Representation:
 
 
 async def _whole(copy: Copy, view: View) -> FileRef | None:
-    """The file that a copy is all of; None for a part of one, and for an object registered in place."""
+    """Return the file that a copy is all of; None for a part of one, and for an object registered in place."""
     await _source(copy, view)
     ref = (await view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None

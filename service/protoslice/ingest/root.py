@@ -43,7 +43,7 @@ def check_kept(kept: RulesByType) -> None:
 def planned(
     document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
 ) -> tuple[_core.Plan, tuple[str, ...]]:
-    """Plan of a root of type `type_name`, and the rules that made it, in canonical form."""
+    """Return the plan of a root of type `type_name`, and the rules that made it, in canonical form."""
     by_type = kept.get(type_name or "", ()) if request.rules is None else ()
     rules = list(request.rules or by_type)
     try:
@@ -236,7 +236,7 @@ def _file(source: RangeSource, received: IngestedFile, request: IngestRequest, t
 
 
 def _terms(file: ProtoFile, received: IngestedFile, side: BoundedSide, types: Types) -> IndexingTerms:
-    """Limits for an untrusted file, and its index when the scan during upload made one."""
+    """Return the limits for an untrusted file, and its index when the scan during upload made one."""
     most = min(side.room, _DECODED_FREE + _DECODED_RATIO * file.source.size)
     scanned = received.scan if file.form == "serialized" else None
     return IndexingTerms(
@@ -323,10 +323,10 @@ class Root:
 async def choose_root(
     files: Sequence[IngestedFile], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
 ) -> Root:
-    """The root of `files`: the one that `request` names, else the first of the likely ones that prepares.
+    """Return the root of `files`: the one that `request` names, else the first of the likely ones that prepares.
 
-    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raises when a root or type
-    is named and cannot be used, and for damage in a file whose content identifies it.
+    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raises when a root or type is
+    named and cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
         raise InvalidInput("The upload contains no files")
@@ -356,7 +356,7 @@ def _named(files: Sequence[IngestedFile], path: str) -> IngestedFile:
 
 
 async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Made:
-    """The result of `prepare`; with several files, errors are prefixed with the path."""
+    """Return the result of `prepare`; with several files, errors are prefixed with the path."""
     try:
         return await prepare(file)
     except ProtosliceError as error:
@@ -366,7 +366,7 @@ async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Mad
 
 
 def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | None) -> str:
-    """Reason why no file is a root, given for the likeliest file."""
+    """Return the reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     records = "" if stream is None else f". The records of {stream} can be read at /records"
     if len(ranked) == 1:
@@ -381,7 +381,7 @@ def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | 
 
 
 async def _ranked(files: Sequence[IngestedFile], opened: Open, worker: Worker) -> list[IngestedFile]:
-    """The files, likeliest root first."""
+    """Return the files, likeliest root first."""
     # In a thread, since an upload may hold ten thousand files.
     by_path = {file.info.path: file for file in files}
     candidates = await worker.run(lambda: _candidates(files))

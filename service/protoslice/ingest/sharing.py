@@ -25,7 +25,7 @@ class Sharing:
         self._extents = 0
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
-        """True when an extent is to be shared, of the objects `worth` it; False when it is written again.
+        """Return True when an extent is to be shared, of the objects `worth` it; False when it is written again.
 
         One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
         """
@@ -64,7 +64,7 @@ class Layout:
         self._own += size
 
     def ends_before(self, extent: ObjectExtent) -> bool:
-        """True when the last bytes are those right before `extent` in its object."""
+        """Return True when the last bytes are those right before `extent` in its object."""
         return bool(self._extents) and (self._extents[-1][0], self._extents[-1][2]) == (extent.object, extent.start)
 
     def share(self, extent: ObjectExtent) -> None:
@@ -73,7 +73,7 @@ class Layout:
         self._append(extent.object, extent.start, extent.end)
 
     def location(self, own: ObjectLocation | None) -> ObjectLocation:
-        """The location of the file, whose own bytes are the object `own`; None without such bytes."""
+        """Return the location of the file, whose own bytes are the object `own`; None without such bytes."""
         extents = ((one or own, start, end) for one, start, end in self._extents)
         return ObjectLocation.joined([ObjectExtent(one, start, end).location for one, start, end in extents if one])
 

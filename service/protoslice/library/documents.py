@@ -74,7 +74,7 @@ def _value(source: RangeSource, path: str, header: GgufHeader, key: str) -> dict
 
 
 def _read(cursor: Cursor, kind: int) -> dict[str, Any]:
-    """The value of type `kind` at `cursor`, as the one member of a `GgufValue`."""
+    """Return the value of type `kind` at `cursor`, as the one member of a `GgufValue`."""
     if kind != LIST:
         return {_FIELDS[kind]: _plain(cursor, kind)}
     inner, count = cursor.list_head()
@@ -115,7 +115,7 @@ class Document(Protocol):
         """Kind, message type and bytes of the value at `path`: its `fields`, without what `omit` and `without` name."""
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
-        """At most `limit` rows below `path` from number `start` on, and the number of all."""
+        """Return at most `limit` rows below `path` from number `start` on, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class FileDocument:
 
 
 def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> FileDocument:
-    """The index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
+    """Return the index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
 
-    Reads all of it; `CorruptModel` for a damaged index.
+    Reads all of it; raise `CorruptModel` for a damaged index.
     """
     image = _core.Rope([_core.Bundle(index, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
@@ -156,7 +156,7 @@ def index_document(
 def stream_document(
     records: Records, sources: Sequence[RangeSource], types: schema.MessageTypes | None = None
 ) -> FileDocument:
-    """The stream `records` over `sources` as a message with one repeated field, `records`.
+    """Return the stream `records` over `sources` as a message with one repeated field, `records`.
 
     `types` go before the bundled ones; records of a type that nobody declares have numbers for names.
     """
@@ -168,7 +168,7 @@ def stream_document(
 
 
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
-    """Number of shards, endianness and version of a bundle, as JSON."""
+    """Return the number of shards, endianness and version of a bundle, as JSON."""
     _, type_name, rope = bundle.document.view("header")
     header: Any = schema.parsed(schema.bundled().message_class(str(type_name)), Rope(rope, bundle.sources).read())
     endianness = header.Endianness.Name(header.endianness).lower()
@@ -194,7 +194,7 @@ class StreamDocument:
         omit: int | None = None,
         without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """See `Document.view`; `InvalidInput` for a path that leads to no single record."""
+        """See `Document.view`; raise `InvalidInput` for a path that leads to no single record."""
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
             raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")
@@ -212,7 +212,10 @@ class StreamDocument:
         return [self._row(each) for each in range(start, last)], self.records.count
 
     def type_at(self, ranges: Iterable[tuple[int, int]], path: str) -> str | None:
-        """Message type at `path` of the records of `ranges`, by the first of a few that have it; else None."""
+        """Return the message type at `path` of the records of `ranges`, by the first of a few that have it.
+
+        Else None.
+        """
         if not path:
             return self.type
         for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):
@@ -236,7 +239,7 @@ class StreamDocument:
 
 
 def _parsed(path: str) -> tuple[int | None, str]:
-    """Number of the record, and the path in it; None for `records` itself."""
+    """Return the number of the record, and the path in it; None for `records` itself."""
     found = _PATH.fullmatch(path)
     if found is None:
         raise NotFound(f"Invalid path {path[:80]!r}: a stream only has records, such as records[1000].name")

@@ -25,13 +25,13 @@ _SMALL_PROTO: Final = 1 << 20
 
 
 class KnownTypes(Protocol):
-    """Message types by full name; `Unsupported` for an unknown type."""
+    """Message types by full name; raise `Unsupported` for an unknown type."""
 
     def of(self, name: str, /) -> schema.TypeSchema:
-        """The schema of the type `name`."""
+        """Return the schema of the type `name`."""
 
     def flat(self, name: str, /) -> _core.Schema:
-        """The engine's table for messages of the type `name`."""
+        """Return the engine's table for messages of the type `name`."""
 
 
 class Side(Protocol):
@@ -41,7 +41,7 @@ class Side(Protocol):
         """Append `data`."""
 
     def source(self) -> RangeSource:
-        """The bytes written, complete: no `write` may follow."""
+        """Return the bytes written, complete: no `write` may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ class Indexed:
     """The chunks that the file came with; None for other files."""
 
     def own_plan(self) -> _core.Plan | None:
-        """The plan that a chunked file came with; None for other files, and for the split protos of XLA."""
+        """Return the plan that a chunked file came with; None for other files, and for the split protos of XLA."""
         return None if self.chunked is None else self.chunked.plan(self.flat, self.type)
 
 
 def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
     """Write to `side` the bytes of `file` that are compressed or in text format.
 
-    `Unsupported` for a riegeli file that is no chunked proto, `CorruptModel` for a malformed file or text,
+    Raise `Unsupported` for a riegeli file that is no chunked proto, `CorruptModel` for a malformed file or text,
     `LimitExceeded` above the limits.
     """
     chunked = None
@@ -127,7 +127,7 @@ def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
 def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
     """Index a decoded file, or take `terms.index` if given; detects the type if `file.tell`.
 
-    `InvalidInput` for a floor out of range, `Unsupported` for an unknown type.
+    Raise `InvalidInput` for a floor out of range, `Unsupported` for an unknown type.
     """
     file, sources, chunked = decoded.file, decoded.sources, decoded.chunked
     name, why = file.type, file.why

@@ -137,7 +137,7 @@ class LocalModel(OpenedModel):
     def tensors(self) -> Tensors:
         """All tensors, in the model's order; reads metadata, but no elements.
 
-        `Unsupported` if no format applies.
+        Raise `Unsupported` if no format applies.
         """
         found = tensors_of(self.model)
         return found if self._tags is None else tensors_with_tags(self.model, found, self._tags)
@@ -160,7 +160,7 @@ class LocalModel(OpenedModel):
         return LocalModel(self.model, self.proto, tags=tags)
 
     def __len__(self) -> int:
-        """Number of tensors."""
+        """Return the number of tensors."""
         return len(self.tensors)
 
     def __iter__(self) -> Iterator[str]:
@@ -368,12 +368,12 @@ def open_files(
 
 
 def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
-    """The model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
+    """Return the model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
     return LocalModel(Model(root, proto.type, files, RootProto(proto.document, proto.sources)), proto)
 
 
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
-    """Return the path in `folder` of the model's root, chosen as in `open_files`; `NoRoot` if there is none.
+    """Return the path in `folder` of the model's root, chosen as in `open_files`; raise `NoRoot` if there is none.
 
     `progress` receives the number of files looked at, and of all.
     """
@@ -390,10 +390,10 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> Detection:
 def _likeliest(
     files: Mapping[str, RangeSource], *, named: bool = False, progress: Progress | None = None
 ) -> tuple[str, Detection]:
-    """The likeliest root, chosen as by the service, with its detection.
+    """Return the likeliest root, chosen as by the service, with its detection.
 
-    `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
-    file is a root, `InvalidInput` without files.
+    `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. Raise `NoRoot` if
+    no file is a root, `InvalidInput` without files.
     """
     found: dict[str, Detection] = {}
     paths = list(files)
@@ -423,7 +423,7 @@ def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[s
 
 
 def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
-    """True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
+    """Return True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
         return True

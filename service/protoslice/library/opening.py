@@ -113,7 +113,10 @@ def _open(
 
 
 def _type_of_message(detection: Detection, type: str | None) -> str | None:
-    """The type of a serialized message; `Unsupported` for other kinds of files, unless `type` names one."""
+    """Return the type of a serialized message.
+
+    Raise `Unsupported` for other kinds of files, unless `type` names one.
+    """
     if type is None and detection.kind not in {"proto", "unknown"}:
         raise Unsupported(f"{detection.why} (to read it as a protobuf all the same, pass its type)")
     return type or (detection.type_name if detection.kind == "proto" else None)

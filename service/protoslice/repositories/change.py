@@ -28,7 +28,7 @@ class NoFile(NotFound):
 
 
 async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
-    """Files of a commit by path."""
+    """Return the files of a commit by path."""
     if commit.store is None:
         return {}
     manifest = await stores.manifests.get(commit.store)
@@ -48,7 +48,7 @@ class KnownFiles:
         self._places: dict[str, StoredPath] = {}
 
     async def find(self, sha256: str) -> StoredPath | None:
-        """Place of a file of this SHA-256, in hex; None when none has it."""
+        """Return the place of a file of this SHA-256, in hex; None when none has it."""
         while sha256 not in self._places:
             commit = await anext(self._commits, None)
             if commit is None:
@@ -115,14 +115,14 @@ class Change:
         self._new[path] = None
 
     def delete(self, path: str) -> None:
-        """Delete a file; `NoFile` when there is none."""
+        """Delete a file; raise `NoFile` when there is none."""
         if path not in self._old or path in self._gone:
             raise NoFile(path)
         self._begin(path)
         self._gone.add(path)
 
     def delete_folder(self, path: str) -> None:
-        """Delete all files below a folder; `NoFile` when there is none."""
+        """Delete all files below a folder; raise `NoFile` when there is none."""
         found = [each for each in self._old if each.startswith(f"{path.rstrip('/')}/") and each not in self._gone]
         if not found:
             raise NoFile(path)
@@ -132,7 +132,7 @@ class Change:
     async def commit(self, author: Author) -> Commit:
         """Move the branch to a commit of the changed files; the present one when nothing changes.
 
-        `BranchMoved` when a parent is expected and the branch has left it.
+        Raise `BranchMoved` when a parent is expected and the branch has left it.
         """
         # Of many that began at one head, each would else be made again for every other.
         async with self._stores.turn(f"{self._history.name}@{self._ref.name}"):
@@ -150,7 +150,7 @@ class Change:
         raise StorageUnavailable(f"The branch {self._ref.name!r} is being changed by other requests: try again")
 
     async def _store(self) -> str | None:
-        """Id of a store of the changed files; None when no file is left."""
+        """Return the id of a store of the changed files; None when no file is left."""
         kept = {path: place for path, place in self._new.items() if place is not None}
         if (store := self._ref.commit.store) is not None:
             kept |= {path: (store, path) for path in self._old if path not in self._gone and path not in self._new}

@@ -143,13 +143,13 @@ def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
 
 
 def is_text(path: str) -> bool:
-    """True for names of text files."""
+    """Return True for names of text files."""
     name = path.rpartition("/")[2]
     return name in _NAMES or (name.rpartition(".")[2] in _SUFFIXES and "." in name)
 
 
 def is_plain(path: str, size: int) -> bool:
-    """True for small text files, and for empty files, of which git-lfs has none."""
+    """Return True for small text files, and for empty files, of which git-lfs has none."""
     return size == 0 or (size <= PLAIN_BYTES and is_text(path))
 
 

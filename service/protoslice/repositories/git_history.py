@@ -178,7 +178,7 @@ class GitHistory:
 
 
 async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
-    """Ids in git of the plain ones among files of a store, by SHA-256; files not seen before are read."""
+    """Return the ids in git of the plain ones among files of a store, by SHA-256; files not seen before are read."""
     plain = {file.sha256: path for path, file in files.items() if file.sha256 and is_plain(path, file.size)}
     if store is None or not plain:
         return {}
@@ -213,12 +213,12 @@ def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, s
 
 
 def _key(commit: Commit) -> str:
-    """Name of the row of a commit; one that another protocol made is named by its store."""
+    """Return the name of the row of a commit; one that another protocol made is named by its store."""
     return commit.place or f"store {commit.store}"
 
 
 async def _nameable(refs: AsyncIterator[Ref]) -> AsyncIterator[Ref]:
-    """Refs that git can store as files: of `a` and `a/b` only the first."""
+    """Yield the refs that git can store as files: of `a` and `a/b` only the first."""
     seen, above = set[str](), set[str]()
     async for ref in refs:
         segments = ref.key.split("/")

@@ -47,7 +47,7 @@ class StagedFiles:
         self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
     async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
-        """The upload of a file: a new one, or one that is complete when the bytes have come before.
+        """Return the upload of a file: a new one, or one that is complete when the bytes have come before.
 
         A file that is `composed` of objects needs no room: they were counted as they came.
         """
@@ -60,13 +60,13 @@ class StagedFiles:
         return await self._stores.uploads.create(new)
 
     async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Take a part of `size` bytes, in any order and any number of times; returns the id that `join` takes."""
+        """Take a part of `size` bytes, in any order and any number of times; return the id that `join` takes."""
         return await self._stores.uploads.put_part(self._marked(mark), pieces, client, size=size)
 
     async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
         """Stage a file of parts, each a mark and an id, without copying them; they are read once.
 
-        `ChecksumMismatch` for other bytes, whose parts are removed: they could only be read in vain again.
+        Raise `ChecksumMismatch` for other bytes, whose parts are removed: they could only be read in vain again.
         """
 
         async def check(part: tuple[str, str]) -> Upload:
@@ -99,7 +99,7 @@ class StagedFiles:
         await self._stores.uploads.set_aside(upload.id)
 
     async def find(self, sha256: str) -> Upload | None:
-        """The complete upload with this SHA-256; None when there is none, or it has expired."""
+        """Return the complete upload with this SHA-256; None when there is none, or it has expired."""
         upload_id, _ = await self._read(sha256)
         return await self._whole(upload_id)
 
@@ -109,7 +109,7 @@ class StagedFiles:
         return await self._there(place)
 
     async def settle(self, sha256: str) -> StoredPath | None:
-        """Place in a store of a file, made of its upload unless it is there; None when neither exists."""
+        """Return the place in a store of a file, made of its upload unless it is there; None when neither exists."""
         upload_id, held = await self._read(sha256)
         place = await self._there(held)
         if place is None and (upload := await self._whole(upload_id)) is not None:
@@ -124,19 +124,19 @@ class StagedFiles:
         await self._put(sha256, RepositoryFile(size=size, store=store, path=path))
 
     async def has(self, sha256: str) -> bool:
-        """True when there is a complete upload or a kept file with this SHA-256."""
+        """Return True when there is a complete upload or a kept file with this SHA-256."""
         upload_id, place = await self._read(sha256)
         return await self._there(place) is not None or await self._whole(upload_id) is not None
 
     async def _whole(self, upload_id: str | None) -> Upload | None:
-        """An upload; None for one that is not complete, or gone."""
+        """Return an upload; None for one that is not complete, or gone."""
         with suppress(NotFound):
             upload = None if upload_id is None else await self._stores.uploads.get(upload_id)
             return upload if upload is not None and upload.is_whole else None
         return None
 
     async def _there(self, place: StoredPath | None) -> StoredPath | None:
-        """A place in a store; None when the store or the file is gone."""
+        """Return a place in a store; None when the store or the file is gone."""
         with suppress(NotFound):
             if place is not None and place[1] in await self._stores.files(place[0]):
                 return place
@@ -162,15 +162,15 @@ class PushedTags(Protocol):
     """Tags that another protocol gave a repository of the same name; their commits have no history."""
 
     async def find(self, revision: str) -> Commit | None:
-        """The commit of a tag, of `main`, or of the 40 digits of an id; None when there is none."""
+        """Return the commit of a tag, of `main`, or of the 40 digits of an id; None when there is none."""
         ...
 
     def refs(self) -> AsyncIterator[Ref]:
-        """All tags by name, and `main` last, if there is one."""
+        """Return all tags by name, and `main` last, if there is one."""
         ...
 
     async def exist(self) -> bool:
-        """True when there is a tag."""
+        """Return True when there is a tag."""
         ...
 
 
@@ -188,7 +188,7 @@ class Repository:
     pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:
-        """The commit that a branch, tag or id names; `NoCommit` when there is none.
+        """Return the commit that a branch, tag or id names; raise `NoCommit` when there is none.
 
         Branches go first, then tags, then those of other protocols.
         """
@@ -205,7 +205,7 @@ class Repository:
         return found
 
     async def shown(self, revision: str) -> ShownCommit:
-        """The commit of a revision, or a view by its name, `views/main`, or id; `NoCommit` for neither."""
+        """Return the commit of a revision, or a view by its name, `views/main`, or id; raise `NoCommit` for neither."""
         if (viewed := viewed_revision(revision)) is not None:
             return ShownCommit(await self.commit(viewed), viewed=True)
         try:
@@ -218,9 +218,9 @@ class Repository:
             raise
 
     async def _full(self, revision: str) -> Commit | None:
-        """The commit of the first digits of an id, or of an id in git; None when there is none.
+        """Return the commit of the first digits of an id, or of an id in git; None when there is none.
 
-        `InvalidInput` if several commits have ids that begin so.
+        Raise `InvalidInput` if several commits have ids that begin so.
         """
         if is_commit(revision):
             row = (await self.git.objects([revision])).get(revision)
@@ -233,7 +233,7 @@ class Repository:
         return await self.log.by_id(ids[0]) if ids else None
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
-        """A commit of the history by the first kind of ref that has the name, without kinds by its id."""
+        """Return a commit of the history by the first kind of ref that has the name, without kinds by its id."""
         if not kinds:
             with suppress(NoCommit):
                 return await self.log.by_id(name)
@@ -243,11 +243,11 @@ class Repository:
         return None
 
     async def files(self, commit: Commit) -> Mapping[str, File]:
-        """Files of a commit by path."""
+        """Return the files of a commit by path."""
         return await files_of(self.stores, commit)
 
     def known(self) -> KnownFiles:
-        """Files in the heads of all branches and tags, for one change."""
+        """Return the files in the heads of all branches and tags, for one change."""
         return KnownFiles(self.stores, self._heads())
 
     async def _heads(self) -> AsyncIterator[Commit]:
@@ -256,7 +256,7 @@ class Repository:
             yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Branches and tags by kind and name, then those of other protocols with names of their own."""
+        """Yield the branches and tags by kind and name, then those of other protocols with names of their own."""
         shown = set[str]()
         async for ref in self.log.refs():
             shown.add(ref.key)
@@ -270,18 +270,18 @@ class Repository:
             yield Ref("heads", MAIN, Commit())
 
     def count(self, commit: Commit) -> int:
-        """Number of commits that lead to `commit`, itself among them."""
+        """Return the number of commits that lead to `commit`, itself among them."""
         return commit.number if commit.place is not None else int(commit.store is not None)
 
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
-        """A page of the commits that lead to `commit`, newest first."""
+        """Return a page of the commits that lead to `commit`, newest first."""
         place = cursor or commit.place
         if place is None:
             return ResultPage([commit] if commit.store is not None else [])
         return ResultPage(*await self.log.ancestors(place, limit))
 
     async def change(self, branch: str, *, parent: str | None = None) -> Change:
-        """A change of a branch, to be used as an async context manager.
+        """Return a change of a branch, to be used as an async context manager.
 
         `parent` is the commit that the branch must point at, or the beginning of its id; else `BranchMoved`.
         """
@@ -300,12 +300,12 @@ class Repository:
         return made.commit
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
-        """Create a branch or tag at a revision; `RefExists` when there is one of that name."""
+        """Create a branch or tag at a revision; raise `RefExists` when there is one of that name."""
         commit = await self.commit(revision)
         await self.log.create(Ref(kind, check_ref(name), commit))
 
     async def remove(self, kind: Kind, name: str) -> None:
-        """Remove a branch or tag, and the commits that no other leads to. `Conflict` for the branch `main`."""
+        """Remove a branch or tag, and the commits that no other leads to. Raise `Conflict` for the branch `main`."""
         if (kind, name) == ("heads", MAIN):
             raise Conflict(f"The branch {MAIN!r} cannot be removed, only the whole repository")
         await self.log.remove(kind, check_ref(name))
@@ -337,7 +337,10 @@ class Repositories:
         return found
 
     async def current(self, name: str) -> Repository:
-        """Return the repository called `name`, in any case, or else the last that was; `NoRepository` for neither."""
+        """Return the repository called `name`, in any case, or else the last that was.
+
+        Raise `NoRepository` for neither.
+        """
         row = await self._table.get(check_repository(name))
         if row is None:
             raise NoRepository(name)
@@ -385,7 +388,10 @@ class Repositories:
         await purge_repositories(self._stores.database)
 
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
-        """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""
+        """Return the repository of a row.
+
+        `other` is the id of the one that another protocol filled, where there is no history.
+        """
         stores = self._stores
         return Repository(
             row.name,
@@ -400,7 +406,10 @@ class Repositories:
 
 
 def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
-    """Kinds of refs that a revision may name, and the name; `NoCommit` for a name that no ref can have."""
+    """Return the kinds of refs that a revision may name, and the name.
+
+    Raise `NoCommit` for a name that no ref can have.
+    """
     kinds: tuple[Kind, ...] = ("heads", "tags")
     for kind in kinds:
         if revision.startswith(f"refs/{kind}/"):
@@ -412,7 +421,7 @@ def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
 
 
 def _branch(revision: str) -> str:
-    """Name of a branch, which may be written in full."""
+    """Return the name of a branch, which may be written in full."""
     kinds, name = _named(revision)
     if "heads" not in kinds:
         raise NoCommit(revision)
@@ -426,7 +435,7 @@ _FILE_BYTES: Final = 200
 
 
 async def last_commits(repository: Repository, commit: Commit, paths: Collection[str]) -> dict[str, Commit]:
-    """Commits that last changed `paths`, from `commit` backwards; changes a long time ago are left out."""
+    """Return the commits that last changed `paths`, from `commit` backwards; changes a long time ago are left out."""
     found, looked = dict[str, Commit](), 0
     newer, now = commit, await _contents(repository, commit, paths)
     left = set(now)
@@ -459,7 +468,7 @@ async def _contents(repository: Repository, commit: Commit, paths: Collection[st
 
 
 async def _signed(repository: Repository, files: Mapping[str, File], paths: set[str]) -> Mapping[str, int]:
-    """A number for the content of each path that exists: that of a folder changes with any file in it."""
+    """Return a number for the content of each path that exists: that of a folder changes with any file in it."""
 
     def signed() -> dict[str, int]:
         found = dict[str, int]()

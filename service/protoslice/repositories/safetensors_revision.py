@@ -48,7 +48,7 @@ class ShownCommit:
         return counterpart(self.commit.id) if self.viewed else self.commit.id
 
     async def files(self, stores: Stores) -> Mapping[str, File]:
-        """Files by path. A commit that has safetensors, or no tensors, shows no others in its view."""
+        """Return the files by path. A commit that has safetensors, or no tensors, shows no others in its view."""
         found = await files_of(stores, self.commit)
         if not self.viewed or self.commit.store is None or WHOLE in found or INDEX in found:
             return found
@@ -60,7 +60,7 @@ class ShownCommit:
 
 
 def viewed_revision(revision: str) -> str | None:
-    """Revision of which `revision` is the view; None for one that is no view by its name."""
+    """Return the revision of which `revision` is the view; None for one that is no view by its name."""
     for prefix in (VIEWS, _SPELLED_OUT):
         if revision.startswith(prefix):
             return revision.removeprefix(prefix)
@@ -68,7 +68,7 @@ def viewed_revision(revision: str) -> str | None:
 
 
 def counterpart(commit: str) -> str:
-    """Id of the view of a commit by the commit's id, and the other way round.
+    """Return the id of the view of a commit by the commit's id, and the other way round.
 
     Ids change with the readers of models: other bytes have another id.
     """

@@ -42,7 +42,7 @@ class StagedXorb:
     """End of each chunk in the object."""
 
     def extent(self, first: int, end: int, size: int) -> ObjectExtent:
-        """Extent of chunks; `InvalidInput` unless they are there and have `size` bytes."""
+        """Return the extent of chunks; raise `InvalidInput` unless they are there and have `size` bytes."""
         if not 0 <= first < end <= len(self.ends):
             raise InvalidInput(
                 f"The shard refers to chunks {first} to {end} of a xorb that has {len(self.ends)} chunks"
@@ -65,7 +65,7 @@ class XorbSession:
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
 
     async def has(self, name: str) -> bool:
-        """True when a xorb is there; `LimitExceeded` when the session takes no more."""
+        """Return True when a xorb is there; raise `LimitExceeded` when the session takes no more."""
         sizes = await self._sizes()
         if name in sizes:
             return True
@@ -75,7 +75,7 @@ class XorbSession:
         return False
 
     async def check_named(self, size: int) -> None:
-        """`LimitExceeded` for too many bytes of a shard's files together; a chunk may come again in them."""
+        """Raise `LimitExceeded` for too many bytes of a shard's files together; a chunk may come again in them."""
         if size <= _NAMED_FREE:
             return
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
@@ -86,7 +86,7 @@ class XorbSession:
             )
 
     def new_objects(self) -> NewObjects:
-        """Objects for the chunks of a xorb; `end` gives up those that `keep` did not get."""
+        """Return the objects for the chunks of a xorb; `end` gives up those that `keep` did not get."""
         return self._stores.new_objects()
 
     async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:
@@ -110,7 +110,10 @@ class XorbSession:
         return await self._stores.uploads.compose(upload.id, extents, session.expires)
 
     async def xorb(self, name: str) -> StagedXorb:
-        """A xorb that has come, read once while there is room to keep it; `InvalidInput` when it has not."""
+        """Return a xorb that has come, read once while there is room to keep it.
+
+        Raise `InvalidInput` when it has not.
+        """
         found = self._read.get(name)
         if found is None:
             found = await self._read_xorb(name)
@@ -128,7 +131,7 @@ class XorbSession:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     async def _sizes(self) -> dict[str, int]:
-        """Bytes of the xorbs that have come, by their hashes."""
+        """Return the bytes of the xorbs that have come, by their hashes."""
         return await self._table.xorbs(self._upload.id)
 
 
@@ -140,16 +143,19 @@ class XorbSessions:
         self._stores = stores
 
     async def begin(self, client: str) -> str:
-        """Id of a new session of a client, which counts as an open upload until a shard has named its xorbs.
+        """Return the id of a new session of a client, which counts as an open upload until a shard has named its xorbs.
 
-        `QuotaExceeded` in a space without room; `TooMany` with as many open uploads as may be.
+        `QuotaExceeded` in a space without room; raise `TooMany` with as many open uploads as may be.
         """
         await self._stores.quotas.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)
         return (await self._stores.uploads.create(new)).id
 
     async def open(self, session: str, client: str) -> XorbSession:
-        """A session that the client has begun in this repository; `NotFound` for any other, and an expired one."""
+        """Return a session that the client has begun in this repository.
+
+        Raise `NotFound` for any other, and an expired one.
+        """
         with suppress(NotFound):
             upload = await self._stores.uploads.get(session)
             if (upload.client_metadata, upload.client, upload.state) == (self._mark, client, "complete"):

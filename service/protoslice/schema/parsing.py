@@ -34,7 +34,7 @@ def check_text_size(size: int) -> None:
 
 
 def serialized(text: bytes, read_by: TypeSchema) -> bytes:
-    """The message in `text`, of the type of `read_by`, serialized.
+    """Return the message in `text`, of the type of `read_by`, serialized.
 
     `CorruptModel` with the offset of a syntax error; `LimitExceeded` above `MAX_TEXT`. An `Any` may be expanded in the
     text only if its type is reachable from the root.
@@ -45,7 +45,7 @@ def serialized(text: bytes, read_by: TypeSchema) -> bytes:
 
 
 def serialized_as(text: bytes, message: Message) -> bytes:
-    """`text` parsed into the empty `message`, serialized; `CorruptModel` if it does not parse."""
+    """Return `text` parsed into the empty `message`, serialized; raise `CorruptModel` if it does not parse."""
     try:
         _parse(_present(text.decode(), message), message)
         return message.SerializePartialToString(deterministic=True)
@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """`text` with the names that Paddle's messages had before version 3 replaced by their present ones."""
+    """Return `text` with the names that Paddle's messages had before version 3 replaced by their present ones."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)

@@ -117,7 +117,7 @@ def _name_oneof(file: FileDescriptorProto) -> None:
 
 @cache
 def _standard_set() -> bytes:
-    """The files of the well-known types, as the runtime brings them."""
+    """Return the files of the well-known types, as the runtime brings them."""
     files = []
     for module in _MODULES:
         module.DESCRIPTOR.CopyToProto(file := FileDescriptorProto())
@@ -127,7 +127,7 @@ def _standard_set() -> bytes:
 
 @cache
 def _standard() -> dict[str, DescriptorProto]:
-    """The canonical declaration of each well-known type, by name."""
+    """Return the canonical declaration of each well-known type, by name."""
     types = from_descriptor_set(_standard_set())
     found = {}
     for full_name in types.names():
@@ -285,7 +285,7 @@ _NO_MEMORY: Final = "alloc failed"
 
 
 def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
-    """The messages in `data` in one of `FORMS`; `ValueError` says why they cannot be shown.
+    """Return the messages in `data` in one of `FORMS`; `ValueError` says why they cannot be shown.
 
     `descriptor_set` declares the type, unless it is empty and the type a bundled one.
     """
@@ -356,7 +356,7 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> MessageTypes:
-    """The types of a canonical set, in which each field has the name that it has in our JSON.
+    """Return the types of a canonical set, in which each field has the name that it has in our JSON.
 
     That is the name which its schema declares for JSON; without one, its own, and not the one in camel case.
     """

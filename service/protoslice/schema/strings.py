@@ -19,7 +19,7 @@ def text_of(data: bytes) -> str:
 
 
 def parsed(kind: type[Message], data: bytes) -> Any:
-    """`data` as a message of class `kind` whose strings are all text; `DecodeError` if it does not parse."""
+    """Return `data` as a message of class `kind` whose strings are all text; `DecodeError` if it does not parse."""
     message = kind.FromString(data)
     if not data.isascii():
         _decode_strings(message)
@@ -47,7 +47,7 @@ def _decode(message: Message, field: FieldDescriptor, value: Any) -> None:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> list[Message]:
-    """Messages in a field, those of a map's values included."""
+    """Return the messages in a field, those of a map's values included."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:

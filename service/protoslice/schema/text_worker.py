@@ -30,11 +30,11 @@ _TOLD: Final = {each.__name__: each for each in (CorruptModel, InvalidInput)}
 
 
 def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
-    """The message in `text`, of the type of `read_by`, serialized by another process. Blocks.
+    """Return the message in `text`, of the type of `read_by`, serialized by another process. Blocks.
 
-    `CorruptModel` with the offset of a syntax error; `InvalidInput` for a type that the protobuf runtime refuses;
-    `LimitExceeded` when the text is above `MAX_TEXT` or the process
-    fails, mostly by its limits of time and memory.
+    `CorruptModel` with the offset of a syntax error; raise `InvalidInput` for a type that the protobuf runtime refuses;
+    raise `LimitExceeded` when the text is above `MAX_TEXT` or the process fails, mostly by its limits of time and
+    memory.
     """
     check_text_size(len(text))
     head = json.dumps({"type": read_by.name, "schema": len(read_by.canonical)}).encode()

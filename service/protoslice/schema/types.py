@@ -24,7 +24,7 @@ MAX_PARTS: Final = 250_000
 
 
 def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:
-    """The runtime class of the type `name`, in a new pool of just the files in `descriptor_set`."""
+    """Return the runtime class of the type `name`, in a new pool of just the files in `descriptor_set`."""
     return message_factory.GetMessageClass(pool_of(descriptor_set).FindMessageTypeByName(name))
 
 
@@ -40,7 +40,7 @@ class TypeSchema:
     """SHA-256 of `canonical` in hexadecimal."""
 
     def message_class(self) -> type[Message]:
-        """A new runtime class, in a pool of just the types that this type reaches."""
+        """Return a new runtime class, in a pool of just the types that this type reaches."""
         return message_class_of(self.canonical, self.name)
 
     @property
@@ -84,26 +84,26 @@ class MessageTypes:
         return self._types.weight
 
     def names(self) -> list[str]:
-        """Full names of all message types, nested ones included and map entries excluded, sorted."""
+        """Return the full names of all message types, nested ones included and map entries excluded, sorted."""
         return self._types.names()
 
     def schema(self, full_name: str) -> TypeSchema:
-        """A new schema of `full_name`; `Unsupported` if the set has no such type."""
+        """Return a new schema of `full_name`; raise `Unsupported` if the set has no such type."""
         canonical = self.canonical(full_name)
         flat = self._types.schema(full_name)
         return TypeSchema(full_name, flat, canonical, hashlib.sha256(canonical).hexdigest())
 
     def kept(self, full_name: str) -> TypeSchema:
-        """The schema of `full_name`, cached; `Unsupported` if the set has no such type."""
+        """Return the schema of `full_name`, cached; raise `Unsupported` if the set has no such type."""
         found = self._schemas.get(full_name)
         if found is None:
             found = self._schemas[full_name] = self.schema(full_name)
         return found
 
     def flat(self, full_name: str) -> Schema:
-        """The engine's table for `full_name`, cached; its type number there is 0.
+        """Return the engine's table for `full_name`, cached; its type number there is 0.
 
-        `Unsupported` if the set has no such type.
+        Raise `Unsupported` if the set has no such type.
         """
         flat = self._flats.get(full_name)
         if flat is None:
@@ -112,10 +112,10 @@ class MessageTypes:
         return flat
 
     def canonical(self, full_name: str) -> bytes:
-        """The canonical descriptor set of `full_name` and all types it reaches.
+        """Return the canonical descriptor set of `full_name` and all types it reaches.
 
-        An `Any` reaches every type of an uploaded set, if all of them fit. `Unsupported` if the set has no such type;
-        `LimitExceeded` above 1 MiB of declarations.
+        An `Any` reaches every type of an uploaded set, if all of them fit. Raise `Unsupported` if the set has no such
+        type; `LimitExceeded` above 1 MiB of declarations.
         """
         self._check(full_name)
         # A bundled type means the same in every set, and so has one form.
@@ -123,16 +123,16 @@ class MessageTypes:
         return (self._types.canonical_with_any if keep_any else self._types.canonical)(full_name)
 
     def declarations(self) -> Declarations:
-        """The declarations of the set, for `differing` of other sets."""
+        """Return the declarations of the set, for `differing` of other sets."""
         return self._types.declarations()
 
     def differing(self, others: Declarations) -> str | None:
-        """The first type by name that `others` declare differently; None if they agree on all shared types."""
+        """Return the first type by name that `others` declare differently; None if they agree on all shared types."""
         # The engine skips types of `google.protobuf`: sets bring those of the compiler that made them.
         return self._types.differing(others)
 
     def descriptor(self, full_name: str) -> Descriptor:
-        """The descriptor of `full_name`; `Unsupported` if the set has no such type."""
+        """Return the descriptor of `full_name`; raise `Unsupported` if the set has no such type."""
         self._check(full_name)
         if self._whole is None:
             return pool_of(self._types.canonical(full_name)).FindMessageTypeByName(full_name)
@@ -145,7 +145,7 @@ class MessageTypes:
         return self._whole()
 
     def message_class(self, full_name: str) -> type[Message]:
-        """A runtime class of `full_name`, independent of generated classes of that name."""
+        """Return a runtime class of `full_name`, independent of generated classes of that name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))
 
     def _check(self, full_name: str) -> None:
@@ -154,7 +154,10 @@ class MessageTypes:
 
 
 def pool_of(descriptor_set: bytes) -> DescriptorPool:
-    """A pool of the files in `descriptor_set`, which come after their imports; `InvalidInput` if refused."""
+    """Return a pool of the files in `descriptor_set`, which come after their imports.
+
+    Raise `InvalidInput` if refused.
+    """
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
         try:
@@ -169,7 +172,7 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
 
 @cache
 def bundled() -> MessageTypes:
-    """The types that come with the package, listed in `docs/reference/message-types.md`."""
+    """Return the types that come with the package, listed in `docs/reference/message-types.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
     # Not all bundled types for each that reaches `Any`: they are known to every program that reads the store.
     return MessageTypes(types, whole=bundled_bytes, keep_any=False)
@@ -177,14 +180,14 @@ def bundled() -> MessageTypes:
 
 @cache
 def bundled_bytes() -> bytes:
-    """The descriptor set behind `bundled`, in which each file comes after its imports."""
+    """Return the descriptor set behind `bundled`, in which each file comes after its imports."""
     return resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
 
 
 def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
-    """The set that declares `type_name`: the first such in `extra`, else the bundled one.
+    """Return the set that declares `type_name`: the first such in `extra`, else the bundled one.
 
-    `Unsupported` if no set declares it.
+    Raise `Unsupported` if no set declares it.
     """
     sets = [*extra, bundled()]
     for types in sets:
@@ -194,7 +197,7 @@ def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
 
 
 def unknown_type(full_name: str, names: Iterable[str]) -> str:
-    """An error message for `full_name`, which is not among `names`, with similar names as a hint."""
+    """Return an error message for `full_name`, which is not among `names`, with similar names as a hint."""
     shown = full_name if len(full_name) <= 200 else full_name[:200] + "…"
     last = shown.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last][:3]
@@ -208,11 +211,11 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 def from_descriptor_set(data: bytes | Message, *, max_bytes: int = MAX_BYTES, one_pool: bool = False) -> MessageTypes:
-    """The types of a `FileDescriptorSet`, read without the GIL.
+    """Return the types of a `FileDescriptorSet`, read without the GIL.
 
-    Files may be in any order, and imports of `google/protobuf/…` may be absent. `InvalidInput` for a malformed set,
-    `LimitExceeded` for a large one. With `one_pool`, the protobuf runtime gets all types of the set in one pool; then
-    each file must come after its imports.
+    Files may be in any order, and imports of `google/protobuf/…` may be absent. Raise `InvalidInput` for a malformed
+    set, `LimitExceeded` for a large one. With `one_pool`, the protobuf runtime gets all types of the set in one pool;
+    then each file must come after its imports.
     """
     serialized = data if isinstance(data, bytes) else data.SerializeToString()
     if len(serialized) > max_bytes:

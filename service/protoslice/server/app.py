@@ -70,7 +70,7 @@ _ROUTERS: Final = (
 
 
 def create_app(settings: Settings) -> Application:
-    """The service; what the settings name is opened at start-up."""
+    """Return the service; what the settings name is opened at start-up."""
     return Application(ServerState(settings))
 
 
@@ -142,7 +142,7 @@ class Application(FastAPI):
         return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once, by one thread: CPython 3.11 cannot parse docstrings in two."""
+        """Return the document, made once, by one thread: CPython 3.11 cannot parse docstrings in two."""
         with self._documenting:
             if self.openapi_schema is None:
                 self.openapi_schema = openapi_document(self.router.routes, self.rules)

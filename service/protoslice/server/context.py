@@ -124,12 +124,12 @@ def shown_path(path: str) -> str:
 
 
 def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
-    """The id that a request gives itself: the last X-Request-Id."""
+    """Return the id that a request gives itself: the last X-Request-Id."""
     return next((value for name, value in reversed(headers) if name == b"x-request-id"), None)
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """The context of the request; a fresh one outside of the service's own middleware."""
+    """Return the context of the request; a fresh one outside of the service's own middleware."""
     if KEY not in scope:
         scope[KEY] = RequestContext()
     return cast(RequestContext, scope[KEY])
@@ -142,5 +142,5 @@ def public_path(scope: Scope) -> str:
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id of the request, as text."""
+    """Return the id of the request, as text."""
     return context_of(scope).id.decode()

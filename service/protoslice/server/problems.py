@@ -255,7 +255,7 @@ def no_view(view: str) -> str:
 
 
 def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
-    """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
+    """Return the problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
 
     Those of a quota and of a limit are ours, and are told.
     """

@@ -46,7 +46,7 @@ class StoreNames:
         self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight()
 
     async def __call__(self, stores: Stores, ref: str) -> str:
-        """Id of the store that a reference names; `NotFound` when it names none."""
+        """Return the id of the store that a reference names; raise `NotFound` when it names none."""
         if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
             making = self._making.get(
@@ -67,14 +67,14 @@ class StoreNames:
 
 
 def repositories_of(stores: Stores) -> Repositories:
-    """Repositories over stores, with the tags that were pushed to them as OCI artifacts."""
+    """Return the repositories over stores, with the tags that were pushed to them as OCI artifacts."""
     return Repositories(stores, pushed=lambda name: ArtifactCommits(stores, name))
 
 
 def _folder_of(uri: str) -> str:
-    """Folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
+    """Return the folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
 
-    `NotFound` for all artifacts at once.
+    Raise `NotFound` for all artifacts at once.
     """
     path = uri.removeprefix(FOLDERS)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
@@ -310,7 +310,7 @@ async def _summary(entry: _Entry) -> RepositorySummary | None:
 
 
 async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
-    """With its head and the facts of that store, unless it has been removed."""
+    """Return with its head and the facts of that store, unless it has been removed."""
     try:
         store = (await stores.manifests.get(head.store)).as_store()
     except NotFound:

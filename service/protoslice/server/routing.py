@@ -183,7 +183,7 @@ class RouteGroup(BaseRoute):
         self._prefixes: tuple[str, ...] = ()
 
     def add(self, path: str, handler: Callable[..., Any], **options: Any) -> None:
-        """Add a route; `TypeError` without a `rule`."""
+        """Add a route; raise `TypeError` without a `rule`."""
         route = Route(path, handler, **{**self._options, **options})
         self.routes.append(route)
         prefix, parameter, _ = path.partition("{")

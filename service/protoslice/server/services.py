@@ -191,7 +191,7 @@ class ServerState:
             await self._pinging.get(None, partial(_ping, self.database))
 
     async def render_metrics(self) -> bytes:
-        """Metrics of this process, or of all workers."""
+        """Return the metrics of this process, or of all workers."""
         if self.spaces is not None:
             with suppress(ProtosliceError):  # then the last usage is shown
                 await self.spaces.refresh()
@@ -245,7 +245,7 @@ class ServerState:
 
     @property
     def webhooks(self) -> Webhooks:
-        """Webhooks of all spaces; `Unsupported` where the operator allows no URLs for them."""
+        """Webhooks of all spaces; raise `Unsupported` where the operator allows no URLs for them."""
         if self.hooks is None:
             raise Unsupported("Webhooks are disabled: the operator can allow URLs for them in PROTOSLICE_WEBHOOK_ALLOW")
         return self.hooks
@@ -292,7 +292,7 @@ class RequestServices:
         return repositories_of(self.stores)
 
     async def signing(self) -> Callable[[str, str], str]:
-        """Signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
+        """Return the signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
 
         URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
         """
@@ -351,7 +351,7 @@ def store_options(settings: Settings) -> StoreOptions:
 
 
 async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:
-    """Webhooks, which deliver until `stack` ends."""
+    """Return the webhooks, which deliver until `stack` ends."""
     from protoslice.webhooks import Webhooks
 
     hooks = await Webhooks.open(database, settings.webhook_allow, settings.webhook_networks)

@@ -137,7 +137,7 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def default_storage() -> str:
-    """URI of the default storage: the folder `protoslice` in the user's data folder; `InvalidInput`."""
+    """Return the URI of the default storage: the folder `protoslice` in the user's data folder; `InvalidInput`."""
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
@@ -490,11 +490,11 @@ class Settings(BaseSettings):
         return urlsplit(self.public_url).path
 
     def late_calls(self) -> int:
-        """Limit of late calls of a storage, above which further calls are refused."""
+        """Return the limit of late calls of a storage, above which further calls are refused."""
         return self.max_connections // 4
 
     def space_quota(self) -> Quota:
-        """Quota of spaces that have none of their own."""
+        """Return the quota of spaces that have none of their own."""
         return Quota(
             stored_bytes=self.space_quota_bytes,
             stores=self.space_quota_stores,
@@ -503,11 +503,11 @@ class Settings(BaseSettings):
         )
 
     def plain_storage_options(self) -> dict[str, str]:
-        """The options of the storage backend, secrets and all."""
+        """Return the options of the storage backend, secrets and all."""
         return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
     def plain_backup_options(self) -> dict[str, str]:
-        """The options of the backend of backups, secrets and all."""
+        """Return the options of the backend of backups, secrets and all."""
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
@@ -515,7 +515,7 @@ class Settings(BaseSettings):
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
-        """Every setting as plain data, secrets hidden."""
+        """Return every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = USER_INFO.sub("", self.storage)
         data["database"] = self.database and shown_url(self.database)
@@ -524,7 +524,7 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """True for a name or an address that only this machine reaches."""
+    """Return True for a name or an address that only this machine reaches."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -47,7 +47,7 @@ class MemoryBlocks:
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
     def read_now(self, name: str, start: int, end: int) -> bytes | None:
-        """The bytes from `start` to `end`, whole blocks, or None when one of them is not there."""
+        """Return the bytes from `start` to `end`, whole blocks, or None when one of them is not there."""
         blocks = []
         with self._lock:
             for at in range(start, end, _BLOCK):
@@ -66,7 +66,7 @@ class MemoryBlocks:
                     self._once.put(key, (block, time.monotonic()), len(block) + _ENTRY)
 
     def read_record(self, name: str) -> bytes | None:
-        """The record called `name`, or None when it is not there."""
+        """Return the record called `name`, or None when it is not there."""
         with self._lock:
             return self._again.get((name, _RECORD))
 
@@ -157,7 +157,7 @@ class BlockCache:
             await asyncio.gather(*self._writing)
 
     async def record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The record called `name`, from the cache, or else by `read`, which verifies it."""
+        """Return the record called `name`, from the cache, or else by `read`, which verifies it."""
         return await self._records.get(name, lambda: self._record(name, read))
 
     async def _record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -178,7 +178,7 @@ class BlockCache:
         return data
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Whole blocks, verified, when no disk has to be waited for; else None. Any thread may call this."""
+        """Return whole blocks, verified, when no disk has to be waited for; else None. Any thread may call this."""
         disk = self._disk
         if disk is None:
             data = self._memory.read_now(name, start, end)
@@ -189,14 +189,14 @@ class BlockCache:
         return data
 
     async def look(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Whole blocks, verified, from memory or the disk; None when one of them is not there."""
+        """Return whole blocks, verified, from memory or the disk; None when one of them is not there."""
         data = self.read_now(name, start, end, sums)
         if data is None and self._disk is not None:
             data = await self._readers.run(lambda: self._read(name, (start, end), sums))
         return data
 
     async def fetch(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Whole blocks of each span, verified, from the cache, or else by `fetch`."""
+        """Return whole blocks of each span, verified, from the cache, or else by `fetch`."""
         found = [self.read_now(name, start, end, sums) for start, end in spans]
         missing = tuple(span for data, span in zip(found, spans, strict=True) if data is None)
         if not missing:
@@ -206,7 +206,7 @@ class BlockCache:
         return [next(filled) if data is None else data for data in found]
 
     async def _filled(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Whole blocks of each span from the disk, or else by `fetch`."""
+        """Return whole blocks of each span from the disk, or else by `fetch`."""
         found: list[bytes | None] = [None] * len(spans)
         if self._disk is not None:
             found = await self._readers.run(lambda: [self._read(name, span, sums) for span in spans])
@@ -226,7 +226,7 @@ class BlockCache:
         return data
 
     def _fetched(self, name: str, span: Span, data: bytes) -> bytes:
-        """`data`, which is kept from now on."""
+        """Return `data`, which is kept from now on."""
         self.keep(name, span[0], memoryview(data))
         return data
 
@@ -278,7 +278,7 @@ class BlockCache:
 
 
 def _opened(options: CacheOptions) -> DiskBlocks | None:
-    """The directory of the cache; None, after a line in the log, when it cannot be used."""
+    """Return the directory of the cache; None, after a line in the log, when it cannot be used."""
     if options.directory is None:
         return None
     try:
@@ -293,7 +293,7 @@ def _reason(error: OSError) -> str:
 
 
 def _segments(start: int, end: int) -> Iterator[Span]:
-    """Spans of single segments that make up a span."""
+    """Yield the spans of single segments that make up a span."""
     while start < end:
         stop = min(end, start - start % SEGMENT + SEGMENT)
         yield start, stop
@@ -301,7 +301,7 @@ def _segments(start: int, end: int) -> Iterator[Span]:
 
 
 def _joined(parts: Iterator[bytes | None]) -> bytes | None:
-    """All parts in one, or None as soon as one is missing."""
+    """Return all parts in one, or None as soon as one is missing."""
     found = []
     for part in parts:
         if part is None:
@@ -311,7 +311,7 @@ def _joined(parts: Iterator[bytes | None]) -> bytes | None:
 
 
 def _quietly(read: Callable[[], bytes | None]) -> bytes | None:
-    """Result of `read`; None for an error of the disk, as the storage has the same bytes."""
+    """Return the result of `read`; None for an error of the disk, as the storage has the same bytes."""
     try:
         return read()
     except OSError:

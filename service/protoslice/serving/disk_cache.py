@@ -85,7 +85,7 @@ class DiskBlocks:
     """
 
     def __init__(self, directory: Path, room: int) -> None:
-        """Open the folder, made if need be; `OSError` when it is not ours alone, or cannot be written."""
+        """Open the folder, made if need be; raise `OSError` when it is not ours alone, or cannot be written."""
         self.evicted = 0
         """Entries that this process has removed for want of room."""
         self._room = room
@@ -107,7 +107,7 @@ class DiskBlocks:
         os.close(self._root)
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Blocks within one segment, verified, when an open file has them in the page cache; else None."""
+        """Return the blocks within one segment, verified, when an open file has them in the page cache; else None."""
         with self._lock:
             segment = self._opened.get(_file(name, start))
         if segment is None:
@@ -121,7 +121,7 @@ class DiskBlocks:
         return data
 
     def read(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Blocks within one segment, verified, or None when one of them is not there. Blocks."""
+        """Return the blocks within one segment, verified, or None when one of them is not there. Blocks."""
         file = _file(name, start)
         descriptor = self._open(file)
         if descriptor is None:
@@ -140,7 +140,7 @@ class DiskBlocks:
         self._put(_file(name, start), start, data)
 
     def read_record(self, name: str) -> bytes | None:
-        """The record called `name`, or None when it is not there or damaged. Blocks."""
+        """Return the record called `name`, or None when it is not there or damaged. Blocks."""
         descriptor = self._open(_record(name))
         if descriptor is None:
             return None
@@ -159,7 +159,7 @@ class DiskBlocks:
             self._put(_record(name), 0, memoryview(stored))
 
     def entries(self) -> Iterator[CacheEntry]:
-        """All entries, in no order."""
+        """Yield all entries, in no order."""
         with os.scandir(self._root) as folders:
             names = [found.name for found in folders if found.is_dir(follow_symlinks=False)]
         for name in names:
@@ -201,7 +201,7 @@ class DiskBlocks:
             self.evicted += len(removed)
 
     def _open(self, name: str, *, write: bool = False) -> int | None:
-        """A descriptor of the entry called `name`, created when it is to be written; None when there is none."""
+        """Return a descriptor of the entry called `name`, created when it is to be written; None when there is none."""
         path = _path(name)
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
         try:
@@ -221,7 +221,7 @@ class DiskBlocks:
 
 
 def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
-    """Entries to remove so that all others have at most `room` bytes, in the order of removal.
+    """Return the entries to remove so that all others have at most `room` bytes, in the order of removal.
 
     A segmented LRU: segments used once go first, down to their share of the room; then the oldest segments of all.
     """
@@ -240,7 +240,7 @@ def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
 
 
 def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
-    """The first of `entries`, with `size` bytes together at least, or all of them."""
+    """Return the first of `entries`, with `size` bytes together at least, or all of them."""
     taken: list[CacheEntry] = []
     for entry in entries:
         if size <= 0:

@@ -199,7 +199,7 @@ class FileRef:
 
 
 def refs_of(manifest: Manifest) -> dict[str, FileRef]:
-    """References to the files of a store by path; without those of objects registered in place."""
+    """Return the references to the files of a store by path; without those of objects registered in place."""
     return {
         file.path: FileRef(file.size, file.sha256, stored)
         for file, stored in zip(manifest.files, manifest.objects, strict=True)
@@ -208,7 +208,7 @@ def refs_of(manifest: Manifest) -> dict[str, FileRef]:
 
 
 def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
-    """Numbers and SHA-256 of the files of a store that can be found by digest."""
+    """Return the numbers and SHA-256 of the files of a store that can be found by digest."""
     return [
         (number, bytes.fromhex(file.sha256))
         for number, (file, stored) in enumerate(zip(manifest.files, manifest.objects, strict=True))

@@ -48,13 +48,13 @@ class OpenStores:
         self._opening: SingleFlight[tuple[str, str, int], OpenStore] = SingleFlight()
 
     def get_fresh(self, space: str, store_id: str) -> OpenStore | None:
-        """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
+        """Return the opened store, if its manifest was read at most `trust_seconds` ago; else None."""
         opened = self._find((space, store_id))
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
         return opened if fresh else None
 
     def get_stale(self, space: str, store_id: str) -> OpenStore | None:
-        """The opened store, if its row was seen in the last minute; for readers while the database is away.
+        """Return the opened store, if its row was seen in the last minute; for readers while the database is away.
 
         It counts as fresh for a while: not every reader waits for the database.
         """
@@ -67,7 +67,7 @@ class OpenStores:
     async def get(
         self, space: str, manifest: Manifest, assemble: Callable[[], Coroutine[Any, Any, OpenStore]]
     ) -> OpenStore:
-        """The opened store of a manifest that was read just now, by `assemble` unless it is open."""
+        """Return the opened store of a manifest that was read just now, by `assemble` unless it is open."""
         place = (space, manifest.id)
         opened = self._find(place)
         if opened is not None and opened.manifest.row == manifest.row:
@@ -259,7 +259,7 @@ class OpenStore:
         return _WEIGHT + _FILE_WEIGHT * len(self.files) + _RECORD_WEIGHT * records + sums
 
     def file(self, path: str) -> Representation:
-        """The file at `path`, unchanged; `NotFound` when the store has none."""
+        """Return the file at `path`, unchanged; raise `NotFound` when the store has none."""
         if path not in self.files:
             raise NotFound(f"The store has no file {path!r}")
         stored, sha256 = self.files[path], self._digests[path]
@@ -302,11 +302,14 @@ class OpenStore:
         return NoRoot(f"This store has files, but no root proto: {self.manifest.why or 'none was found'}")
 
     def extents(self) -> list[Span]:
-        """Spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
+        """Return the spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
         return list(extents_of(self.root.plan)) if self.root is not None else []
 
     def descriptor_set(self) -> bytes | None:
-        """Descriptor set of the root's type and its dependencies; None when it is the bundled one or unknown."""
+        """Return the descriptor set of the root's type and its dependencies.
+
+        None when it is the bundled one or unknown.
+        """
         read_by, bundled = self.root.read_by if self.root is not None else None, schema.bundled()
         if read_by is None or (
             read_by.name in bundled and bundled.kept(read_by.name).fingerprint == read_by.fingerprint
@@ -337,7 +340,7 @@ def file_etag(manifest: Manifest, file: File) -> str:
 async def records_of(
     storage: Storage, manifest: Manifest, worker: Worker, cache: BlockCache | None = None
 ) -> Mapping[str, bytes]:
-    """Records of the root of the store of `manifest`, by name.
+    """Return the records of the root of the store of `manifest`, by name.
 
     Raises `IntegrityError` for a missing or damaged one.
     """
@@ -389,7 +392,7 @@ def _proto(
 async def is_sound(
     storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool, seen: set[str] | None = None
 ) -> bool:
-    """True when a store can be read whole.
+    """Return True when a store can be read whole.
 
     `verify` also compares every block of its objects with its checksum. Objects in `seen` are sound, and those that are
     found to be are added to it.
@@ -408,7 +411,7 @@ async def is_sound(
 
 
 def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
-    """Objects in the storage that a manifest names, each once."""
+    """Yield the objects in the storage that a manifest names, each once."""
     seen: set[str] = set()
     for stored in manifest.stored:
         for part in stored.objects:

@@ -46,7 +46,7 @@ class SavedReads:
         self._predictors: dict[int, StridePredictor] = {}
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """The saved bytes of a read, or the beginning of a longer one's; None when there are none."""
+        """Return the saved bytes of a read, or the beginning of a longer one's; None when there are none."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
@@ -60,7 +60,7 @@ class SavedReads:
                 self.is_new = True
 
     def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
-        """The bytes, when a recent read contains them; else None."""
+        """Return the bytes, when a recent read contains them; else None."""
         with self._lock:
             recent = list(self._recent)
         for known, start, data in recent:
@@ -84,13 +84,13 @@ class SavedReads:
             self._predictors.setdefault(number, StridePredictor()).note(offset)
 
     def predicted(self, number: int, length: int) -> list[int]:
-        """Offsets of the reads that are likely to follow one of `length` bytes."""
+        """Return the offsets of the reads that are likely to follow one of `length` bytes."""
         most = _AHEAD_BYTES // max(length, 1)
         with self._lock:
             return self._predictors[number].predicted(most) if length <= _HELD_READ else []
 
     def encode(self) -> bytes:
-        """Serialized reads, for `decode`; later ones are new."""
+        """Return the serialized reads, for `decode`; later ones are new."""
         with self._lock:
             reads, self.is_new = list(self._reads.items()), False
         return b"".join(_ROW.pack(*place, len(data)) + data for place, data in sorted(reads))
@@ -126,7 +126,7 @@ class StridePredictor:
         self._last = offset
 
     def predicted(self, most: int) -> list[int]:
-        """Offsets of the reads after the last one, at most `most`; empty without a stride.
+        """Return the offsets of the reads after the last one, at most `most`; empty without a stride.
 
         Each call foresees twice as many as the one before.
         """

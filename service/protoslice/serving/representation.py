@@ -104,7 +104,7 @@ class Representation:
     async def pieces(
         self, start: int, end: int, window: Window | None = None
     ) -> AsyncGenerator[bytes | memoryview, None]:
-        """Bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
+        """Yield the bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
         end = min(end, self.size)
         near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
         if not near and end - start > LARGEST and (window is None or window.is_wide):
@@ -136,7 +136,7 @@ class Representation:
                 start = batch.stop
 
     def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
-        """Bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
+        """Return the bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None
@@ -144,14 +144,14 @@ class Representation:
         return piece if isinstance(piece, bytes) else self.sources[piece[0]].read_cached(piece[1], piece[2])
 
     async def read(self, limit: int) -> bytes:
-        """All bytes; `LimitExceeded` when there are more than `limit`."""
+        """Return all bytes; raise `LimitExceeded` when there are more than `limit`."""
         if self.size > limit:
             raise LimitExceeded(f"Too large to render: {self.size} bytes, at most {limit}; ask for a part")
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
 def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> Section:
-    """The next batch of a rope from `start`, of at most `size` bytes.
+    """Return the next batch of a rope from `start`, of at most `size` bytes.
 
     A batch that ends within a long extent ends at a block boundary, so that no block is read twice.
     """
@@ -184,12 +184,12 @@ def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: in
 
 
 async def _one(rope: _core.Rope, sources: Sequence[Readable], batch: Section) -> AsyncGenerator[bytes, None]:
-    """The batch, as the only piece."""
+    """Yield the batch, as the only piece."""
     yield (await read_sections(rope, sources, [batch]))[0]
 
 
 async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
-    """The SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
+    """Return the SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
     sha = sha256()
     async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
         async for piece in pieces:

@@ -56,11 +56,11 @@ class Types:
     own: TypeSchema | None = None
 
     def of(self, name: str) -> TypeSchema:
-        """Schema of the type `name`; `Unsupported` when it is unknown."""
+        """Return the schema of the type `name`; raise `Unsupported` when it is unknown."""
         return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
 
     def flat(self, name: str) -> _core.Schema:
-        """Schema of the type `name` in the core's form."""
+        """Return the schema of the type `name` in the core's form."""
         return self.of(name).flat
 
 
@@ -80,13 +80,13 @@ class Schemas:
         self._results = results
 
     async def page(self, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
-        """A page of the schemas, by name."""
+        """Return a page of the schemas, by name."""
         rows = await self._table.page("" if cursor is None else check_schema_name(cursor), limit + 1)
         infos = [await self._info(row) for row in rows[:limit]]
         return ResultPage(infos, infos[-1].name if len(rows) > limit else None)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
-        """The schema called `name` and its descriptor set; `NotFound` when it does not exist."""
+        """Return the schema called `name` and its descriptor set; raise `NotFound` when it does not exist."""
         row, data = await self._table.get(check_schema_name(name))
         return await self._info(row, data), data
 
@@ -110,11 +110,11 @@ class Schemas:
         raise StorageUnavailable("The schemas of this space keep changing; try again later")
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a schema; `NotFound` when it does not exist. Stores made with it keep their own copy."""
+        """Remove a schema; raise `NotFound` when it does not exist. Stores made with it keep their own copy."""
         await self._table.remove(check_schema_name(name), if_match=if_match)
 
     async def find(self, type_name: str) -> TypeSchema | None:
-        """Schema of a message type from the uploaded sets; None when no set declares the type.
+        """Return the schema of a message type from the uploaded sets; None when no set declares the type.
 
         Raises `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
         """
@@ -124,7 +124,10 @@ class Schemas:
         raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
 
     async def types(self, type_name: str | None) -> Types:
-        """Types for an ingest that asks for `type_name`; `Unsupported` when neither bundled nor uploaded."""
+        """Return the types for an ingest that asks for `type_name`.
+
+        Raise `Unsupported` when neither bundled nor uploaded.
+        """
         if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
             return Types()
         own = await self.find(type_name)
@@ -132,7 +135,7 @@ class Schemas:
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def own_type(self, name: str) -> TypeSchema | None:
-        """Schema of an uploaded type; None for a bundled one. `Unsupported` when there is neither."""
+        """Return the schema of an uploaded type; None for a bundled one. Raise `Unsupported` when there is neither."""
         return (await self.types(name)).own
 
     async def _find(self, type_name: str) -> TypeSchema | None:
@@ -149,7 +152,7 @@ class Schemas:
         return next((read_by for _, read_by in found.values()), None)
 
     async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
-        """Schema that a store's root is read by, always the one of its ingest; None for a root without one.
+        """Return the schema that a store's root is read by, always the one of its ingest; None for a root without one.
 
         `kept` is the descriptor set stored with the store. Raises `IntegrityError` when its fingerprint differs.
         """
@@ -170,7 +173,7 @@ class Schemas:
         return await self._results.get(("schemas", "type of a store", fingerprint, name), make)
 
     async def _of(self, name: str, version: str, type_name: str) -> TypeSchema | None:
-        """Schema of `type_name` from the set called `name`; None when the name is an enum's."""
+        """Return the schema of `type_name` from the set called `name`; None when the name is an enum's."""
 
         async def parsed() -> tuple[MessageTypes, int]:
             try:
@@ -207,7 +210,7 @@ class Schemas:
             raise LimitExceeded(f"All schemas together have more than {MAX_BYTES} bytes: remove some schemas")
 
     async def _all(self) -> Mapping[str, _Known]:
-        """Facts of every readable schema by name; unreadable ones are logged and skipped."""
+        """Return the facts of every readable schema by name; unreadable ones are logged and skipped."""
         found: dict[str, _Known] = {}
         for row in await self._table.all():
             try:

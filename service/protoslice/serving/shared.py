@@ -60,7 +60,7 @@ class ExternalObjects:
             await self._storages.popitem()[1].close()
 
     async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
-        """Open an external object; `Conflict` when it is missing or has another entity tag or size."""
+        """Open an external object; raise `Conflict` when it is missing or has another entity tag or size."""
         storage, key = self.place(stored.uri or "")
         try:
             stat = await storage.stat(key)
@@ -72,11 +72,11 @@ class ExternalObjects:
         return StoredObject(storage, key, stored, None, None, worker)
 
     def canonical(self, uri: str) -> str:
-        """The canonical form of a URI; raises unless an allowed prefix covers it."""
+        """Return the canonical form of a URI; raise unless an allowed prefix covers it."""
         return allowed(uri, self._options.register_prefixes).uri
 
     def place(self, uri: str) -> tuple[Storage, ObjectKey]:
-        """The storage of a URI, and the key there; raises unless an allowed prefix covers it."""
+        """Return the storage of a URI, and the key there; raise unless an allowed prefix covers it."""
         options = self._options
         place = allowed(uri, options.register_prefixes)
         storage = self._storages.get(place.root)
@@ -203,16 +203,16 @@ class Space:
         """Facts derived from the stores."""
 
     def new_objects(self) -> NewObjects:
-        """Objects that one request writes; `Unsupported` if the storage is read-only."""
+        """Return the objects that one request writes; raise `Unsupported` if the storage is read-only."""
         self.database.check_writable()
         return NewObjects(self.storage, self.shared.reservations, self.quotas, self.space)
 
     def view_if_open(self, store_id: str) -> OpenStore | None:
-        """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
+        """Return the opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
         return self.shared.open_stores.get_fresh(self.space, store_id)
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """The store id that `ref` names: an id, a prefix of one, or a tag; `NotFound` when it names none.
+        """Return the store id that `ref` names: an id, a prefix of one, or a tag; raise `NotFound` when it names none.
 
         `trusting` takes a tag to point at where it did at most `trust_seconds` ago.
         """
@@ -223,11 +223,14 @@ class Space:
         return await self.manifests.starting_with(ref)
 
     async def view(self, ref: str) -> OpenStore:
-        """The store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
+        """Return the store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
         return await self.open_store(await self.resolve(ref, trusting=True))
 
     async def open_store(self, store_id: str) -> OpenStore:
-        """The opened store with an id; a manifest is believed for `trust_seconds`. `NotFound` if there is none."""
+        """Return the opened store with an id; a manifest is believed for `trust_seconds`.
+
+        Raise `NotFound` if there is none.
+        """
         opened = self.view_if_open(store_id)
         if opened is not None:
             return opened
@@ -242,7 +245,7 @@ class Space:
             return stale
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
-        """The opened store of a manifest, which the caller closes; closes its files on failure."""
+        """Return the opened store of a manifest, which the caller closes; closes its files on failure."""
         shared, opened, records = self.shared, list[StoredFile](), dict[str, bytes]()
 
         async def open_files() -> None:

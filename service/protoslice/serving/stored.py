@@ -35,19 +35,19 @@ class Readable(Protocol):
         """True when a read takes no round trip."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`. Blocks."""
+        """Return exactly the `length` bytes at `offset`. Blocks."""
 
     def covering(self, span: Span) -> Span:
-        """The span to fetch for `span`, such as the whole blocks around it."""
+        """Return the span to fetch for `span`, such as the whole blocks around it."""
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, each as returned by `covering`."""
+        """Return the bytes of `spans`, each as returned by `covering`."""
 
     def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes from `start` to `end`, in pieces of about a mebibyte, as they come."""
+        """Return the bytes from `start` to `end`, in pieces of about a mebibyte, as they come."""
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, when they are available without waiting; else None."""
+        """Return the bytes, when they are available without waiting; else None."""
 
 
 class Computed:
@@ -70,15 +70,15 @@ class Computed:
         return Computed(self._source, self._worker, spend)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`. Blocks."""
+        """Return exactly the `length` bytes at `offset`. Blocks."""
         return self._source.read(offset, length)
 
     def covering(self, span: Span) -> Span:
-        """`span`, unchanged."""
+        """Return `span`, unchanged."""
         return span
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, computed in a worker thread."""
+        """Return the bytes of `spans`, computed in a worker thread."""
         with counted_work() as spent:
             found = await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
         if self._spend is not None:
@@ -86,7 +86,7 @@ class Computed:
         return found
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes from `start` to `end`, each piece computed when the one before has been taken."""
+        """Yield the bytes from `start` to `end`, each piece computed when the one before has been taken."""
         for at in range(start, end, PIECE):
             yield (await self.fetch([(at, min(at + PIECE, end))]))[0]
 
@@ -118,7 +118,7 @@ class StoredFile(Readable, Protocol):
         """Objects that hold the file's bytes, in order."""
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
-        """Objects, and start and end in each, that together hold the bytes from `start` to `end`."""
+        """Return the objects, and start and end in each, that together hold the bytes from `start` to `end`."""
 
     def close(self) -> None:
         """Close the objects."""
@@ -184,7 +184,7 @@ class StoredObject:
         return [(self, start, end)] if start < end else []
 
     def is_same(self, start: int, other: StoredObject, begin: int, length: int) -> bool | None:
-        """True for bytes that are one stored extent, False where checksums of blocks differ; else None."""
+        """Return True for bytes that are one stored extent, False where checksums of blocks differ; else None."""
         if self._in_place or other._in_place:
             return None
         if self.name == other.name and start == begin:
@@ -215,7 +215,7 @@ class StoredObject:
         return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
 
     def sums_of(self, start: int, end: int) -> bytes:
-        """Checksums of the blocks from `start` to `end`; empty unless known and `start` begins one."""
+        """Return the checksums of the blocks from `start` to `end`; empty unless known and `start` begins one."""
         if self._sums is None or start % SUM_BLOCK:
             return b""
         return self._sums[
@@ -227,7 +227,7 @@ class StoredObject:
         self._saved = None if saved is None else (number, saved)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
+        """Return exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
         if self._saved is not None:
@@ -236,7 +236,7 @@ class StoredObject:
         return self._blocking(start, end)[offset - start : offset - start + length]
 
     def _read_saved(self, number: int, saved: SavedReads, offset: int, length: int) -> bytes:
-        """Bytes of a remote object, from `saved` or by a read of whole blocks, which `saved` then holds."""
+        """Return the bytes of a remote object, from `saved` or by a read of whole blocks, which `saved` then holds."""
         data = saved.get(number, offset, length)
         if data is None:
             saved.note(number, offset)
@@ -254,12 +254,12 @@ class StoredObject:
         return data
 
     def _ahead(self, offsets: Sequence[int], length: int, end: int) -> list[Span]:
-        """Blocks of the reads at `offsets`, each once, those of them that lie behind `end`."""
+        """Return the blocks of the reads at `offsets`, each once, those of them that lie behind `end`."""
         blocks = (self._blocks(offset, offset + length) for offset in offsets if end <= offset < self.size)
         return list(dict.fromkeys(blocks))
 
     def _with_more(self, span: Span, more: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of a span and of `more` spans, side by side; of the first alone when others fail. Blocks."""
+        """Return the bytes of a span and of `more` spans, side by side; of the first alone when others fail. Blocks."""
         if more and self._handle is None:
             with suppress(ProtosliceError):  # nobody has asked for the others yet
                 spans = [span, *more]
@@ -270,7 +270,7 @@ class StoredObject:
         return [self._blocking(*span)]
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, verified; each span as returned by `covering`."""
+        """Return the bytes of `spans`, verified; each span as returned by `covering`."""
         cached = self._cached(spans)
         if cached is not None:
             return cached
@@ -279,7 +279,7 @@ class StoredObject:
         return await self._distant(spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes from `start` to `end`, each block verified as soon as all of it is there.
+        """Yield the bytes from `start` to `end`, each block verified as soon as all of it is there.
 
         What the cache has of the beginning comes from it, and one read of the storage gives all else.
         """
@@ -297,7 +297,7 @@ class StoredObject:
                     at += len(piece)
 
     async def _next(self, start: int, end: int) -> bytes | None:
-        """Bytes that are not to be streamed: blocks of the cache, and files that may change; or None."""
+        """Return the bytes that are not to be streamed: blocks of the cache, and files that may change; or None."""
         if self._is_unsteady:
             return (await self._ranges([(start, end)]))[0]
         if self._cache is None or self._sums is None:
@@ -305,7 +305,7 @@ class StoredObject:
         return await self._cache.look(self.name, start, end, self._sums)
 
     async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
-        """Whole blocks, verified, by one read of the storage; the cache keeps them."""
+        """Yield whole blocks, verified, by one read of the storage; the cache keeps them."""
         start, rest = at, b""
         try:
             async with aclosing(self._storage.stream(self._key, at, stop, if_etag=self._etag)) as pieces:
@@ -323,13 +323,13 @@ class StoredObject:
             raise self._lost(error) from error
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, verified, when the page cache or the cache of blocks has them; else None."""
+        """Return the bytes, verified, when the page cache or the cache of blocks has them; else None."""
         start, end = self.covering((offset, offset + length))
         cached = self._cached([(start, end)])
         return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
-        """The blocks that `span` touches; `span` itself for an object without sums."""
+        """Return the blocks that `span` touches; `span` itself for an object without sums."""
         return span if self._sums is None else self._blocks(*span)
 
     def _blocks(self, start: int, end: int) -> Span:
@@ -341,7 +341,7 @@ class StoredObject:
             self._handle.close()
 
     def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
-        """The bytes of `spans`, verified, when all lie in the page cache or the cache of blocks.
+        """Return the bytes of `spans`, verified, when all lie in the page cache or the cache of blocks.
 
         Else None, as disk reads block the loop.
         """
@@ -364,7 +364,7 @@ class StoredObject:
             raise self._damaged(error.offset) from None
 
     def _blocking(self, start: int, end: int) -> bytes:
-        """The bytes of a span, verified. Blocks."""
+        """Return the bytes of a span, verified. Blocks."""
         if self._handle is None:
             cached = self._cached([(start, end)])
             if cached is not None:
@@ -375,13 +375,13 @@ class StoredObject:
         return data
 
     async def _distant(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of spans, verified, from the cache of blocks or the storage."""
+        """Return the bytes of spans, verified, from the cache of blocks or the storage."""
         if self._cache is None or self._sums is None:
             return await self._verified(spans)
         return await self._cache.fetch(self.name, spans, self._sums, self._verified)
 
     async def _verified(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of spans, verified, from the storage."""
+        """Return the bytes of spans, verified, from the storage."""
         parts = await self._ranges(spans)
         for part, (start, _) in zip(parts, spans, strict=True):
             self._verify(part, start)
@@ -422,7 +422,7 @@ class StoredObject:
 
 
 def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
-    """Rest of the piece before, with as much of `piece` as makes it a block; then all else, uncopied."""
+    """Yield the rest of the piece before, with as much of `piece` as makes it a block; then all else, uncopied."""
     head = SUM_BLOCK - len(rest) if rest else 0
     if rest:
         yield memoryview(b"".join((rest, piece[:head])))
@@ -493,5 +493,5 @@ async def open_object(
 
 
 async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:
-    """The record at `key`, which never changes: from `cache`, if there is one, or else by `read`."""
+    """Return the record at `key`, which never changes: from `cache`, if there is one, or else by `read`."""
     return await (read() if cache is None else cache.record(str(key), read))

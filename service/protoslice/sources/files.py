@@ -49,11 +49,11 @@ class FileSource(ClosedAtEnd):
         return self.path
 
     def fileno(self) -> int:
-        """The file descriptor; it remains owned by this object."""
+        """Return the file descriptor; it remains owned by this object."""
         return self._fd
 
     def core_file(self) -> CoreFile | None:
-        """The file as the engine reads it; None after `close`, or if `path` now names another file."""
+        """Return the file as the engine reads it; None after `close`, or if `path` now names another file."""
         # The engine opens the file anew, by its path: device and inode prove that it is the same one.
         if self._core_file is None and self._fd >= 0:
             found = os.fstat(self._fd)
@@ -61,9 +61,9 @@ class FileSource(ClosedAtEnd):
         return self._core_file
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly `length` bytes at `offset`.
+        """Return exactly `length` bytes at `offset`.
 
-        `CorruptModel` for a range beyond the end, `StorageError` when the read fails or the file has shrunk.
+        Raise `CorruptModel` for a range beyond the end, `StorageError` when the read fails or the file has shrunk.
         """
         _check(offset, length, self.size, self.path)
         part = self._pread(offset, length)
@@ -106,7 +106,7 @@ class BytesSource:
         self.size = self._view.nbytes
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly `length` bytes at `offset`; `CorruptModel` for a range beyond the end."""
+        """Return exactly `length` bytes at `offset`; raise `CorruptModel` for a range beyond the end."""
         _check(offset, length, self.size, "the bytes in memory")
         return bytes(self._view[offset : offset + length])
 
@@ -121,9 +121,9 @@ class FileObjectSource:
         self.size = file.seek(0, os.SEEK_END)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly `length` bytes at `offset`.
+        """Return exactly `length` bytes at `offset`.
 
-        `CorruptModel` for a range beyond the end, `StorageError` when the file has shrunk.
+        Raise `CorruptModel` for a range beyond the end, `StorageError` when the file has shrunk.
         """
         _check(offset, length, self.size, self._name)
         parts: list[bytes] = []
@@ -194,7 +194,7 @@ class Folder(FileSet):
         return isinstance(path, str) and (path in self._files or self._has(path))
 
     def __iter__(self) -> Iterator[str]:
-        """Paths in order; `LimitExceeded` for more files than a model has, before the first path."""
+        """Return the paths in order; raise `LimitExceeded` for more files than a model has, before the first path."""
         return (path for path in self._listed() if self._has(path))
 
     def _listed(self) -> list[str]:
@@ -249,7 +249,7 @@ class FolderFile:
         return self._opened.get(self._path, self._identity).core_file()
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `FileSource.read`; `StorageError` as well when the file has been changed while it was not open."""
+        """See `FileSource.read`; raise `StorageError` as well when the file has been changed while it was not open."""
         return self._opened.get(self._path, self._identity).read(offset, length)
 
 
@@ -264,7 +264,7 @@ class _OpenFiles:
         self._lock = threading.Lock()
 
     def get(self, path: str, identity: _Identity | None) -> FileSource:
-        """The file at `path`, opened if need be; `StorageError` unless it has the given identity."""
+        """Return the file at `path`, opened if need be; raise `StorageError` unless it has the given identity."""
         with self._lock:
             found = self._of_open(path).get(path)
         if found is not None:
@@ -290,6 +290,6 @@ class _OpenFiles:
 
 
 def _identity(file: FileSource) -> _Identity:
-    """Device, inode, size and time of modification in nanoseconds."""
+    """Return the device, inode, size and time of modification in nanoseconds."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

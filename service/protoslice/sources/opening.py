@@ -44,14 +44,14 @@ class BlockingReader:
         self._process: int | None = os.getpid()
 
     def find(self, key: ObjectKey) -> ObjectStat | None:
-        """Facts of the object, by one request; None when there is no such object."""
+        """Return the facts of the object, by one request; None when there is no such object."""
         try:
             return self._run(lambda: self.storage.stat(key))
         except NotFound:
             return None
 
     def listed(self, prefix: ObjectKey | None, most: int) -> list[ObjectStat]:
-        """The first `most` objects below the folder `prefix`, in key order."""
+        """Return the first `most` objects below the folder `prefix`, in key order."""
 
         async def work() -> list[ObjectStat]:
             found: list[ObjectStat] = []
@@ -65,15 +65,15 @@ class BlockingReader:
         return self._run(work)
 
     def held(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Blocks from `first` to `stop` that were read lately, by number; makes no request."""
+        """Return the blocks from `first` to `stop` that were read lately, by number; makes no request."""
         numbers, name = range(first, stop), found.key.text
         with self._lock:
             return {number: data for number in numbers if (data := self._held.get((name, number))) is not None}
 
     def fetch(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """The blocks `first` to `stop` by number, by requests of at most 4 MiB side by side.
+        """Return the blocks `first` to `stop` by number, by requests of at most 4 MiB side by side.
 
-        `Conflict` when the object was replaced since `found`.
+        Raise `Conflict` when the object was replaced since `found`.
         """
         end = min(stop * BLOCK, found.size)
         spans = list(pairwise([*range(first * BLOCK, end, _AT_ONCE), end]))
@@ -125,9 +125,9 @@ class ObjectSource(ClosedAtEnd):
         self._run = 0  # blocks of the requests that led there in sequence
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly `length` bytes at `offset`.
+        """Return exactly `length` bytes at `offset`.
 
-        `CorruptModel` for a range beyond the end, `Conflict` when the object was replaced since it was opened.
+        Raise `CorruptModel` for a range beyond the end, `Conflict` when the object was replaced since it was opened.
         """
         if offset < 0 or length < 0:
             raise InvalidInput(f"Invalid range of {self.name}: offset {offset}, length {length}")
@@ -149,7 +149,7 @@ class ObjectSource(ClosedAtEnd):
             self._reader.close()
 
     def _until(self, first: int, end: int, stop: int) -> int:
-        """Last block of a request that begins at `first` and has to reach `end`, for a read up to `stop`."""
+        """Return the last block of a request that begins at `first` and has to reach `end`, for a read up to `stop`."""
         # Threads that read at once may spoil each other's guess, at the price of a request or some bytes.
         if not self._end <= first <= self._end + _NEAR:
             self._run = 0
@@ -196,7 +196,7 @@ class ObjectFolder(FileSet):
         return sum(1 for _ in self)
 
     def find(self, path: str) -> ObjectStat | None:
-        """Facts of the object at `path`; None when there is none, or when `path` is no key."""
+        """Return the facts of the object at `path`; None when there is none, or when `path` is no key."""
         if path not in self._found and not self._listed:
             try:
                 key = ObjectKey(path)
@@ -234,7 +234,8 @@ _OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
 def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:
     """Open the object at `uri`; the source closes its storage.
 
-    `NotFound` when there is none. `options` are the backend's; without them, those of PROTOSLICE_STORAGE_OPTIONS count.
+    Raise `NotFound` when there is none. `options` are the backend's; without them, those of PROTOSLICE_STORAGE_OPTIONS
+    count.
     """
     parent, name = _split(uri)
     if name is None:
@@ -251,9 +252,9 @@ def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSou
 
 
 def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectFolder, str | None]:
-    """The folder at `uri` and None, or the folder around the object there and the object's name.
+    """Return the folder at `uri` and None, or the folder around the object there and the object's name.
 
-    `NotFound` when there is neither. Options as in `open_object`.
+    Raise `NotFound` when there is neither. Options as in `open_object`.
     """
     parent, name = _split(uri)
     reader = _reader(parent, options)
@@ -271,7 +272,7 @@ def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obj
 
 
 def _split(uri: str) -> tuple[str, str | None]:
-    """URI of the folder, and the name of the object in it; None when `uri` is that of a folder."""
+    """Return the URI of the folder, and the name of the object in it; None when `uri` is that of a folder."""
     place = parse_root(uri)
     if not place.segments or uri.endswith("/"):
         return uri, None
@@ -302,10 +303,10 @@ SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO 
 
 
 def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -> RangeSource:
-    """A range source over a path, a URI, bytes or a seekable binary file.
+    """Return a range source over a path, a URI, bytes or a seekable binary file.
 
     Range sources are returned as they are. `storage_options` are those of the storage at a URI; without them
-    PROTOSLICE_STORAGE_OPTIONS counts. `InvalidInput` for any other object, or an unknown scheme.
+    PROTOSLICE_STORAGE_OPTIONS counts. Raise `InvalidInput` for any other object, or an unknown scheme.
     """
     if is_uri(x):
         from protoslice.sources.opening import open_object  # asyncio and TLS, which a local file needs not
@@ -328,22 +329,22 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
 
 
 def filename_of(source: SourceLike) -> str | None:
-    """File name of `source` without folders; None for bytes and for sources without a name."""
+    """Return the file name of `source` without folders; None for bytes and for sources without a name."""
     name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
     return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None
 
 
 def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
-    """`source`, to be closed, when `as_source(x)` has opened a file or a storage; else nothing."""
+    """Return `source`, to be closed, when `as_source(x)` has opened a file or a storage; else nothing."""
     return [source] if source is not x and isinstance(source, Closable) else []
 
 
 def files_at(
     name: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> tuple[FileSet, str | None]:
-    """The folder at the path or URI `name` and None, or that around the file there and the file's name.
+    """Return the folder at the path or URI `name` and None, or that around the file there and the file's name.
 
-    `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
+    Raise `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
     """
     if is_uri(name):
         from protoslice.sources.opening import open_folder
@@ -374,7 +375,7 @@ class Background:
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Result of the coroutine `work`; an interrupt of the caller cancels the coroutine. Blocks."""
+        """Return the result of the coroutine `work`; an interrupt of the caller cancels the coroutine. Blocks."""
         begun = asyncio.run_coroutine_threadsafe(work, self._started())
         try:
             return begun.result()

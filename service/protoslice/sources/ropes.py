@@ -253,11 +253,11 @@ class RopeFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Always True."""
+        """Return always True."""
         return True
 
     def seekable(self) -> bool:
-        """Always True."""
+        """Return always True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

@@ -48,7 +48,7 @@ class ChunkTree:
     ) -> ChunkNode:
         """Add a chunk at the end, or before chunk `index`, which renumbers the chunks behind.
 
-        `InvalidInput` for an `index` beyond the number of chunks.
+        Raise `InvalidInput` for an `index` beyond the number of chunks.
         """
         node = ChunkNode(tags, piece)
         if index is None:
@@ -61,11 +61,11 @@ class ChunkTree:
         return node
 
     def pieces(self) -> list[LazyChunk]:
-        """The chunks in order."""
+        """Return the chunks in order."""
         return [node.piece for node in self._order if node.piece is not None]
 
     def message(self) -> Any:
-        """`ChunkedMessage` of the tree."""
+        """Return `ChunkedMessage` of the tree."""
         numbers = {id(node): number for number, node in enumerate(self._order)}
         message = chunked_message()
         _fill(message, self.root, numbers)
@@ -85,7 +85,7 @@ _MESSAGE, _BYTES = 1, 2
 
 
 def write_whole(prefix: str, piece: LazyChunk) -> str:
-    """Write the unsplit message to `<prefix>.pb` and return the path; `Conflict` if `<prefix>.cpb` exists."""
+    """Write the unsplit message to `<prefix>.pb` and return the path; raise `Conflict` if `<prefix>.cpb` exists."""
     path = f"{prefix}.pb"
     if os.path.exists(f"{prefix}.cpb"):
         raise Conflict(f"{prefix}.cpb exists and would be read instead of {path}; remove it or use another prefix")
@@ -96,7 +96,7 @@ def write_whole(prefix: str, piece: LazyChunk) -> str:
 
 
 def write_chunks(prefix: str, pieces: Sequence[LazyChunk], message: Any, version: Any, options: str) -> str:
-    """Write `<prefix>.cpb` with one chunk in memory at a time; returns the path."""
+    """Write `<prefix>.cpb` with one chunk in memory at a time; return the path."""
     path = f"{prefix}.cpb"
     metadata = chunk_metadata()
     metadata.version.MergeFromString(version.SerializeToString())

@@ -57,7 +57,7 @@ class Shape:
     descriptor: FieldDescriptor
 
     def of(self, message: Message) -> Any:
-        """The value of this field in `message`."""
+        """Return the value of this field in `message`."""
         if self.descriptor.is_extension:
             return message.Extensions[cast(Any, self.descriptor)]
         return getattr(message, self.name)
@@ -77,7 +77,7 @@ class Shape:
 
 @lru_cache(maxsize=65536)
 def shape(field: FieldDescriptor) -> Shape:
-    """Shape of `field`, cached."""
+    """Return the shape of `field`, cached."""
     message = field.message_type
     entry = message if message is not None and message.GetOptions().map_entry else None
     return Shape(
@@ -99,23 +99,23 @@ def shape(field: FieldDescriptor) -> Shape:
 
 
 def complete_when_empty(message: Descriptor) -> bool:
-    """True when the message type itself has no required fields."""
+    """Return True when the message type itself has no required fields."""
     return not any(each.is_required for each in message.fields)
 
 
 def descriptor_of(message: Message) -> Descriptor:
-    """The descriptor of `message`."""
+    """Return the descriptor of `message`."""
     return cast(Descriptor, message.DESCRIPTOR)
 
 
 def present(message: Message) -> Iterator[tuple[Shape, Any]]:
-    """The fields that are set in `message`, extensions too, each with its value."""
+    """Yield the fields that are set in `message`, extensions too, each with its value."""
     for field, value in message.ListFields():
         yield shape(field), value
 
 
 def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | None:
-    """Field with that number, or None; extensions are never found, as metadata cannot name them."""
+    """Return the field with that number, or None; extensions are never found, as metadata cannot name them."""
     return descriptor.fields_by_number.get(number)
 
 
@@ -124,7 +124,7 @@ _Field = FieldDescriptor
 
 
 def message_size(message: Message, depth: int = 100) -> int:
-    """Size of `message` when serialized; `LimitExceeded` when messages nest deeper than `depth`."""
+    """Return the size of `message` when serialized; raise `LimitExceeded` when messages nest deeper than `depth`."""
     if depth < 1:
         raise LimitExceeded("messages nest deeper than the limit; allow a larger depth")
     known = sum(field_size(field, value, depth) for field, value in present(message))
@@ -132,7 +132,7 @@ def message_size(message: Message, depth: int = 100) -> int:
 
 
 def field_size(field: Shape, value: Any, depth: int = 100) -> int:
-    """Size of a whole field, all tags included."""
+    """Return the size of a whole field, all tags included."""
     if not field.repeated:
         return field.tag_size + value_size(field, value, depth)
     if field.key is not None:
@@ -143,18 +143,18 @@ def field_size(field: Shape, value: Any, depth: int = 100) -> int:
 
 
 def entry_size(field: Shape, key: Any, value: Any, depth: int = 100) -> int:
-    """Size of one map entry, tag and length included."""
+    """Return the size of one map entry, tag and length included."""
     return sized_entry(field, key, value_size(field.map_value, value, depth - 1))
 
 
 def sized_entry(field: Shape, key: Any, value: int) -> int:
-    """Size of a map entry whose value takes `value` bytes, length prefix included."""
+    """Return the size of a map entry whose value takes `value` bytes, length prefix included."""
     inside = 2 + value_size(field.map_key, key, 1) + value
     return field.tag_size + delimited(inside)
 
 
 def value_size(field: Shape, value: Any, depth: int) -> int:
-    """Size of one value without its tag, a length prefix included."""
+    """Return the size of one value without its tag, a length prefix included."""
     if field.message:
         size = message_size(value, depth - 1)
         return size if field.type == _Field.TYPE_GROUP else delimited(size)
@@ -162,18 +162,18 @@ def value_size(field: Shape, value: Any, depth: int) -> int:
 
 
 def packed_size(field: Shape, values: Sequence[Any]) -> int:
-    """Size of a packed field, tag and length included; 0 without values."""
+    """Return the size of a packed field, tag and length included; 0 without values."""
     size = sum(map(_SCALARS[field.type], values)) if (width := FIXED.get(field.type)) is None else width * len(values)
     return field.tag_size + delimited(size) if size else 0
 
 
 def delimited(size: int) -> int:
-    """Sum of `size` and the size of its length prefix."""
+    """Return the sum of `size` and the size of its length prefix."""
     return size + varints.size(size)
 
 
 def unknown_size(fields: UnknownFieldSet) -> int:
-    """Size of the fields that the descriptor does not know."""
+    """Return the size of the fields that the descriptor does not know."""
     return sum(_unknown(field.field_number, field.wire_type, field.data) for field in cast(Any, fields))
 
 

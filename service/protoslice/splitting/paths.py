@@ -23,22 +23,22 @@ def _class(name: str) -> Any:
 
 
 def chunk_metadata() -> Any:
-    """A new `ChunkMetadata`."""
+    """Return a new `ChunkMetadata`."""
     return _class("ChunkMetadata")()
 
 
 def chunked_message() -> Any:
-    """A new `ChunkedMessage`."""
+    """Return a new `ChunkedMessage`."""
     return _class("ChunkedMessage")()
 
 
 def field_index() -> Any:
-    """A new `FieldIndex`."""
+    """Return a new `FieldIndex`."""
     return _class("FieldIndex")()
 
 
 def version_def() -> Any:
-    """A new `VersionDef` as TensorFlow's Python splitters fill it in."""
+    """Return a new `VersionDef` as TensorFlow's Python splitters fill it in."""
     return _class("VersionDef")(splitter_version=1, join_version=0)
 
 
@@ -79,17 +79,20 @@ _KEYS = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"} | {
 
 
 def show(path: Iterable[Step]) -> str:
-    """Readable form of a path: `graph_def.node[3].attr["value"]`."""
+    """Return the readable form of a path: `graph_def.node[3].attr["value"]`."""
     return ".".join(map(str, path))
 
 
 def listed(fields: Fields) -> list[Key]:
-    """`fields` as a list, a lone name or number as a list of one."""
+    """Return `fields` as a list, a lone name or number as a list of one."""
     return [fields] if isinstance(fields, str | int) else list(fields)
 
 
 def path_of(descriptor: Descriptor, fields: Fields) -> Path:
-    """Path that `fields` names in a message of type `descriptor`; `InvalidInput` when the type has none."""
+    """Return the path that `fields` names in a message of type `descriptor`.
+
+    Raise `InvalidInput` when the type has none.
+    """
     parts = iter(listed(fields))
     path: list[Step] = []
     parent: Descriptor | None = descriptor
@@ -139,7 +142,7 @@ def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
 
 
 def tags_of(path: Iterable[Step]) -> list[Any]:
-    """`FieldIndex` messages that encode `path` in metadata."""
+    """Return `FieldIndex` messages that encode `path` in metadata."""
     tags = []
     for step in path:
         tags.append(_tag("field", step.field.number))
@@ -165,7 +168,7 @@ def _key_tag(key: Shape, value: Key) -> Any:
 
 
 def value_at(message: Message, path: Iterable[Step]) -> Any:
-    """Value at `path` in `message`; None when a step is absent. Creates nothing."""
+    """Return the value at `path` in `message`; None when a step is absent. Creates nothing."""
     value: Any = message
     for step in path:
         if value is None:
@@ -207,7 +210,7 @@ def check_text(path: Path, chunk: bytes) -> None:
 
 
 def _value(path: Path) -> Shape | None:
-    """The field that a chunk at `path` gives a value of; None for a message itself."""
+    """Return the field that a chunk at `path` gives a value of; None for a message itself."""
     if not path:
         return None
     last = path[-1].field

@@ -28,7 +28,7 @@ from protoslice.splitting.paths import Key, Path, Step, show
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """Limits of a split, sizes in bytes; `InvalidInput` when the sizes contradict each other.
+    """Limits of a split, sizes in bytes; raise `InvalidInput` when the sizes contradict each other.
 
     Parts of at least `min_chunk` leave the message, runs of repeated elements are cut at `max_chunk`, and messages nest
     at most `depth` levels.
@@ -49,7 +49,7 @@ class SplitPolicy:
 
     @classmethod
     def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:
-        """Policy of TensorFlow's splitters: parts over a third of `max_chunk` are split out."""
+        """Return the policy of TensorFlow's splitters: parts over a third of `max_chunk` are split out."""
         return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)
 
 
@@ -124,8 +124,8 @@ Leaves = Callable[[Shape], bool]
 def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True) -> Plan:
     """Plan for `message`: parts of at least `min_chunk` leave, and a remainder over `max_chunk` is cut.
 
-    `leaves` selects the large string and bytes fields that become chunks of their own. `LimitExceeded` when messages
-    nest too deep, or when more than 2 GiB remain that cannot be split.
+    `leaves` selects the large string and bytes fields that become chunks of their own. Raise `LimitExceeded` when
+    messages nest too deep, or when more than 2 GiB remain that cannot be split.
     """
     planner = _Planner(policy, leaves)
     return planner.finished(planner.message(message, policy.depth), ())
@@ -224,7 +224,7 @@ class _Planner:
         return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
 
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
-        """Bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
+        """Return the bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
         part = self.message(value, depth)
         may_be_empty = (step.field if step.field.key is None else step.field.map_value).may_be_empty
         if part.size >= self._policy.min_chunk and may_be_empty:
@@ -238,7 +238,7 @@ class _Planner:
         return Entry((step,), plan.size, inside=plan.entries)
 
     def finished(self, part: _Part, path: Path) -> Plan:
-        """Plan of a message that becomes a chunk; its largest fields shrink until `max_chunk` is met."""
+        """Return the plan of a message that becomes a chunk; its largest fields shrink until `max_chunk` is met."""
         runs: list[Entry] = []
         for held in sorted(part.fields, key=lambda held: -held.size):
             if part.size <= self._policy.max_chunk:
@@ -281,7 +281,7 @@ class _Planner:
 
 
 def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
-    """Keys of a repeated field's elements or of a map's entries, and their sizes."""
+    """Return the keys of a repeated field's elements or of a map's entries, and their sizes."""
     if isinstance(held.items, dict):
         return tuple(held.items), held.items.values()
     if held.items is not None:
@@ -292,7 +292,7 @@ def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
 
 
 def _packed(each: Shape, size: int) -> int:
-    """Size of a field whose elements take `size` bytes; a packed field adds its header."""
+    """Return the size of a field whose elements take `size` bytes; a packed field adds its header."""
     return each.tag_size + delimited(size) if each.packed and size else size
 
 
@@ -301,7 +301,7 @@ def _length(value: str | bytes) -> int:
 
 
 def _addressed(each: Shape, key: Any) -> bool:
-    """True when TensorFlow finds the map entry by its key in metadata."""
+    """Return True when TensorFlow finds the map entry by its key in metadata."""
     # TensorFlow squeezes integer keys through 32 bits.
     kind = each.map_key.type
     return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)

@@ -23,7 +23,7 @@ _LONGEST = (1 << 31) - 1
 
 
 def tensorflow_readable(metadata: Any, descriptor: Descriptor) -> list[str]:
-    """Reasons why TensorFlow's Merger would misread chunks of a `descriptor`; empty when it reads them.
+    """Return the reasons why TensorFlow's Merger would misread chunks of a `descriptor`; empty when it reads them.
 
     `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. An index behind the last element goes unnoticed, since
     elements are not counted.
@@ -91,7 +91,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """Path that `tags` name, as far as valid, and the fault behind that path or None."""
+    """Return the path that `tags` name, as far as valid, and the fault behind that path or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)
@@ -144,7 +144,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Faults of order: places below a chunk and a map key, which TensorFlow does not order."""
+    """Yield the faults of order: places below a chunk and a map key, which TensorFlow does not order."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

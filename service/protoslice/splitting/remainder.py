@@ -26,7 +26,7 @@ class LazyChunk:
 
 
 def existing_chunk(chunk: Chunk) -> LazyChunk:
-    """`LazyChunk` of an existing chunk."""
+    """Return `LazyChunk` of an existing chunk."""
     size = None if isinstance(chunk, Message) else len(chunk)
     return LazyChunk(lambda: chunk, size)
 
@@ -52,7 +52,7 @@ class Remainder:
         return self._source if self._copy is None else self._copy
 
     def base(self, size: int | None = None) -> LazyChunk:
-        """Chunk of the remaining message."""
+        """Return the chunk of the remaining message."""
         if self._copy is not None:
             return existing_chunk(self._copy)
         if self._omissions == Omissions():
@@ -62,7 +62,7 @@ class Remainder:
     def take(self, path: Path, size: int | None = None) -> LazyChunk:
         """Take the part at `path` out: a message, or the bytes of a string or bytes field.
 
-        `InvalidInput` when nothing is there.
+        Raise `InvalidInput` when nothing is there.
         """
         if self._copy is not None:
             return self._cut_out(self._copy, path)
@@ -132,7 +132,7 @@ class Omissions:
     fields: dict[int, FieldOmissions] = field(default_factory=dict)
 
     def at(self, path: Path) -> Omissions:
-        """Omissions of the message at `path`, made when missing."""
+        """Return the omissions of the message at `path`, made when missing."""
         node = self
         for step in path:
             below = node.fields.setdefault(step.field.number, FieldOmissions())
@@ -140,7 +140,7 @@ class Omissions:
         return node
 
     def detach(self, path: Path) -> Omissions:
-        """Omissions inside the message at `path`, which is omitted as a whole from now on."""
+        """Return the omissions inside the message at `path`, which is omitted as a whole from now on."""
         if not path:
             inside = Omissions(fields=self.fields)
             self.all, self.fields = True, {}
@@ -170,7 +170,7 @@ class FieldOmissions:
 
 
 def stripped(source: M, omissions: Omissions) -> M:
-    """Copy of `source` without `omissions`."""
+    """Return the copy of `source` without `omissions`."""
     target = type(source)()
     strip_into(target, source, omissions)
     return target
@@ -189,7 +189,7 @@ def strip_into(target: Message, source: Message, omissions: Omissions) -> None:
 
 
 def sliced(source: M, each: Shape, keys: Iterable[Key], omissions: FieldOmissions) -> M:
-    """Message of `source`'s type with the elements or entries `keys` of one field, less `omissions`."""
+    """Return the message of `source`'s type with the elements or entries `keys` of one field, less `omissions`."""
     target = type(source)()
     values = each.of(source)
     if each.message or each.key is not None:

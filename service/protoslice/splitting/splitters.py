@@ -39,7 +39,7 @@ class Splitter(ABC):
 
     @abstractmethod
     def split(self) -> tuple[list[Chunk], Any]:
-        """Chunks, and the `ChunkedMessage` that places the chunks in the message."""
+        """Return the chunks, and the `ChunkedMessage` that places the chunks in the message."""
 
     @abstractmethod
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
@@ -109,7 +109,7 @@ class ComposableSplitter(Splitter):
         return self._own.editable
 
     def _located(self) -> tuple[Remainder, Path] | None:
-        """`(root remainder, path)` of the message; None when the message is not part of the root's."""
+        """Return `(root remainder, path)` of the message; None when the message is not part of the root's."""
         root, place = self._from_root([])
         assert root._own is not None
         path = path_of(descriptor_of(root._given), place)
@@ -129,9 +129,9 @@ class ComposableSplitter(Splitter):
         return self._from_root([])[0]._tree.message()
 
     def split(self) -> tuple[list[Chunk], Any]:
-        """Chunks, and the `ChunkedMessage` that places the chunks in the message.
+        """Return the chunks, and the `ChunkedMessage` that places the chunks in the message.
 
-        `InvalidInput` for a splitter with a parent, to whose chunks it adds.
+        Raise `InvalidInput` for a splitter with a parent, to whose chunks it adds.
         """
         pieces, message = self._pieces()
         return [piece.build() for piece in pieces], message
@@ -139,8 +139,8 @@ class ComposableSplitter(Splitter):
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
         """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path.
 
-        `writer_options` are riegeli's, such as `"uncompressed"`. The file appears once complete. `InvalidInput` for a
-        splitter with a parent.
+        `writer_options` are riegeli's, such as `"uncompressed"`. The file appears once complete. Raise `InvalidInput`
+        for a splitter with a parent.
         """
         prefix = os.fspath(file_prefix)
         pieces, message = self._pieces()
@@ -167,9 +167,9 @@ class ComposableSplitter(Splitter):
     def add_chunk(self, chunk: Chunk, field_tags: Fields, index: int | None = None) -> None:
         """Add a chunk at the place `field_tags`: names or numbers of fields, indices and map keys.
 
-        Empty tags make the chunk a part of the message itself. `index` puts the chunk before chunk number `index`.
-        The content stays in the message too, unless removed from `self._proto`. `InvalidInput` for binary numbers: the
-        chunk of a number is its text.
+        Empty tags make the chunk a part of the message itself. `index` puts the chunk before chunk number `index`. The
+        content stays in the message too, unless removed from `self._proto`. Raise `InvalidInput` for binary numbers:
+        the chunk of a number is its text.
         """
         if not isinstance(chunk, Message | bytes | bytearray | memoryview):
             raise InvalidInput(f"Invalid chunk {type(chunk).__name__}: use a message or bytes")
@@ -183,7 +183,10 @@ class ComposableSplitter(Splitter):
         return root._tree.add(root._tree.root, tags_of(path), piece, index=index)
 
     def _part_of_root(self) -> tuple[Remainder, Path]:
-        """`(root remainder, path)` of the message; `InvalidInput` when the message is not part of the root's."""
+        """Return `(root remainder, path)` of the message.
+
+        Raise `InvalidInput` when the message is not part of the root's.
+        """
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
             raise InvalidInput(
@@ -194,7 +197,7 @@ class ComposableSplitter(Splitter):
         return located
 
     def _from_root(self, tags: list[Key]) -> tuple[ComposableSplitter, list[Key]]:
-        """The root splitter, and the place of `tags` in the root's message."""
+        """Return the root splitter, and the place of `tags` in the root's message."""
         splitter = self
         while splitter._parent is not None:
             tags = [*splitter._place, *tags]
@@ -217,7 +220,7 @@ class SplitBasedOnSize(ComposableSplitter):
         self.proto_size = proto_size
 
     def build_chunks(self) -> int:
-        """Add chunks; returns the number of bytes that left the message."""
+        """Add chunks; return the number of bytes that left the message."""
         return 0
 
 
@@ -230,7 +233,7 @@ class LargeMessageSplitter(SplitBasedOnSize):
         self.size_check = size_check
 
     def build_chunks(self) -> int:
-        """Add the chunk, if the message is large; returns the number of bytes that left."""
+        """Add the chunk, if the message is large; return the number of bytes that left."""
         large = (
             self.proto_size >= self.policy.min_chunk if self.size_check is None else self.size_check(self.proto_size)
         )
@@ -256,7 +259,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
     ) -> None:
         """Takes the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
 
-        `InvalidInput` unless the place is a repeated field and no map.
+        Raise `InvalidInput` unless the place is a repeated field and no map.
         """
         super().__init__(proto, **options)
         self.repeated_field = listed(repeated_field)
@@ -267,7 +270,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         self._path = path
 
     def build_chunks(self) -> int:
-        """Add the chunks; returns the number of bytes that left the message."""
+        """Add the chunks; return the number of bytes that left the message."""
         holder, each = value_at(self.source, self._path[:-1]), self._path[-1].field
         if holder is None or not each.of(holder):
             return 0
@@ -309,11 +312,11 @@ class AutoSplitter(ComposableSplitter):
     _plan: Plan | None = None
 
     def plan(self) -> Plan:
-        """Plan of the chunks, from sizes alone; nothing is split yet."""
+        """Return the plan of the chunks, from sizes alone; nothing is split yet."""
         return plan(self.source, self.policy, self._leaves)
 
     def build_chunks(self) -> int:
-        """Add the chunks of the plan; returns the number of bytes in them."""
+        """Add the chunks of the plan; return the number of bytes in them."""
         self._plan = self.plan()
         if self._plan.size and not (self._tree.with_base or self._parent):
             raise InvalidInput(
@@ -348,7 +351,7 @@ class _GreedySplitter(AutoSplitter):
             raise InvalidInput(f"{type(self).__name__} splits {' or '.join(sorted(self.types))}, not {name}")
 
     def plan(self) -> Plan:
-        """Plan of the chunks; no chunks for a message that fits into one."""
+        """Return the plan of the chunks; no chunks for a message that fits into one."""
         found = super().plan()
         return Plan(found.at_most, ()) if found.at_most <= self.policy.max_chunk else found
 

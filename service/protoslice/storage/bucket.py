@@ -72,8 +72,8 @@ _OPTION_PREFIXES: Final = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_st
 def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Split options into those of the store and those of its connections.
 
-    Names may also have the form of environment variables, such as `AWS_REGION`. `InvalidInput` for an option that is
-    unknown or given twice.
+    Names may also have the form of environment variables, such as `AWS_REGION`. Raise `InvalidInput` for an option that
+    is unknown or given twice.
     """
     store: dict[str, str] = {}
     connection: dict[str, str] = {}
@@ -91,7 +91,7 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
 
 
 def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
-    """Options of a store by which bodies that TLS guards are not digested to sign their requests.
+    """Return the options of a store by which bodies that TLS guards are not digested to sign their requests.
 
     An option or a variable of the operator's decides instead. The digest is a second one of all that is uploaded.
     """
@@ -181,8 +181,8 @@ class CloudStorage(RemoteStorage):
     ) -> CloudStorage:
         """Open the storage at `uri`, with `options` and obstore's environment variables for the scheme.
 
-        Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. `InvalidInput` when obstore
-        rejects the URI or an option.
+        Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. Raise `InvalidInput` when
+        obstore rejects the URI or an option.
         """
         scheme = uri.partition("://")[0].lower()
         config, connection = sort_options(scheme, options)
@@ -215,7 +215,7 @@ class CloudStorage(RemoteStorage):
                 return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
 
     async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
-        """`pin` of an object that could not be read; None when that fails as well.
+        """Return `pin` of an object that could not be read; None when that fails as well.
 
         The failure of the read says more: answers to HEAD have no code, and a missing bucket looks as a missing object.
         """
@@ -340,7 +340,7 @@ class CloudStorage(RemoteStorage):
 
 
 def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
-    """Objects of a page, without those whose names are no valid keys."""
+    """Yield the objects of a page, without those whose names are no valid keys."""
     for found in page:
         with suppress(InvalidInput):
             yield _describe(ObjectKey(found["path"]), found)
@@ -358,7 +358,7 @@ def _tag(etag: str | None) -> str:
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
-    """First line of obstore's error, or the error's class when the line repeats a possible secret."""
+    """Return the first line of obstore's error, or the error's class when the line repeats a possible secret."""
     told = str(error).partition("\n")[0]
     values = [*options.values(), *(value for name, value in os.environ.items() if name.startswith(_PREFIXES))]
     return type(error).__name__ if any(value and value in told for value in values) else told
@@ -446,7 +446,7 @@ class CloudWriter(Writer):
         return await asyncio.shield(upload)
 
     def _take(self) -> bytearray:
-        """The bytes gathered, which are handed over without a copy and never changed again."""
+        """Return the bytes gathered, which are handed over without a copy and never changed again."""
         taken, self._rest = self._rest, bytearray()
         return taken
 
@@ -481,7 +481,7 @@ def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFo
 
 
 def _code(error: Exception) -> str:
-    """The storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty without one."""
+    """Return the storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty without one."""
     code = _CODE.search(str(error))
     return "" if code is None else f" ({code[1]})"
 

@@ -127,7 +127,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return str(fs._strip_protocol(f"{self._protocol}://{address}"))
 
     async def _call(self, key: ObjectKey | None, work: Callable[[AbstractFileSystem], T]) -> T:
-        """The result of `work` in a thread, with foreign errors translated and without their texts."""
+        """Return the result of `work` in a thread, with foreign errors translated and without their texts."""
         name = "a folder" if key is None else f"object {str(key)!r}"
         try:
             async with asyncio.timeout(_SECONDS):
@@ -168,7 +168,7 @@ def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
 
 
 def _time(info: Mapping[str, Any]) -> datetime:
-    """Time of the last change, in UTC; 1970 where the file system tells none."""
+    """Return the time of the last change, in UTC; 1970 where the file system tells none."""
     for name in _TIMES:
         match info.get(name):
             case datetime() as time:
@@ -183,7 +183,7 @@ def _time(info: Mapping[str, Any]) -> datetime:
 def _walk(
     fs: AbstractFileSystem, path_of: Callable[[ObjectKey | None], str], folder: ObjectKey | None, after: str
 ) -> Iterator[ObjectStat]:
-    """Files below `folder` whose keys come behind `after`, in key order."""
+    """Yield the files below `folder` whose keys come behind `after`, in key order."""
     fs.invalidate_cache()
     try:
         found = fs.ls(path_of(folder), detail=True)
@@ -207,9 +207,9 @@ def _walk(
 
 
 def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Callable[[], AbstractFileSystem]:
-    """Function that opens a file system, which may connect.
+    """Return the function that opens a file system, which may connect.
 
-    `InvalidInput` for an unknown file system, `Unsupported` for one that is not installed.
+    Raise `InvalidInput` for an unknown file system, `Unsupported` for one that is not installed.
     """
     if protocol in _LOCAL:
         raise InvalidInput("Use file:// for files on this machine (symbolic links are not followed)")
@@ -230,7 +230,7 @@ def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Ca
 
 
 def read_range(fs: AbstractFileSystem, path: str, start: int, end: int) -> bytes:
-    """Bytes of a file from `start` to `end`, or fewer where the file ends before. Blocks."""
+    """Return the bytes of a file from `start` to `end`, or fewer where the file ends before. Blocks."""
     if not WEBDAV.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
         return _read_webdav(fs, path, start, end)
     if fs.async_impl or type(fs).cat_file is not AbstractFileSystem.cat_file:

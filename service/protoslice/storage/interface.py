@@ -92,10 +92,13 @@ class OpenFile(Protocol):
         """The facts of the object that was opened."""
 
     def fileno(self) -> int:
-        """The read-only descriptor, valid until `close`; for pread, mmap and sendfile."""
+        """Return the read-only descriptor, valid until `close`; for pread, mmap and sendfile."""
 
     def pread(self, start: int, end: int) -> bytes:
-        """Exactly the bytes from `start` to `end`; blocks the thread; `IntegrityError` when it ends early."""
+        """Return exactly the bytes from `start` to `end`; blocks the thread.
+
+        Raise `IntegrityError` when it ends early.
+        """
 
     def close(self) -> None:
         """Release the descriptor once no `pread` is under way; harmless when repeated."""
@@ -116,7 +119,7 @@ class Writer(ABC):
     async def write(self, piece: Buffer) -> None:
         """Append a piece, which the caller may reuse afterwards; waits when storage is slower than the caller.
 
-        `StorageFull` when there is no room. After any error only `abort` is of use.
+        Raise `StorageFull` when there is no room. After any error only `abort` is of use.
         """
 
     @abstractmethod
@@ -158,10 +161,10 @@ class Storage(ABC):
 
     @abstractmethod
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """Size, entity tag and time of an object; `NotFound` when there is none, a folder included."""
+        """Return the size, entity tag and time of an object; raise `NotFound` when there is none, a folder included."""
 
     async def get(self, key: ObjectKey) -> ObjectContent:
-        """The object with its facts; `NotFound` when there is none.
+        """Return the object with its facts; raise `NotFound` when there is none.
 
         Backends that can have both in one request override this.
         """
@@ -173,15 +176,15 @@ class Storage(ABC):
 
     @abstractmethod
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """Exactly the bytes from `start` up to `end`, which may be equal.
+        """Return exactly the bytes from `start` up to `end`, which may be equal.
 
-        `NotFound`; `Conflict` when `if_etag` is given and the object is another by now; `InvalidInput` unless 0 <=
-        start <= end; `IntegrityError` when the object ends before `end`.
+        `NotFound`; raise `Conflict` when `if_etag` is given and the object is another by now; raise `InvalidInput`
+        unless 0 <= start <= end; raise `IntegrityError` when the object ends before `end`.
         """
 
     @abstractmethod
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """`get_range` of each span, in the order asked, all from one version of the object.
+        """Return `get_range` of each span, in the order asked, all from one version of the object.
 
         Near spans are read together and far ones concurrently within a window, so the order and overlap of spans are
         free.
@@ -191,7 +194,7 @@ class Storage(ABC):
     def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """The bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
+        """Return the bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
 
         All of one version of the object. Errors as in `get_range`, at the latest when the bytes run out. Close it
         (`aclosing`) when leaving early.
@@ -203,11 +206,11 @@ class Storage(ABC):
 
     @abstractmethod
     async def writer(self, key: ObjectKey) -> Writer:
-        """A writer for an object of any size."""
+        """Return a writer for an object of any size."""
 
     @abstractmethod
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """The first `limit` objects below the folder `prefix` that come behind `after`, in key order.
+        """Return the first `limit` objects below the folder `prefix` that come behind `after`, in key order.
 
         Objects that come or go meanwhile may be missed or shown; all others are shown exactly once over the pages.
         """
@@ -216,7 +219,7 @@ class Storage(ABC):
     async def iterate(
         self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE
     ) -> AsyncGenerator[ObjectStat, None]:
-        """All objects below the folder `prefix` that come behind `after`, in key order, by calls of `list`.
+        """Yield all objects below the folder `prefix` that come behind `after`, in key order, by calls of `list`.
 
         Each call asks for `limit` objects, once those of the call before have been taken. A wrapper that passes `list`
         on passes this on too.
@@ -234,11 +237,11 @@ class Storage(ABC):
         """Remove an object, durably; a missing object is not an error."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """The object held open for pread and mmap (where `abilities.open_file`)."""
+        """Return the object held open for pread and mmap (where `abilities.open_file`)."""
         raise Unsupported(f"this storage cannot open {str(key)!r} as a file")
 
     async def free_bytes(self) -> int:
-        """The bytes that may still be written (where `abilities.free_space`)."""
+        """Return the bytes that may still be written (where `abilities.free_space`)."""
         raise Unsupported("this storage does not report its free space")
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:

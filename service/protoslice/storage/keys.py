@@ -23,7 +23,7 @@ class ObjectKey:
 
     No segment is empty, `.` or `..`, none holds a control character or a backslash, and the first is not `.protoslice`,
     which is reserved for backends. A key has at most 768 bytes, 255 to a segment, and 32 segments: the limits of the
-    narrowest backend, less room for a prefix. `InvalidInput` for any other text.
+    narrowest backend, less room for a prefix. Raise `InvalidInput` for any other text.
     """
 
     text: str
@@ -49,7 +49,7 @@ class ObjectKey:
         return tuple(self.text.split("/"))
 
     def is_below(self, prefix: ObjectKey | None) -> bool:
-        """True when `prefix`, taken as a folder, contains this key; no prefix contains every key."""
+        """Return True when `prefix`, taken as a folder, contains this key; no prefix contains every key."""
         return prefix is None or self.text.startswith(prefix.text + "/")
 
 
@@ -64,7 +64,7 @@ def quote(text: str) -> str:
 
 
 def unquote(segment: str) -> str:
-    """Decode a segment that `quote` made; `InvalidInput` for any other."""
+    """Decode a segment that `quote` made; raise `InvalidInput` for any other."""
     raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), _encode(segment))
     try:
         text = raw.decode()

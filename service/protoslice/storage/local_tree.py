@@ -117,17 +117,17 @@ class Tree:
             yield chain
 
     def open(self, segments: Sequence[str]) -> int:
-        """Read-only descriptor of the entry at `segments`; never blocks on a pipe or follows a link."""
+        """Return the read-only descriptor of the entry at `segments`; never blocks on a pipe or follows a link."""
         with self.folders(segments[:-1]) as chain:
             return os.open(segments[-1], _READ, dir_fd=chain[-1])
 
     def facts(self, segments: Sequence[str]) -> os.stat_result:
-        """`os.stat_result` of the entry at `segments`, of a link the link's own."""
+        """Return `os.stat_result` of the entry at `segments`, of a link the link's own."""
         with self.folders(segments[:-1]) as chain:
             return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
 
     def free_bytes(self) -> int:
-        """Bytes that an unprivileged user may still write."""
+        """Return the bytes that an unprivileged user may still write."""
         with explained("measure", "storage"):
             facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
@@ -373,7 +373,7 @@ def _inode(folder: int) -> tuple[int, int]:
 
 
 def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
-    """`ObjectStat` from a file's `os.stat_result`; `NotFound` for anything but a regular file.
+    """Return `ObjectStat` from a file's `os.stat_result`; raise `NotFound` for anything but a regular file.
 
     The entity tag is made of modification time, size and inode. Publishing sets the time with random low bits, so an
     inode that is used again within one tick of the clock still gets another tag; so does a change in place.

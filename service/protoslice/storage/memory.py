@@ -131,7 +131,7 @@ class MemoryStorage(Storage):
 
 @cache
 def shared_memory(name: str) -> MemoryStorage:
-    """The storage at `memory://name`, the same for all of this process."""
+    """Return the storage at `memory://name`, the same for all of this process."""
     return MemoryStorage()
 
 

@@ -70,7 +70,7 @@ def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
 async def read_groups(
     groups: Sequence[Group], spans: Sequence[Span], read: Callable[[int, int], Awaitable[bytes]], *, window: int
 ) -> Sequence[bytes]:
-    """The bytes of each span, by at most `window` concurrent reads; the first failure cancels the others."""
+    """Return the bytes of each span, by at most `window` concurrent reads; the first failure cancels the others."""
     results: list[bytes] = [b""] * len(spans)
 
     async def fetch(group: Group) -> None:
@@ -86,7 +86,7 @@ async def read_groups(
 async def read_ahead(
     read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes from `start` to `end` in pieces, by reads of `step` bytes with `ahead` of them under way."""
+    """Yield the bytes from `start` to `end` in pieces, by reads of `step` bytes with `ahead` of them under way."""
     reads: deque[asyncio.Future[bytes]] = deque()
     starts = iter(range(start, end, step))
     try:
@@ -136,7 +136,7 @@ class RemoteStorage(Storage):
                 yield piece
 
     async def pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
-        """`stat` of the object; `Conflict` when `etag` is given and differs."""
+        """Return `stat` of the object; raise `Conflict` when `etag` is given and differs."""
         found = await self.stat(key)
         found.check_etag(etag)  # some servers ignore `If-Match`
         return found

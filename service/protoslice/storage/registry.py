@@ -48,8 +48,8 @@ class Scheme:
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `uri` with the backend of its scheme; touches no network.
 
-    `InvalidInput` for an unknown scheme, a bad URI or bad options; `Unsupported` for a backend whose extra is missing,
-    that lacks something, or whose interface version this release does not speak.
+    Raise `InvalidInput` for an unknown scheme, a bad URI or bad options; raise `Unsupported` for a backend whose extra
+    is missing, that lacks something, or whose interface version this release does not speak.
     """
     scheme = uri.partition("://")[0].lower()
     factory = backend_of(scheme)
@@ -69,19 +69,19 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
 
 
 def backend_of(scheme: str) -> Factory:
-    """The factory of a scheme's storages; errors as in `open_storage`."""
+    """Return the factory of a scheme's storages; errors as in `open_storage`."""
     return BACKENDS.get(_family(scheme))
 
 
 def schemes() -> list[str]:
-    """URI schemes with a backend, even if the extra that the backend needs is missing."""
+    """Return the URI schemes with a backend, even if the extra that the backend needs is missing."""
     return BACKENDS.names()
 
 
 def register(scheme: str, factory: Factory) -> None:
     """Make `factory` the backend of `scheme` in this process.
 
-    `InvalidInput` for a scheme that is taken or none, `Unsupported` for what is no factory.
+    Raise `InvalidInput` for a scheme that is taken or none, `Unsupported` for what is no factory.
     """
     if not _SCHEME.fullmatch(scheme):
         raise InvalidInput(
@@ -96,7 +96,7 @@ def unregister(scheme: str) -> None:
 
 
 def described() -> list[Scheme]:
-    """Every scheme with its package and abilities; loads all backends and opens none."""
+    """Return every scheme with its package and abilities; loads all backends and opens none."""
     return [_described(scheme) for scheme in schemes()]
 
 
@@ -124,7 +124,7 @@ def _described(scheme: str) -> Scheme:
 
 
 def _lacks(factory: object) -> str | None:
-    """Fault of a factory; None for a sound one."""
+    """Return the fault of a factory; None for a sound one."""
     if not callable(factory):
         return "is not a factory: a callable (uri, options) -> Storage is needed"
     left: Iterable[str] = getattr(factory, "__abstractmethods__", ())
@@ -140,7 +140,7 @@ def _lacks(factory: object) -> str | None:
 
 
 def _family(scheme: str) -> str:
-    """Name of the backend of a scheme: its own, but for the file systems of fsspec, which share one."""
+    """Return the name of the backend of a scheme: its own, but for the file systems of fsspec, which share one."""
     return _FSSPEC if scheme.startswith("fsspec+") else scheme
 
 

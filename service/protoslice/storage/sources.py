@@ -40,7 +40,7 @@ def check_apart(storage: str, prefixes: Sequence[str]) -> None:
 
 
 def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
-    """Resolve `uri` under the longest of the prefixes that contains it; `StorageDenied` when none does.
+    """Resolve `uri` under the longest of the prefixes that contains it; raise `StorageDenied` when none does.
 
     A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
     `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` adds the check of
@@ -70,7 +70,8 @@ def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, 
 def check_prefixes(prefixes: Sequence[str]) -> None:
     """Raise for a prefix that could allow nothing.
 
-    `InvalidInput` for a malformed one or an unknown scheme, `Unsupported` when the scheme's backend does not load.
+    Raise `InvalidInput` for a malformed one or an unknown scheme, `Unsupported` when the scheme's backend does not
+    load.
     """
     for prefix in prefixes:
         shown = "a registration prefix" if "@" in prefix else f"the registration prefix {prefix!r}"

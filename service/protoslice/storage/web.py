@@ -159,7 +159,7 @@ class WebStorage(ReadOnlyRemoteStorage):
         span: Span,
         headers: _Headers,
     ) -> FetchedRange | WebUrl:
-        """The answer of `url`, or the URL it redirects to; only the headers of a range request go anywhere."""
+        """Return the answer of `url`, or the URL it redirects to; only the headers of a range request go anywhere."""
         always = [("Host", url.authority), ("Accept-Encoding", "identity")]
         async with AsyncExitStack() as held:
             try:
@@ -191,10 +191,10 @@ class FetchedRange:
 
 
 async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> FetchedRange:
-    """Validated response to a request for `span`; every other response raises a `ProtosliceError`.
+    """Return the validated response to a request for `span`; every other response raises a `ProtosliceError`.
 
-    A 206 with the range asked for and a 200 without a body are valid. `IntegrityError` when the span begins behind the
-    end of the object.
+    A 206 with the range asked for and a 200 without a body are valid. Raise `IntegrityError` when the span begins
+    behind the end of the object.
     """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -215,9 +215,9 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
 
 
 async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -> WebUrl | None:
-    """The URL that `response` to a request for `url` redirects to, None if it does not.
+    """Return the URL that `response` to a request for `url` redirects to, None if it does not.
 
-    `StorageDenied` for a place that is not followed.
+    Raise `StorageDenied` for a place that is not followed.
     """
     headers = {name.lower(): value for name, value in response.headers}
     try:
@@ -232,12 +232,12 @@ async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -
 
 
 def denied(key: ObjectKey, why: str) -> StorageDenied:
-    """`StorageDenied` for an object that this service does not fetch."""
+    """Raise `StorageDenied` for an object that this service does not fetch."""
     return StorageDenied(f"cannot read {str(key)!r}: {why}")
 
 
 def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
-    """`StorageUnavailable` for a server that fails."""
+    """Raise `StorageUnavailable` for a server that fails."""
     return StorageUnavailable(f"cannot read {str(key)!r}: {why}")
 
 

@@ -61,12 +61,12 @@ class Networks:
             ) from None
 
     def permit(self, address: Address) -> bool:
-        """True when `address` is public or lies in a listed network."""
+        """Return True when `address` is public or lies in a listed network."""
         return not is_private(address) or any(address in network for network in self._networks)
 
 
 def is_private(address: Address) -> bool:
-    """True unless `address`, and each address embedded in it, is publicly routable unicast."""
+    """Return True unless `address`, and each address embedded in it, is publicly routable unicast."""
     if isinstance(address, IPv4Address):
         return not address.is_global or address.is_multicast or address.is_reserved
     if any(address in network for network in _CARRIERS):
@@ -78,9 +78,9 @@ def is_private(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
-    """Addresses of a host; `StorageDenied` when one of them may not be visited.
+    """Return the addresses of a host; raise `StorageDenied` when one of them may not be visited.
 
-    `StorageUnavailable` when the name cannot be resolved.
+    Raise `StorageUnavailable` when the name cannot be resolved.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -112,9 +112,9 @@ class WebUrl:
 
 
 def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
-    """The URL to ask next when `url` answered with `status` and `location`; None when that is no redirect.
+    """Return the URL to ask next when `url` answered with `status` and `location`; None when that is no redirect.
 
-    `StorageDenied` for a location that is no web URL, holds credentials, or leads from https to http.
+    Raise `StorageDenied` for a location that is no web URL, holds credentials, or leads from https to http.
     """
     if status not in _STATUSES:
         return None
@@ -132,7 +132,7 @@ def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
 
 
 def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
-    """True when `url` lies under one of `prefixes`, so that listed networks may be visited for it."""
+    """Return True when `url` lies under one of `prefixes`, so that listed networks may be visited for it."""
     try:
         uri = f"{url.scheme}://{url.authority}{url.target.partition('?')[0]}"
         parse_location(uri)
@@ -143,7 +143,7 @@ def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
 
 
 def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.AsyncConnectionPool:
-    """Pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
+    """Return the pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
     return httpcore.AsyncConnectionPool(
         ssl_context=tls or ssl.create_default_context(),
         max_connections=_CONNECTIONS,
@@ -170,7 +170,10 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connection to the first address that answers; `StorageDenied` when one may not be visited."""
+        """Return the connection to the first address that answers.
+
+        Raise `StorageDenied` when one may not be visited.
+        """
         failure: Exception = httpcore.ConnectError("the host has no address")
         for address in await resolve(host, port, self._networks):
             try:

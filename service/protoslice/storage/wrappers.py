@@ -46,7 +46,7 @@ class InterceptedStorage(Storage):
 
     @abstractmethod
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """Result of `call`, which performs the method `name` of `Storage` or `Writer`.
+        """Return the result of `call`, which performs the method `name` of `Storage` or `Writer`.
 
         `key` is the object's key, the prefix in `list`, and None in calls about the whole storage.
         """

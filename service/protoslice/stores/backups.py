@@ -169,7 +169,7 @@ async def _keep_newest(target: Storage, keep: int) -> list[str]:
 
 
 def _is_plausible(name: str) -> bool:
-    """True for the time of a snapshot, False for one of a clock that was ahead and for other names."""
+    """Return True for the time of a snapshot, False for one of a clock that was ahead and for other names."""
     try:
         return _time_of(name) < datetime.now(UTC) + timedelta(days=1)
     except ValueError:
@@ -295,7 +295,10 @@ class Found:
 
 
 def _is_whole(size: int | None, there: Found) -> bool:
-    """True if an object is there, with the checksums that a large one has; `size` is that of both, if it is known."""
+    """Return True if an object is there, with the checksums that a large one has.
+
+    `size` is that of both, if it is known.
+    """
     if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
         return False
     return size in {None, there.size + (there.sums or 0)}

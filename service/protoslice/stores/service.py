@@ -79,7 +79,7 @@ class Stores(Space):
         return cls(Shared(storage, database, options), names=names)
 
     def of_space(self, space: str) -> Stores:
-        """The stores of another space, which shares storage, database, threads and memory."""
+        """Return the stores of another space, which shares storage, database, threads and memory."""
         return Stores(self.shared, space, names=self._names)
 
     async def close(self) -> None:
@@ -91,7 +91,10 @@ class Stores(Space):
         return self._turns.setdefault(name, asyncio.Lock())
 
     async def ingest(self, request: IngestRequest) -> Ingest:
-        """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
+        """Return a new ingest, to be used as an async context manager.
+
+        Raise `QuotaExceeded` where no store may be added.
+        """
         return await Ingest.begin(self, request)
 
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
@@ -99,13 +102,13 @@ class Stores(Space):
         return await register(self, files, request)
 
     async def get(self, ref: str) -> Store:
-        """The store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
+        """Return the store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
         if is_id_prefix(ref) or "/" in ref:
             return await self.pages.get(await self.resolve(ref))
         return await self.pages.tagged(check_tag(ref))
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """The store id that `ref` names, which may also be a name in a repository; see `Space.resolve`."""
+        """Return the store id that `ref` names, which may also be a name in a repository; see `Space.resolve`."""
         if "/" in ref and self._names is not None:
             return await self._names(self, ref)
         return await super().resolve(ref, trusting=trusting)
@@ -179,16 +182,16 @@ class Stores(Space):
         return Restored(store, tuple(found.taken))
 
     async def files(self, ref: str) -> Mapping[str, FileRef]:
-        """The files of the store that `ref` names, by path, for `Ingest.take`.
+        """Return the files of the store that `ref` names, by path, for `Ingest.take`.
 
         Objects registered in place are left out.
         """
         return refs_of(await self.manifests.get(await self.resolve(ref)))
 
     async def file_refs(self, files: Mapping[str, StoredPath]) -> dict[str, FileRef]:
-        """References to files of stores, by the paths that they are to have in another, for `Ingest.take`.
+        """Return the references to files of stores, by the paths that they are to have in another, for `Ingest.take`.
 
-        `Conflict` when a store does not hold the bytes of one itself.
+        Raise `Conflict` when a store does not hold the bytes of one itself.
         """
         stores = sorted({store for store, _ in files.values()})
         refs = dict(zip(stores, await map_concurrently(self.files, stores), strict=True))
@@ -206,7 +209,10 @@ class Stores(Space):
         return (await self.tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def bases(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Ids of the stores that uploads with these tags are compared with; see `TagCache.version_before`."""
+        """Return the ids of the stores that uploads with these tags are compared with.
+
+        See `TagCache.version_before`.
+        """
         found = await map_concurrently(self.tags.version_before, dict.fromkeys(tags))
         return tuple(dict.fromkeys(store for store in found if store is not None))
 
@@ -229,7 +235,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_space(name: str) -> bool:
-    """True when `name` may be the name of a space."""
+    """Return True when `name` may be the name of a space."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -243,11 +249,11 @@ class Spaces:
         self._opening: SingleFlight[str, Stores] = SingleFlight()
 
     def opened(self, name: str) -> Stores | None:
-        """The stores of a space that is in memory; None for any other."""
+        """Return the stores of a space that is in memory; None for any other."""
         return self._opened.get(name)
 
     async def get(self, name: str) -> Stores:
-        """The stores of a space; `NotFound` when there is none of that name."""
+        """Return the stores of a space; raise `NotFound` when there is none of that name."""
         return self._opened.get(name) or await self._opening.get(name, lambda: self._open(name))
 
     async def create(
@@ -260,8 +266,8 @@ class Spaces:
     ) -> bool:
         """Create a space, or set the quota of one; True when it is new. Other replicas know within seconds.
 
-        `InvalidInput` for a name that no space may have and for impossible limits, `Changed` unless the space has the
-        version `if_match`, or there is none for `if_none_match`.
+        Raise `InvalidInput` for a name that no space may have and for impossible limits, `Changed` unless the space has
+        the version `if_match`, or there is none for `if_none_match`.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -283,7 +289,7 @@ class Spaces:
     ) -> None:
         """Set some limits of a space by their columns, and leave the others; other replicas know within seconds.
 
-        `Changed` unless its version is `if_match`, when given.
+        Raise `Changed` unless its version is `if_match`, when given.
         """
         await self._table.change_limits(name, limits, if_match=if_match)
         await self._refresh(name)
@@ -293,7 +299,8 @@ class Spaces:
     ) -> None:
         """Remove a space; other replicas know within seconds, and the database refuses their changes at once.
 
-        `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its version is `if_match`, when given.
+        Raise `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its version is `if_match`, when
+        given.
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
@@ -323,7 +330,7 @@ class Spaces:
         await map_concurrently(refresh, [*self._opened])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
-        """A page of spaces, the default space first; the cursor is the last name of the page before."""
+        """Return a page of spaces, the default space first; the cursor is the last name of the page before."""
         if cursor is not None and not is_space(cursor):
             raise InvalidInput("this cursor was not given by this service")
         found = list[SpaceRow]()

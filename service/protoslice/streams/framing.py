@@ -56,7 +56,7 @@ _TRIED: Final = 8
 
 
 def checked_framing(name: str) -> Framing:
-    """The framing called `name`; `InvalidInput` for any other name."""
+    """Return the framing called `name`; raise `InvalidInput` for any other name."""
     for framing in FRAMINGS:
         if framing == name:
             return framing
@@ -64,12 +64,15 @@ def checked_framing(name: str) -> Framing:
 
 
 def written_framing(framing: Framing) -> Framing:
-    """The framing that records of a stream in `framing` are written in: the same, if that is one to write."""
+    """Return the framing that records of a stream in `framing` are written in: the same, if that is one to write."""
     return "delimited" if framing in CHUNKED else "tfrecord" if framing in DEFLATED else framing
 
 
 def framing_of(source: RangeSource) -> Framing:
-    """The framing of `source`, from its first 64 KiB and its end; `Unsupported` for bytes that fit none."""
+    """Return the framing of `source`, from its first 64 KiB and its end.
+
+    Raise `Unsupported` for bytes that fit none.
+    """
     head = source.read(0, min(source.size, HEAD))
     if magic.is_riegeli(head):
         return "array_record" if _ends_as_array_record(source) else "riegeli"
@@ -89,7 +92,7 @@ def _ends_as_array_record(source: RangeSource) -> bool:
 
 
 def _inflated(head: bytes) -> bytes:
-    """The first bytes of a gzip or zlib file that begins with `head`; empty for any other."""
+    """Return the first bytes of a gzip or zlib file that begins with `head`; empty for any other."""
     try:
         # 32 beyond the largest window: the header tells which of the two it is.
         return zlib.decompressobj(zlib.MAX_WBITS + 32).decompress(head, _FIRST)
@@ -98,7 +101,7 @@ def _inflated(head: bytes) -> bytes:
 
 
 def _fits(head: bytes, framing: Framing, size: int) -> bool:
-    """True when `head` begins with records in `framing`, and the first of them parse as messages."""
+    """Return True when `head` begins with records in `framing`, and the first of them parse as messages."""
     scanner = _core.RecordScanner(framing)
     scanner.feed(head)
     records, source = _core.Records(scanner.finish(len(head))), BytesSource(head)

@@ -53,7 +53,7 @@ class KeyIndex:
     def steps(self) -> Job[None]:
         """Read the keys of all records, one batch in each step.
 
-        `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.
+        Raise `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.
         """
         missing: NotFound | None = None
         at, most = 0, _BATCH
@@ -76,9 +76,9 @@ class KeyIndex:
         self._table.sort()
 
     def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
-        """For each of `values` the numbers of the records with it, in order; empty if there is none.
+        """Return for each of `values` the numbers of the records with it, in order; empty if there is none.
 
-        `LimitExceeded` for more than `max_records` records in all; a value that is repeated counts again.
+        Raise `LimitExceeded` for more than `max_records` records in all; a value that is repeated counts again.
         """
         found, left = dict[str, Sequence[int]](), self.max_records
         for value in values:
@@ -99,11 +99,14 @@ class KeyIndex:
         return found
 
     def candidates(self, wanted: bytes, most: int) -> Sequence[int]:
-        """Numbers of the records whose value has the hash of `wanted`; different values may have one hash."""
+        """Return the numbers of the records whose value has the hash of `wanted`.
+
+        Different values may have one hash.
+        """
         return self._table.numbers(wanted, most)
 
     def _keys(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The value of each record of `ranges`; empty for a record without one."""
+        """Return the value of each record of `ranges`; empty for a record without one."""
         data = self._delimited(ranges)
         scanner = _core.RecordScanner("delimited")
         scanner.feed(data)
@@ -131,7 +134,7 @@ class RecordPart:
     """Size in bytes of fields that are left out above it."""
 
     def params(self) -> list[tuple[str, str]]:
-        """The part as parameters of a query."""
+        """Return the part as parameters of a query."""
         omit = [] if self.omit_larger_than is None else [("omit_larger_than", str(self.omit_larger_than))]
         return [*([("path", self.path)] if self.path else []), *(("fields", each) for each in self.fields), *omit]
 
@@ -169,9 +172,9 @@ class RecordChoice:
         ]
 
     def ranges(self, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
-        """Ranges chosen among `count` records; `NotFound` for a value that is not in `index`.
+        """Return the ranges chosen among `count` records; raise `NotFound` for a value that is not in `index`.
 
-        `LimitExceeded` for values of more records than `index` gives at a time.
+        Raise `LimitExceeded` for values of more records than `index` gives at a time.
         """
         numbers = list(self.numbers)
         of_values = [] if index is None else index.numbers(self.values)
@@ -188,7 +191,7 @@ class RecordChoice:
 
 
 def _range(text: str, count: int) -> tuple[int, int]:
-    """Start and stop of a range such as `10:20`, cut to `count`; `InvalidInput` for anything else."""
+    """Start and stop of a range such as `10:20`, cut to `count`; raise `InvalidInput` for anything else."""
     start, colon, stop = text.partition(":")
     if not colon or not all(
         part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)

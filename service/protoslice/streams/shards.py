@@ -35,15 +35,15 @@ class ShardSet:
 
 
 def is_pattern(name: str) -> bool:
-    """True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which stand for shards."""
+    """Return True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which stand for shards."""
     return _NAMED.fullmatch(name) is not None or any(sign in name for sign in "*?[")
 
 
 def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[str]:
-    """The `paths` that `wanted` stands for, in order; None stands for the one set of shards there is.
+    """Return the `paths` that `wanted` stands for, in order; None stands for the one set of shards there is.
 
-    `NotFound` names shards that are missing, `InvalidInput` the sets where there are several, `LimitExceeded` more
-    than 4096 shards.
+    `NotFound` names shards that are missing, `InvalidInput` the sets where there are several, `LimitExceeded` more than
+    4096 shards.
     """
     named = None if wanted is None else _NAMED.fullmatch(wanted)
     if wanted is not None and named is None:
@@ -69,7 +69,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
 
 
 def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
-    """Name in common of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
+    """Return the name in common of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
     sets = _sets(paths)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(paths):
         return str(next(iter(sets)))
@@ -77,7 +77,7 @@ def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
 
 
 def _complete(found: Sequence[str]) -> Sequence[str]:
-    """Paths of a pattern in order; if all are shards of one set, that set."""
+    """Return the paths of a pattern in order; if all are shards of one set, that set."""
     sets = _sets(found)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(found):
         return _whole(*next(iter(sets.items())))
@@ -85,7 +85,7 @@ def _complete(found: Sequence[str]) -> Sequence[str]:
 
 
 def _sets(paths: Iterable[str]) -> dict[ShardSet, dict[int, str]]:
-    """Shards by their set and number."""
+    """Return the shards by their set and number."""
     sets: dict[ShardSet, dict[int, str]] = {}
     for path in paths:
         if shard := _SHARD.fullmatch(path):

@@ -81,7 +81,7 @@ class LazyArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array; `CorruptModel` if the model has no valid one."""
+        """Shape of the array; raise `CorruptModel` if the model has no valid one."""
         if self.facts.shape is None:
             raise CorruptModel(self.facts.problem or f"The shape of tensor {self.name!r} is unknown", path=self.address)
         dtype = DTYPES.get(self.facts.dtype or "")
@@ -89,7 +89,7 @@ class LazyArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the array's elements; `Unsupported` if NumPy has none, `CorruptModel` if the model has none."""
+        """Type of the array's elements; raise `Unsupported` if NumPy has none, `CorruptModel` if the model has none."""
         require_numpy()
         if self.facts.dtype is None:
             raise CorruptModel(self.facts.problem or f"The type of tensor {self.name!r} is unknown", path=self.address)
@@ -225,7 +225,7 @@ def slice_text(wanted: Slice) -> str:
 
 
 def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`.
+    """Return the elements as a writable array; raise `IntegrityError` when `data` does not fit `shape`.
 
     The array is a view of writable `data`, and else a copy. Quantized tensors are arrays of bytes, whose rows consist
     of blocks.
@@ -245,7 +245,7 @@ def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np
 
 
 def as_strings(data: Any) -> np.ndarray[Any, Any]:
-    """Array of `bytes` from the JSON of a tensor of strings; `IntegrityError` for other JSON."""
+    """Return the array of `bytes` from the JSON of a tensor of strings; raise `IntegrityError` for other JSON."""
     try:
         values = [b64decode(value, validate=True) for value in data["values"]]
         return strings_array(values, [int(size) for size in data["shape"]])
@@ -254,7 +254,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
 
 
 def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Strings as an array of `bytes`."""
+    """Return the strings as an array of `bytes`."""
     import numpy as np
 
     array = np.empty(len(values), object)
@@ -263,7 +263,7 @@ def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[A
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """Shape from the header X-Tensor-Shape, with or without brackets."""
+    """Return the shape from the header X-Tensor-Shape, with or without brackets."""
     plain = text.strip().strip("[]()").strip().rstrip(",")
     try:
         return tuple(int(size) for size in plain.split(",")) if plain else ()

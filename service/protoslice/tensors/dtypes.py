@@ -36,7 +36,10 @@ class Dtype:
         return self.width // 2 if self.name in ("C64", "C128") else self.width
 
     def bytes_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a quantized tensor as rows of bytes; `CorruptModel` unless a row is a number of blocks."""
+        """Return the shape of a quantized tensor as rows of bytes.
+
+        Raise `CorruptModel` unless a row is a number of blocks.
+        """
         assert self.block is not None
         elements, size = self.block
         if not shape or shape[-1] % elements:
@@ -129,7 +132,7 @@ _COUNTS_END: Final = 1 << 63
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """The number of elements; `CorruptModel` for a negative dimension, and from 2^63 elements on."""
+    """Return the number of elements; raise `CorruptModel` for a negative dimension, and from 2^63 elements on."""
     count = 1
     for length in shape:
         if length < 0:

@@ -39,7 +39,7 @@ def check_budget(computed: int, stored: int, remedy: str) -> None:
 
 
 def stored_bytes(data: Rope) -> int:
-    """Stored bytes that `data` is made of, those of each computed source once."""
+    """Return the stored bytes that `data` is made of, those of each computed source once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):
@@ -52,7 +52,7 @@ def stored_bytes(data: Rope) -> int:
 
 
 def distinct_bytes(data: Rope) -> int:
-    """Bytes of the first elements of `data`, after which one element repeats; all if none does."""
+    """Return the bytes of the first elements of `data`, after which one element repeats; all if none does."""
     if data.core.piece_count == 1:
         (piece,) = data.core.pieces()
         if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
@@ -65,9 +65,9 @@ _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
 def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """The elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
+    """Return the elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
 
-    `CorruptModel` if the size of `data` does not match `shape`.
+    Raise `CorruptModel` if the size of `data` does not match `shape`.
     """
     match data:
         case Stored():
@@ -84,7 +84,7 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
 
 
 def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
-    """`stored` with varints replaced by a computed source, which remembers offsets after one pass.
+    """Return `stored` with varints replaced by a computed source, which remembers offsets after one pass.
 
     With `repeat`, the last element stands for all missing ones up to `count`.
     """
@@ -105,7 +105,7 @@ def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = F
 
 
 def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
-    """All `count` elements of `stored`, in PLAIN encoding."""
+    """Return all `count` elements of `stored`, in PLAIN encoding."""
     stored = decode_varints(stored, dtype, count)
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
     _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
@@ -120,7 +120,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
-    """The elements of `first`, the last of which is repeated until there are `count`."""
+    """Return the elements of `first`, the last of which is repeated until there are `count`."""
     if first.encoding in VARINTS:
         return _plain(decode_varints(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
@@ -132,7 +132,7 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _repeated(elements: Rope, dtype: Dtype, compute: Callable[[Rope], Computed]) -> Rope:
-    """Elements computed from `elements` one by one; of those that repeat, one is computed."""
+    """Return the elements computed from `elements` one by one; of those that repeat, one is computed."""
     first = min(elements.size, distinct_bytes(elements) + dtype.width)
     found = Rope.of(compute(elements.part(0, first)))
     if first == elements.size:
@@ -146,7 +146,7 @@ def _check_size(stored: Stored, need: int) -> None:
 
 
 def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """The selection `cut` of row-major elements."""
+    """Return the selection `cut` of row-major elements."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
     gathered = _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
@@ -163,7 +163,7 @@ def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlic
 
 
 def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int:
-    """Number of the elements selected by `cut` that come before element `number`, row-major."""
+    """Return the number of the elements selected by `cut` that come before element `number`, row-major."""
     if number >= prod(shape):
         return cut.count
     before, left = 0, cut.count
@@ -190,7 +190,7 @@ def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Te
 
 
 def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None:
-    """The tiles in the order of their elements; None unless each tile is one contiguous run of the tensor."""
+    """Return the tiles in the order of their elements; None unless each tile is one contiguous run of the tensor."""
     strides = _strides(shape)
     order: list[tuple[int, int]] = []
     for number, tile in enumerate(tiles):
@@ -202,7 +202,7 @@ def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None
 
 
 def _run(shape: Sequence[int], cut: TensorSlice) -> tuple[int, int] | None:
-    """First and last index (exclusive) of the elements that `cut` selects; None if not contiguous."""
+    """Return the first and last index (exclusive) of the elements that `cut` selects; None if not contiguous."""
     if not cut.count:
         return 0, 0
     inside = True  # all elements of the inner dimensions are selected
@@ -227,7 +227,7 @@ def _gathered(
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides of `shape`, in elements."""
+    """Return the row-major strides of `shape`, in elements."""
     strides = [1]
     for length in reversed(shape[1:]):
         strides.append(strides[-1] * length)
@@ -239,7 +239,7 @@ Located = Stored | Filled | Strided | Tiled
 
 
 def parts_of(data: Data) -> Sequence[Stored]:
-    """The contiguous parts of `data`; none as long as their location is unknown."""
+    """Return the contiguous parts of `data`; none as long as their location is unknown."""
     match data:
         case Stored():
             return [data]
@@ -254,9 +254,9 @@ def parts_of(data: Data) -> Sequence[Stored]:
 
 
 def count_varints(data: Located, dtype: Dtype, shape: Sequence[int]) -> Located:
-    """`data` with its varints computed to fixed width, after a pass over all of them.
+    """Return `data` with its varints computed to fixed width, after a pass over all of them.
 
-    `CorruptModel` unless there are as many varints as elements.
+    Raise `CorruptModel` unless there are as many varints as elements.
     """
     match data:
         case Stored():
@@ -282,7 +282,7 @@ def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) 
 
 
 def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
-    """Bytes of `count` elements in `encoding`; None for varints, whose size depends on the values."""
+    """Return the bytes of `count` elements in `encoding`; None for varints, whose size depends on the values."""
     match encoding:
         case Encoding.PACKED:
             return -(-count * dtype.bits // 8)
@@ -293,7 +293,7 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
 
 
 def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
-    """`stored` as it is; `CorruptModel` if its size does not match `dtype` and `shape`."""
+    """Return `stored` as it is; raise `CorruptModel` if its size does not match `dtype` and `shape`."""
     count = element_count(shape if dtype.block is None else dtype.bytes_shape(shape))
     due = stored_size(dtype, count, stored.encoding)
     if due is None or due == stored.bytes.size:

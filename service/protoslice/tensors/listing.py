@@ -70,7 +70,7 @@ class HashIndex:
             self._first[slot] = number + 1
 
     def find(self, key: str) -> list[int]:
-        """The numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
+        """Return the numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
         wanted, found = hash(key), list[int]()
         at = self._first[wanted & self._mask]
         while at:
@@ -182,14 +182,14 @@ def natural(name: str) -> str:
 
 
 def tags_of(text: str | None) -> list[str] | None:
-    """Tags of a meta graph in `text`, which has commas between them; None for None."""
+    """Return the tags of a meta graph in `text`, which has commas between them; None for None."""
     return None if text is None else [tag for tag in text.split(",") if tag]
 
 
 def wanted(name: str | None, dtype: str | None) -> Wanted:
-    """A predicate for tensors of this name, address or pattern, and of this dtype; None matches any.
+    """Return a predicate for tensors of this name, address or pattern, and of this dtype; None matches any.
 
-    `InvalidInput` for an unknown dtype.
+    Raise `InvalidInput` for an unknown dtype.
     """
     if dtype is not None and dtype not in DTYPES:
         raise InvalidInput(f"Unknown dtype {dtype[:40]!r}; use one of {', '.join(DTYPES)}")
@@ -213,7 +213,7 @@ def keys(found: TensorList[Row]) -> Iterator[str]:
 def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
     """Return the numbers of the tensors that match any of `names`, in order.
 
-    `NotFound` for a name without a match, `InvalidInput` for more than 64 names with a `*`.
+    Raise `NotFound` for a name without a match, `InvalidInput` for more than 64 names with a `*`.
     """
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
@@ -231,7 +231,7 @@ def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
 def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
-    """The members of `numbers` whose names match any of `patterns`; adds the matching patterns to `met`."""
+    """Return the members of `numbers` whose names match any of `patterns`; adds the matching patterns to `met`."""
     kept = list[int]()
     for number in numbers:
         name, _ = found.key(number)
@@ -243,7 +243,7 @@ def _fitting_any(
 
 
 def _exactly(found: Tensors, name: str) -> Sequence[int]:
-    """The numbers of tensors with the name or address `name`; `NotFound` if there is none."""
+    """Return the numbers of tensors with the name or address `name`; raise `NotFound` if there is none."""
     numbers = [number for number in found.numbers(name) if name in found.key(number)]
     if not numbers:
         raise NotFound(no_tensor(name))
@@ -251,7 +251,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
 
 
 def single(found: Tensors, name: str) -> Tensor:
-    """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
+    """Return the one tensor of this name or address; raise `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
         raise NotFound(no_tensor(name))
@@ -276,7 +276,7 @@ def several(name: str, addresses: Sequence[str], count: int | None = None) -> Co
 
 
 def _fitting(name: str) -> Wanted:
-    """A predicate for tensors with `name` as name or address, or with a name that matches the `*` in it."""
+    """Return a predicate for tensors with `name` as name or address, or with a name that matches the `*` in it."""
     if "*" not in name:
         return lambda tensor: name in {tensor.name, tensor.address}
     fits = pattern(name)
@@ -284,7 +284,7 @@ def _fitting(name: str) -> Wanted:
 
 
 def pattern(name: str) -> Callable[[str], bool]:
-    """A predicate for names that match `name`, in which `*` stands for any characters."""
+    """Return a predicate for names that match `name`, in which `*` stands for any characters."""
     if "*" not in name:
         return lambda other: other == name
     first, *parts, last = name.split("*")
@@ -292,7 +292,7 @@ def pattern(name: str) -> Callable[[str], bool]:
 
 
 def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
-    """True when `name` is `first`, then each of `parts` in order, then `last`, with anything between them."""
+    """Return True when `name` is `first`, then each of `parts` in order, then `last`, with anything between them."""
     # Taking the leftmost place of each part is enough and linear; a regular expression would backtrack.
     at, end = len(first), len(name) - len(last)
     if at > end or not (name.startswith(first) and name.endswith(last)):
@@ -317,7 +317,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def entry_of(tensor: Tensor) -> TensorEntry:
-    """The facts of `tensor` as a `TensorEntry`."""
+    """Return the facts of `tensor` as a `TensorEntry`."""
     use = tensor.use
     return TensorEntry(
         name=tensor.name,
@@ -333,7 +333,7 @@ def entry_of(tensor: Tensor) -> TensorEntry:
 
 
 def row(tensor: Tensor) -> dict[str, Any]:
-    """The facts of `tensor` as members of a JSON object, `problem` only if there is one."""
+    """Return the facts of `tensor` as members of a JSON object, `problem` only if there is one."""
     entry = entry_of(tensor)
     shown = {name: getattr(entry, name) for name in TensorEntry.__slots__}
     if shown["problem"] is None:
@@ -359,7 +359,7 @@ class UniqueNames:
         self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
 
     def labels(self) -> Iterator[str]:
-        """A unique label per tensor, encodable in UTF-8: the name, or the address where the name is shared."""
+        """Yield a unique label per tensor, encodable in UTF-8: the name, or the address where the name is shared."""
         counts = Counter(self._names)
         taken = {*self._reserved, *counts}
         for name, address in zip(self._names, self._addresses, strict=True):

@@ -58,7 +58,7 @@ class Model:
         return detect(b"") if source is None else look_at(source, self.root)
 
     def file(self, path: str) -> RangeSource:
-        """The file at `path`, to which the model refers; `MissingFile` if absent."""
+        """Return the file at `path`, to which the model refers; raise `MissingFile` if absent."""
         try:
             return self.files[path]
         except KeyError as error:

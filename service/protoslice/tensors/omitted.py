@@ -30,7 +30,7 @@ class Omitted:
 
     @classmethod
     def of(cls, count: int, names: Iterable[str], *, what: str = "tensor") -> Self | None:
-        """The `count` tensors whose names are `names`; None if there are none."""
+        """Return the `count` tensors whose names are `names`; None if there are none."""
         return cls(count, tuple(name[:_LONGEST] for name in islice(names, MOST_NAMED)), what) if count else None
 
     def __str__(self) -> str:
@@ -39,13 +39,13 @@ class Omitted:
         return f"{self.count} {self.what}{'' if self.count == 1 else 's'} left out: {listed}"
 
     def header(self) -> str:
-        """Value of the header: a dictionary of structured fields (RFC 9651), names percent-encoded."""
+        """Return the value of the header: a dictionary of structured fields (RFC 9651), names percent-encoded."""
         names = " ".join(f'"{quote(name, safe="/:", errors="backslashreplace")}"' for name in self.names)
         return f"count={self.count}, names=({names})"
 
     @classmethod
     def parse(cls, header: str | None, *, what: str = "tensor") -> Self | None:
-        """The value that `header` made; None without one, or for one that does not parse."""
+        """Return the value that `header` made; None without one, or for one that does not parse."""
         found = _PARTS.fullmatch(header or "")
         if found is None:
             return None

@@ -27,7 +27,7 @@ _ALIGNMENT: Final = 64
 
 
 def npy_descr(dtype: Dtype) -> str:
-    """NumPy's `descr` of `dtype`, or of integers of the same width where NumPy has no such type.
+    """Return the NumPy's `descr` of `dtype`, or of integers of the same width where NumPy has no such type.
 
     Integers narrower than a byte appear as `|i1` or `|u1`, floats without a NumPy type as `|u1` or `<u2`.
     """
@@ -39,7 +39,7 @@ def npy_descr(dtype: Dtype) -> str:
 
 
 def npy_head(dtype: Dtype, shape: Sequence[int]) -> bytes:
-    """The header of an `.npy` file, padded so that the elements are aligned to 64 bytes."""
+    """Return the header of an `.npy` file, padded so that the elements are aligned to 64 bytes."""
     lengths = "".join(f"{length}, " for length in shape)
     lengths = lengths[:-1] if len(shape) == 1 else lengths[:-2]
     text = f"{{'descr': '{npy_descr(dtype)}', 'fortran_order': False, 'shape': ({lengths}), }}".encode()
@@ -95,7 +95,7 @@ class Place:
 
 
 def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> ReadableTensor:
-    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
+    """Return the elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
     A full read compares the checksums of the model, if any, for parts up to 64 MiB; any read counts varints.
     `compare=False` skips both. Errors of the model name the tensor.
@@ -112,7 +112,7 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
 
 
 def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
-    """All elements of a tensor of strings, in row-major order and however many there are, and its shape."""
+    """Return all elements of a tensor of strings, in row-major order and however many there are, and its shape."""
     with _blaming(tensor):
         _, shape = _known(tensor)
         assert isinstance(tensor.data, Strings), "tensors of other types have no strings"
@@ -120,13 +120,13 @@ def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
 
 
 def tells_facts(tensor: Tensor, form: str) -> bool:
-    """True when `form` of `tensor` tells facts of it, and no elements."""
+    """Return True when `form` of `tensor` tells facts of it, and no elements."""
     has_strings = tensor.dtype is not None and not tensor.dtype.bits
     return form == "lod" or (form == "json" and not has_strings)
 
 
 def is_resolved(tensor: Tensor) -> bool:
-    """True when a read of `tensor` needs no look-up and no pass over varints first."""
+    """Return True when a read of `tensor` needs no look-up and no pass over varints first."""
     return not isinstance(tensor.data, Deferred) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
 
 
@@ -139,7 +139,7 @@ def resolve(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def locate(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor with elements located, and the approximate bytes of memory it holds.
+    """Return the tensor with elements located, and the approximate bytes of memory it holds.
 
     On a model error the tensor is returned unchanged; reading it raises the error.
     """
@@ -166,7 +166,7 @@ def _blaming(tensor: Tensor) -> Iterator[None]:
 
 
 def place(tensor: Tensor, elements: Rope, files: Mapping[str, RangeSource]) -> Place | None:
-    """The extent of `elements`, given by `read`, in the file of `tensor`; None unless it is exactly one."""
+    """Return the extent of `elements`, given by `read`, in the file of `tensor`; None unless it is exactly one."""
     source = None if tensor.file is None else files.get(tensor.file)
     match elements.core.pieces():
         case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
@@ -203,7 +203,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
 
 
 def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
-    """Dtype and shape of a readable tensor; raises the error of `Unreadable`."""
+    """Return the dtype and shape of a readable tensor; raise the error of `Unreadable`."""
     if isinstance(tensor.data, Unreadable):
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
@@ -215,14 +215,14 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
 
 
 def _placed(data: Data) -> Located:
-    """The elements with their location, looked up if necessary."""
+    """Return the elements with their location, looked up if necessary."""
     found = data.locate() if isinstance(data, Deferred) else data
     assert not isinstance(found, Strings | Unreadable), "these have been dealt with"
     return found
 
 
 def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
-    """The facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
+    """Return the facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
     if slice_ is not None:
         raise InvalidInput(f"Format {form} describes the whole tensor {tensor.name!r}: leave out the slice")
     stored = _stored(tensor)
@@ -235,7 +235,7 @@ def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
 
 
 def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
-    """Further facts of a tensor as a member `stored`; empty without any."""
+    """Return the further facts of a tensor as a member `stored`; empty without any."""
     return {} if tensor.details is None else {"stored": tensor.details()}
 
 
@@ -269,7 +269,7 @@ def _all_strings(data: Strings, shape: Sequence[int]) -> Sequence[bytes]:
 
 
 def _numbers(shape: Sequence[int], wanted: TensorSlice) -> Iterator[int]:
-    """Row-major numbers of the selected elements."""
+    """Return the row-major numbers of the selected elements."""
     if not wanted.count:
         return iter(())
     ranges: list[range] = []
@@ -290,21 +290,21 @@ _WIDENED: Final = frozenset({"F16", "BF16"})
 
 
 def float_type(name: str) -> Dtype:
-    """The type of floats called `name`, in any case; `InvalidInput` for another type."""
+    """Return the type of floats called `name`, in any case; raise `InvalidInput` for another type."""
     if name.upper() not in FLOATS:
         raise InvalidInput(f"Cannot convert tensors to {name[:40]!r}: use one of {', '.join(FLOATS)}")
     return DTYPES[name.upper()]
 
 
 def is_float(dtype: Dtype) -> bool:
-    """True for floats of any width, and for quantized ones."""
+    """Return True for floats of any width, and for quantized ones."""
     return dtype.block is not None or dtype.name.startswith(("F", "BF"))
 
 
 def dequantized(tensor: Tensor) -> Tensor:
-    """A quantized tensor, or one of F16 or BF16, as F32; any other is returned unchanged.
+    """Return a quantized tensor, or one of F16 or BF16, as F32; any other is returned unchanged.
 
-    `Unsupported` for blocks of a type that cannot be decoded.
+    Raise `Unsupported` for blocks of a type that cannot be decoded.
     """
     dtype = tensor.dtype
     wanted = dtype is not None and (dtype.block is not None or dtype.name in _WIDENED)
@@ -312,9 +312,9 @@ def dequantized(tensor: Tensor) -> Tensor:
 
 
 def converted(tensor: Tensor, to: Dtype) -> Tensor:
-    """`tensor` as floats of the type `to`, computed when they are read; raises the error of a faulty tensor.
+    """Return `tensor` as floats of the type `to`, computed when they are read; raise the error of a faulty tensor.
 
-    `Unsupported` for strings, complex numbers, and blocks of a type that cannot be decoded.
+    Raise `Unsupported` for strings, complex numbers, and blocks of a type that cannot be decoded.
     """
     if tensor.dtype is to:
         return tensor

@@ -101,7 +101,10 @@ class References:
         yield b"}}"
 
     def _consolidated(self, keys: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
-        """Metadata of all groups and arrays; zarr 3 takes members of a group for one only if they follow each other."""
+        """Yield the metadata of all groups and arrays.
+
+        Zarr 3 takes members of a group for one only if they follow each other.
+        """
         numbers = {key: number for number, key in enumerate(keys)}
         yield f'{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{_GROUP}'
         for path in sorted([*keys, *(group.removesuffix("/.zgroup") for group in groups[1:])]):
@@ -121,7 +124,7 @@ def references(
     file_url: Callable[[str], str],
     tensor_url: Callable[[str], str],
 ) -> dict[str, object]:
-    """References to `tensors` as a JSON object; see `References`."""
+    """Return the references to `tensors` as a JSON object; see `References`."""
     made = References(files, file_url=file_url, tensor_url=tensor_url)
     for tensor in tensors:
         made.add(tensor)
@@ -130,7 +133,7 @@ def references(
 
 
 def _reading(tensor: Tensor) -> ReadableTensor | None:
-    """The elements of `tensor`; None for strings and for faulty tensors."""
+    """Return the elements of `tensor`; None for strings and for faulty tensors."""
     if isinstance(tensor.data, Strings | Unreadable):
         return None
     try:
@@ -140,7 +143,7 @@ def _reading(tensor: Tensor) -> ReadableTensor | None:
 
 
 def _groups(keys: Sequence[str]) -> list[str]:
-    """Keys of the group entries above all arrays, the root's included."""
+    """Return the keys of the group entries above all arrays, the root's included."""
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 
@@ -158,7 +161,7 @@ def _array(reading: ReadableTensor) -> str:
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """A key per name: the name itself, or a percent-encoded form for odd, deep and nested names."""
+    """Return a key per name: the name itself, or a percent-encoded form for odd, deep and nested names."""
     known = set(names)
     # An array may not lie within another one: `a/b` is encoded if there is an `a`.
     return [name if _is_plain(name) and known.isdisjoint(_above(name)) else _quoted(name) for name in names]

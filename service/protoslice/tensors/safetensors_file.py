@@ -54,7 +54,7 @@ class FileLayout:
 
     @classmethod
     def of(cls, align: int | None, dtype: str | None) -> FileLayout:
-        """The layout that a caller wants; `InvalidInput` for an impossible one."""
+        """Return the layout that a caller wants; raise `InvalidInput` for an impossible one."""
         if align is not None and (not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1)):
             raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
         return cls(align, None if dtype is None else float_type(dtype).name)
@@ -104,18 +104,18 @@ class _File:
         self.size += reading.bytes.size
 
     def numbers(self) -> Iterator[int]:
-        """Numbers of the tensors, as they lie in the file."""
+        """Return the numbers of the tensors, as they lie in the file."""
         return chain.from_iterable(group.numbers for group in self._ordered())
 
     def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Rope:
-        """The file; `LimitExceeded` for a header above 100 MB."""
+        """Return the file; raise `LimitExceeded` for a header above 100 MB."""
         ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
         if self._align > 1:
             ropes = self._padded(_core.Rope(ropes))
         return Rope(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
 
     def _padded(self, elements: _core.Rope) -> list[_core.Rope]:
-        """The elements of all tensors, each aligned, with zeros in between."""
+        """Return the elements of all tensors, each aligned, with zeros in between."""
         builder, at = RopeBuilder(self._sources), 0
         for group in self._ordered():
             for size in group.sizes:
@@ -127,7 +127,7 @@ class _File:
         return builder.ropes()
 
     def _gap(self, at: int) -> int:
-        """Bytes from `at` to the next aligned tensor."""
+        """Return the bytes from `at` to the next aligned tensor."""
         return -at % self._align
 
     def _ordered(self) -> list[_Group]:
@@ -211,7 +211,7 @@ class Safetensors:
         self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
 
     def finish(self) -> Rope:
-        """The one file; `LimitExceeded` for a header above 100 MB."""
+        """Return the one file; raise `LimitExceeded` for a header above 100 MB."""
         (file,) = self._files
         return file.finish(self._named(), self._metadata)
 
@@ -225,7 +225,7 @@ class Safetensors:
         return names
 
     def shards(self) -> dict[str, Rope]:
-        """Files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
+        """Return the files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
         names, count = self._named(), len(self._files)
         if count == 1:
             if next(self._files[0].numbers(), None) is None:
@@ -251,7 +251,7 @@ def may_be_shard(name: str) -> bool:
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Rope:
-    """A file of `tensors`; see `Safetensors`."""
+    """Return a file of `tensors`; see `Safetensors`."""
     file = Safetensors()
     for tensor in tensors:
         file.add(tensor)
@@ -259,7 +259,7 @@ def safetensors(tensors: Iterable[Tensor]) -> Rope:
 
 
 def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
-    """The dtype under which a tensor appears, and its elements; `Unsupported` for strings and C128."""
+    """Return the dtype under which a tensor appears, and its elements; raise `Unsupported` for strings and C128."""
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
         name = tensor.name
         raise Unsupported(
@@ -274,7 +274,7 @@ def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
 
 
 def _whole_bytes(tensor: Tensor) -> bool:
-    """True when safetensors packs the dtype of `tensor`, and its elements end at a byte."""
+    """Return True when safetensors packs the dtype of `tensor`, and its elements end at a byte."""
     dtype = tensor.dtype
     if dtype is None or dtype.safetensors is None or not dtype.narrow:
         return False

@@ -40,12 +40,12 @@ class TensorSlice:
 
 
 def whole(shape: Sequence[int]) -> TensorSlice:
-    """The cut that selects all of a tensor of `shape`."""
+    """Return the cut that selects all of a tensor of `shape`."""
     return TensorSlice((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
 
 
 def of_blocks(wanted: TensorSlice, dtype: Dtype) -> TensorSlice:
-    """The slice of the rows of bytes of a quantized tensor; `InvalidInput` if it cuts a block."""
+    """Return the slice of the rows of bytes of a quantized tensor; raise `InvalidInput` if it cuts a block."""
     assert dtype.block is not None
     elements, size = dtype.block
     start, step, count = wanted.starts[-1], wanted.steps[-1], wanted.counts[-1]
@@ -60,7 +60,10 @@ def of_blocks(wanted: TensorSlice, dtype: Dtype) -> TensorSlice:
 
 
 def parsed_slice(text: str, shape: Sequence[int]) -> TensorSlice:
-    """The cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`; `InvalidInput` if malformed."""
+    """Return the cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`.
+
+    Raise `InvalidInput` if malformed.
+    """
     items = _spread(_parse(text), shape)
     ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]
     left = tuple(len(found) for found, item in zip(ranges, items, strict=True) if isinstance(item, slice))
@@ -90,7 +93,7 @@ def _item(text: str, place: int) -> _Item:
 
 
 def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
-    """One item per dimension: `...` and missing items become full slices."""
+    """Return one item per dimension: `...` and missing items become full slices."""
     wild = [place for place, item in enumerate(items) if item is ...]
     if len(wild) > 1:
         raise _bad(wild[1], "A slice may contain '...' only once")

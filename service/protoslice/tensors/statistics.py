@@ -28,9 +28,8 @@ _READ_AT_ONCE: Final = 8 << 20
 def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> Job[TensorStatistics]:
     """Return the statistics of `tensor`, or of a slice of it.
 
-    A tensor of more than `sample` elements is sampled in runs that are
-    spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
-    computed elements than a request may have.
+    A tensor of more than `sample` elements is sampled in runs that are spread evenly; 0 reads all elements. An element
+    that repeats up to the end is read once. Raise `OverBudget` for more computed elements than a request may have.
     """
     tensor = tensor if is_resolved(tensor) else resolve(tensor)[0]
     # Statistics of quantized elements are those of the numbers that they stand for.
@@ -52,7 +51,7 @@ def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None
 
 
 def statistics_text(found: TensorStatistics) -> bytes:
-    """The statistics as JSON."""
+    """Return the statistics as JSON."""
     text = json.dumps(asdict(found), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
 
@@ -93,7 +92,7 @@ def runs_and_repeats(
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
-    """The bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
+    """Return the bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
     step = max(1, _READ_AT_ONCE // width)
     return ((first * width, min(end, first + step) * width) for first in range(start, end, step))
 

@@ -19,7 +19,7 @@ async def fill(raw: Raw, names: tuple[str, ...]) -> None:
 
 
 async def texts(storage: Storage, prefix: str | None = None, after: str | None = None) -> list[str]:
-    """Names on one large page, which must be the last."""
+    """Return the names on one large page, which must be the last."""
     below = None if prefix is None else ObjectKey(prefix)
     page = await storage.list(below, after=None if after is None else ObjectKey(after))
     equal(page.after, None, "nothing is left")

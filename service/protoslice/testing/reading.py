@@ -35,7 +35,7 @@ ODD = (
 
 
 async def collect(pieces: AsyncGenerator[Buffer, None]) -> bytes:
-    """Content of a stream."""
+    """Return the content of a stream."""
     async with aclosing(pieces):
         return b"".join([piece async for piece in pieces])
 

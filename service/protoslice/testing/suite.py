@@ -20,7 +20,7 @@ class Raw(Protocol):
     """Access to the namespace that bypasses the storage under test."""
 
     async def get(self, key: ObjectKey) -> bytes | None:
-        """Content of an object; None when there is none."""
+        """Return the content of an object; None when there is none."""
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
         """Make or replace an object."""
@@ -29,7 +29,7 @@ class Raw(Protocol):
         """Remove an existing object."""
 
     async def names(self) -> Sequence[str]:
-        """Names of everything that takes room, including temporary files and unfinished uploads."""
+        """Return the names of everything that takes room, including temporary files and unfinished uploads."""
 
 
 class RawThroughStorage(Raw):
@@ -103,7 +103,7 @@ Body = Callable[[Any, Storage, Raw], Awaitable[None]]
 
 
 async def _left_behind(storage: Storage, raw: Raw) -> list[str]:
-    """Names that remain after removal of all objects, which goes on for up to 5 seconds."""
+    """Return the names that remain after removal of all objects, which goes on for up to 5 seconds."""
     # A cancelled call may still be working in a thread, or in a server, where its object lands after a first removal.
     names: list[str] = []
     for _ in range(500):
@@ -129,12 +129,12 @@ def conforms(body: Body) -> Callable[[Suite], None]:
 
 
 async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
-    """All objects, listed in pages of `limit`."""
+    """Return all objects, listed in pages of `limit`."""
     return [item async for item in storage.iterate(limit=limit)]
 
 
 async def objects(storage: Storage, raw: Raw) -> Sequence[str]:
-    """Names of the objects that the storage lists, or that the bypass shows if the storage cannot list."""
+    """Return the names of the objects that the storage lists, or that the bypass shows if the storage cannot list."""
     if storage.abilities.listing:
         return [str(item.key) for item in await everything(storage)]
     return await raw.names()

@@ -139,7 +139,7 @@ class Appender:
             raise
 
     async def _end_checkpoints(self) -> None:
-        """End the checkpoints, after the one under way; raises what made them fail."""
+        """End the checkpoints, after the one under way; raise what made them fail."""
         async with self._turn:  # a checkpoint is not cancelled in the middle of a write
             task, self._checkpoints = self._checkpoints, None
             if task is not None and not task.cancel():
@@ -185,7 +185,7 @@ class Appender:
             self._watch(batch)
 
     def _enough(self) -> int:
-        """Size at which the current part ends; grows with the upload to limit the number of parts."""
+        """Return the size at which the current part ends; grows with the upload to limit the number of parts."""
         return max(
             self._space.shared.options.uploads.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART)
         )
@@ -214,7 +214,7 @@ class Appender:
         self._upload = self._held
 
     async def _state(self) -> tuple[int, bytes] | None:
-        """Bytes inspected and the inspection's state, if it is time to save it; else None."""
+        """Return the bytes inspected and the inspection's state, if it is time to save it; else None."""
         inspection, saved = self._inspection, self._upload.saved
         if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None

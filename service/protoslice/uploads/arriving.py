@@ -47,7 +47,7 @@ class Shifted:
         self._begin = begin
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Bytes of the stream, none before `begin`."""
+        """Return the bytes of the stream, none before `begin`."""
         return self._source.read(offset - self._begin, length)
 
 
@@ -61,9 +61,10 @@ class ArrivingIndexes:
         self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight()
 
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
-        """Index of all durable bytes of `upload`; None while there are none.
+        """Return the index of all durable bytes of `upload`; None while there are none.
 
-        `Unsupported` for files that have to be decoded, and for a framing that is neither named nor detected so far.
+        Raise `Unsupported` for files that have to be decoded, and for a framing that is neither named nor detected so
+        far.
         """
         if not upload.offset:
             return None
@@ -77,7 +78,7 @@ class ArrivingIndexes:
         return await self._once.get(view, lambda: self._extended(upload, framing), cancellable=True)
 
     async def _told(self, upload: Upload) -> Framing:
-        """The framing that the first durable bytes tell."""
+        """Return the framing that the first durable bytes tell."""
         ended = upload.state != "open" or upload.is_whole
         _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
         async with opened_parts(self._storage, parts, self._worker) as source:
@@ -95,7 +96,7 @@ class ArrivingIndexes:
         return index
 
     async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
-        """`index`, and what the next parts add to it; reads nothing before the end of its last record."""
+        """Return `index`, and what the next parts add to it; reads nothing before the end of its last record."""
         known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
         begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
 
@@ -110,7 +111,7 @@ class ArrivingIndexes:
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
-    """Offset of the first part that holds bytes from `first` up to `last`, and all such parts."""
+    """Return the offset of the first part that holds bytes from `first` up to `last`, and all such parts."""
     begin, offset, found = 0, 0, list[ObjectLocation]()
     for part in parts:
         end = offset + part.size
@@ -167,8 +168,8 @@ class Arriving:
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
         """The records behind the first `request.after`, some MiB of them, readable within the context.
 
-        Waits for the first of them; there are none when the wait is over, or the upload has ended. `Conflict` when
-        another replica merged the parts meanwhile: ask again.
+        Waits for the first of them; there are none when the wait is over, or the upload has ended. Raise `Conflict`
+        when another replica merged the parts meanwhile: ask again.
         """
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
@@ -192,7 +193,7 @@ class Arriving:
             yield Arrived(held, found, None if ended and stop == count else stop)
 
     async def _later(self, held: Upload, until: float) -> Upload:
-        """The upload once its record has changed, or `held` at the time `until`; readers share the looks."""
+        """Return the upload once its record has changed, or `held` at the time `until`; readers share the looks."""
 
         async def look() -> Upload:
             later = held
@@ -220,7 +221,7 @@ class Arriving:
 
 
 def _rope(index: ArrivingIndex, source: StoredFile, begin: int, records: tuple[int, int], form: Framing) -> _core.Rope:
-    """Records in the framing `form`, over `source`, the stream's bytes from `begin` on."""
+    """Return the records in the framing `form`, over `source`, the stream's bytes from `begin` on."""
     rope = index.records.rope(_core.Sources([Shifted(source, begin)]), [records], form)
     return rope.through(0, _core.Rope([(1, 0, begin), (0, 0, source.size)]))
 

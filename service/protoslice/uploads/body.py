@@ -31,7 +31,7 @@ class Checksum:
         self._hash.update(piece)
 
     def matches(self) -> bool:
-        """True when the body has the digest."""
+        """Return True when the body has the digest."""
         return self._hash.digest() == self._expected
 
 

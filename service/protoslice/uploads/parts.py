@@ -43,7 +43,7 @@ async def resumed_inspection(
 
 
 async def _head(space: Space, upload: Upload) -> bytes:
-    """First bytes of an upload that has more, as detection wants them."""
+    """Return the first bytes of an upload that has more, as detection wants them."""
     async with aclosing(bytes_of(space, upload.parts, end=HEAD)) as pieces:
         return b"".join([piece async for piece in pieces])
 
@@ -70,7 +70,7 @@ def _take(inspection: Inspection, source: RangeSource, begin: int) -> None:
 async def bytes_of(
     space: Space, parts: Sequence[ObjectLocation], start: int = 0, end: int | None = None
 ) -> AsyncGenerator[bytes]:
-    """Verified bytes of `parts` from `start` to `end`, piece by piece; all of them when `end` is None."""
+    """Yield the verified bytes of `parts` from `start` to `end`, piece by piece; all of them when `end` is None."""
     if not parts:
         return
     async with opened_parts(space.storage, parts, space.worker) as source:
@@ -102,7 +102,7 @@ async def compact(space: Space, records: UploadTable, held: Upload) -> Upload:
 
 
 async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Upload:
-    """The upload with the small parts at its end merged into one, if there are `RUN` or more.
+    """Return the upload with the small parts at its end merged into one, if there are `RUN` or more.
 
     Else `upload` itself.
     """
@@ -123,7 +123,7 @@ async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Uploa
 
 
 def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
-    """Number of parts at the end that are in the size class of the last part or below."""
+    """Return the number of parts at the end that are in the size class of the last part or below."""
     most = part_bytes if not parts else min(part_bytes, RUN ** (_power(parts[-1].size) + 1))
     count = 0
     for part in reversed(parts):
@@ -134,7 +134,7 @@ def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
 
 
 def _power(size: int) -> int:
-    """Size class of a part: exponent of the largest power of `RUN` that is at most `size`."""
+    """Return the size class of a part: exponent of the largest power of `RUN` that is at most `size`."""
     return max(0, size.bit_length() - 1) // 4
 
 
@@ -166,9 +166,9 @@ class Composer:
         self._plan()
 
     async def compose(self) -> Upload:
-        """The upload, with its bytes and the state of the inspection.
+        """Return the upload, with its bytes and the state of the inspection.
 
-        `ChecksumMismatch` unless they have its SHA-256.
+        Raise `ChecksumMismatch` unless they have its SHA-256.
         """
         try:
             await self._read()
@@ -230,7 +230,7 @@ class Composer:
             await own.write(piece)
 
     async def _saved(self) -> SavedInspection | None:
-        """The state of the inspection, so that a commit reads no bytes again; None for a small file."""
+        """Return the state of the inspection, so that a commit reads no bytes again; None for a small file."""
         state = await self._space.worker.run(self._inspection.save)
         if state is None:
             return None

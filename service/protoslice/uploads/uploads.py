@@ -64,11 +64,11 @@ class LockHolder:
         self._preempted = True
 
     def _was_preempted(self) -> bool:
-        """True when only the next holder cancelled this task, and no shutdown did as well."""
+        """Return True when only the next holder cancelled this task, and no shutdown did as well."""
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The pieces of `body`; `Superseded` once the holder is pre-empted."""
+        """Yield the pieces of `body`; raise `Superseded` once the holder is pre-empted."""
         while True:
             if self._preempted:
                 raise Superseded
@@ -138,7 +138,7 @@ class Uploads:
         self._locks = UploadLocks()
 
     def begun_by(self, client: str | None) -> Uploads:
-        """Uploads as they are for a client, who sees those alone that it has begun; None sees all."""
+        """Return the uploads as they are for a client, who sees those alone that it has begun; None sees all."""
         if client is None:
             return self
         seen = copy.copy(self)
@@ -153,7 +153,7 @@ class Uploads:
         return await self._completed(held)
 
     async def get(self, upload_id: str) -> Upload:
-        """The upload's current state, after ending a request under way.
+        """Return the upload's current state, after ending a request under way.
 
         Completes an upload whose bytes are all there.
         """
@@ -179,7 +179,7 @@ class Uploads:
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
         """Complete an upload of a known SHA-256 by extents of objects; it expires as given.
 
-        Their bytes are read once, and those of small extents are written. `ChecksumMismatch` for other bytes.
+        Their bytes are read once, and those of small extents are written. Raise `ChecksumMismatch` for other bytes.
         """
         async with self._acquire(upload_id):
             held = await self._records.read(upload_id)
@@ -196,7 +196,7 @@ class Uploads:
                 objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
-        """A complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
+        """Return a complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
         held = await self._finished(upload_id)
         if held.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
             return held
@@ -265,7 +265,7 @@ class Uploads:
             await self._note_use([held])
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
-        """Bytes of a complete upload, which stays as it is."""
+        """Yield the bytes of a complete upload, which stays as it is."""
         upload = await self._finished(upload_id)
         async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
             async for piece in pieces:
@@ -297,7 +297,7 @@ class Uploads:
         await self._space.quotas.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
-        """Total length as far as known with this body, or None; raises unless the body fits the upload."""
+        """Return the total length as far as known with this body, or None; raise unless the body fits the upload."""
         if upload.joined:
             raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
         if body.offset != upload.offset:
@@ -343,7 +343,10 @@ class Uploads:
         return held if held.is_whole else await compact(self._space, self._records, held)
 
     async def _inspection(self, upload: Upload) -> Inspection | None:
-        """Inspection of the bytes so far; None for a partial upload without a path, never a file by itself."""
+        """Return the inspection of the bytes so far.
+
+        None for a partial upload without a path, never a file by itself.
+        """
         if upload.path is None and upload.partial:
             return None
         types = await self._space.schemas.types(upload.wanted_type)
@@ -405,7 +408,7 @@ class Uploads:
             yield holder
 
     async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
-        """Records of complete uploads by id, each read once however often it is listed."""
+        """Return the records of complete uploads by id, each read once however often it is listed."""
         found, size = dict[str, Upload](), 0
         for upload_id, times in Counter(upload_ids).items():
             found[upload_id] = await self._finished(upload_id)
@@ -452,7 +455,7 @@ class Uploads:
 
 
 async def stored(space: Space, upload: Upload) -> Upload:
-    """The upload as `stored` with its store, or `failed` with the reason.
+    """Return the upload as `stored` with its store, or `failed` with the reason.
 
     Errors that a retry may mend are raised.
     """
@@ -509,7 +512,7 @@ async def fill(
 async def _received(
     space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
 ) -> IngestedFile:
-    """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
+    """Return a file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
     inspection = await resumed_inspection(space, uploads[0], types, path=path, wanted=wanted)
     parts = [part for upload in uploads for part in upload.parts]
     await feed_parts(space, inspection, parts)
@@ -519,5 +522,5 @@ async def _received(
 
 
 def digests_of(upload: Upload) -> dict[str, str]:
-    """Expected SHA-256 of an upload's file, by path; empty when the client gave none."""
+    """Return the expected SHA-256 of an upload's file, by path; empty when the client gave none."""
     return {upload.filename: upload.sha256} if upload.sha256 else {}

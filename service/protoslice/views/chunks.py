@@ -52,7 +52,7 @@ async def chunks(
 
 
 async def chunk(opened: OpenStore, n: int, plan: str | None = None) -> Representation:
-    """Return chunk number `n`; `NotFound` when there is none; see `planned`."""
+    """Return chunk number `n`; raise `NotFound` when there is none; see `planned`."""
     return (await planned(opened, plan)).one(n)
 
 
@@ -82,7 +82,7 @@ def digests_known(opened: OpenStore) -> int:
 async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
     """Return the chunks by the store's plan, or by its chunk sizes if `plan` is `policy`.
 
-    The two differ for a chunked root alone. `InvalidInput` for another `plan`.
+    The two differ for a chunked root alone. Raise `InvalidInput` for another `plan`.
     """
     check_plan(plan)
     own = own_chunks(opened)
@@ -120,7 +120,10 @@ class StoreChunks:
         self._versioned = by_policy
 
     def one(self, n: int) -> Representation:
-        """Chunk number `n`, from the plan alone, without reading storage; `NotFound` when there is none."""
+        """Return the chunk number `n`, from the plan alone, without reading storage.
+
+        Raise `NotFound` when there is none.
+        """
         if not 0 <= n < len(self.plan):
             raise NotFound(f"The store has no chunk {n}: it has {len(self.plan)} chunks")
         kind, type_name, _, rope = self.plan.chunk(n)
@@ -140,7 +143,7 @@ class StoreChunks:
         return self._opened.etag(*(("policy", _core.Plan.VERSION) if self._versioned else ()), *view)
 
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
-        """A page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
+        """Return a page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
         first = first_item(cursor)
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
@@ -154,7 +157,7 @@ class StoreChunks:
         return ResultPage(items, str(last) if last < len(self.plan) else None)
 
     async def metadata(self) -> Representation:
-        """The serialized `ChunkMetadata` of the chunked file."""
+        """Return the serialized `ChunkMetadata` of the chunked file."""
         data = await self._worker.run(self.plan.metadata)
         return Representation(
             _core.Rope([data]),
@@ -169,7 +172,7 @@ class StoreChunks:
         )
 
     async def cpb(self, name: str) -> Representation:
-        """The chunked file, called `name`; the first call reads every chunk for the hashes of its records."""
+        """Return the chunked file, called `name`; the first call reads every chunk for the hashes of its records."""
         hashes = await self.facts.hashes(self._hashes)
         rope = await self._worker.run(lambda: self.plan.cpb(hashes))
         return Representation(
@@ -228,13 +231,13 @@ class ChunkFacts:
         return self._known
 
     def known_digest(self, n: int) -> bytes | None:
-        """The SHA-256 of chunk `n`; None when it is not in memory."""
+        """Return the SHA-256 of chunk `n`; None when it is not in memory."""
         group, at = _place(n)
         digest = bytes(self._groups.get(group, b"")[at : at + _DIGEST_SIZE]) or _UNKNOWN
         return None if digest == _UNKNOWN else digest
 
     async def digest(self, n: int, chunk: Representation) -> bytes:
-        """The SHA-256 of chunk `n`, loaded or computed by reading `chunk`; concurrent callers share the work."""
+        """Return the SHA-256 of chunk `n`, loaded or computed by reading `chunk`; concurrent callers share the work."""
         group, _ = _place(n)
         if group not in self._groups:
             await self._loading.get(group, lambda: self._load_group(group))
@@ -244,7 +247,7 @@ class ChunkFacts:
         return await self._digesting.get(n, lambda: self._digest(n, chunk), cancellable=True)
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
-        """The hash of each chunk, needed to write a `.cpb`.
+        """Return the hash of each chunk, needed to write a `.cpb`.
 
         `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when no caller
         waits any more, and the next caller resumes it.
@@ -295,5 +298,5 @@ class ChunkFacts:
 
 
 def _place(n: int) -> tuple[int, int]:
-    """The group of chunk `n`, and the offset of its digest there in bytes."""
+    """Return the group of chunk `n`, and the offset of its digest there in bytes."""
     return n // _GROUP, n % _GROUP * _DIGEST_SIZE

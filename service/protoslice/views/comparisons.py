@@ -83,7 +83,7 @@ class StoreComparison:
     """Bytes that were not read since checksums of their blocks agree."""
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Difference]:
-        """A page of the listed differences, in order."""
+        """Return a page of the listed differences, in order."""
         first, room, items = first_item(cursor), PageBudget(limit), list[Difference]()
         for each in self.listed[first:]:
             if not room.takes(_bytes_of(each)):
@@ -155,7 +155,7 @@ class _Comparing:
 async def compare(
     before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
 ) -> StoreComparison:
-    """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
+    """Return the comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
 
     Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
     """
@@ -181,7 +181,7 @@ async def compare(
 
 
 async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
-    """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+    """Return the distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
 
     `sample` as in `delta_job`.
     """
@@ -196,7 +196,7 @@ async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample
 
 
 async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None) -> TensorMoves:
-    """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
+    """Return a page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
     first = first_item(cursor)
 
     async def made() -> tuple[TensorMoves, int]:
@@ -213,7 +213,7 @@ async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cu
 
 
 async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
-    """Pairs of tensors of both stores, the same for each comparison of them."""
+    """Return the pairs of tensors of both stores, the same for each comparison of them."""
 
     async def paired() -> tuple[Sequence[Pair], int]:
         found = await after.worker.finish(pairs_job(one, other, local=_are_local(before, after)))
@@ -240,14 +240,14 @@ async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLis
 
 
 async def _kept(*stores: OpenStore) -> PieceLists:
-    """Pieces of large stores, when those of all have been digested; else empty."""
+    """Return the pieces of large stores, when those of all have been digested; else empty."""
     large = min(store.info.size for store in stores) >= LARGE
     known = large and all([await is_known(store) for store in stores])
     return await _digested(*stores) if known else {}
 
 
 async def _digested(*stores: OpenStore) -> PieceLists:
-    """Pieces of the files of stores, digested where that has not been done."""
+    """Return the pieces of the files of stores, digested where that has not been done."""
     found: dict[int, PieceList] = {}
     for store in stores:
         table = await table_of(store)
@@ -332,7 +332,10 @@ def _of(pair: Pair, before: Tensors, after: Tensors) -> tuple[Tensor | None, Ten
 
 
 def _ready(tensor: Tensor) -> Tensor:
-    """Return the tensor with its elements located; `LimitExceeded` where too many varints would have to be counted."""
+    """Return the tensor with its elements located.
+
+    Raise `LimitExceeded` where too many varints would have to be counted.
+    """
     if is_resolved(tensor):
         return tensor
     if not isinstance(tensor.data, Deferred) and (tensor.size or 0) > _MOST_COUNTED:
@@ -341,7 +344,7 @@ def _ready(tensor: Tensor) -> Tensor:
 
 
 def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
-    """Pieces of a store by the `id` of the open file."""
+    """Return the pieces of a store by the `id` of the open file."""
     pieces: dict[str, list[Piece]] = {}
     for path, offset, size, digest in table:
         pieces.setdefault(path, []).append(Piece(path, offset, size, digest.hex()))
@@ -387,7 +390,7 @@ class ByteEvidence:
         return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
 
     def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
-        """Ranges of two extents that must be read; None for extents that differ."""
+        """Return the ranges of two extents that must be read; None for extents that differ."""
         left = _by_extents(one, other, length)
         for narrowing in filter(None, (self._by_pieces, self._by_checksums)):
             if left:
@@ -395,7 +398,7 @@ class ByteEvidence:
         return left
 
     def _assuming(self, one: Extent, other: Extent, length: int) -> Ranges:
-        """Ranges outside of blocks of equal checksums; these are noted."""
+        """Return the ranges outside of blocks of equal checksums; these are noted."""
         pairs = _pairs(one, other, length)
         left: Ranges = [(0, length)] if pairs is None else []
         for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -408,7 +411,7 @@ class ByteEvidence:
 
 
 def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
-    """Ranges that are neither one stored extent nor proven to differ by the checksums of blocks."""
+    """Return the ranges that are neither one stored extent nor proven to differ by the checksums of blocks."""
     pairs = _pairs(one, other, length)
     left: Ranges = [(0, length)] if pairs is None else []
     for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -421,7 +424,7 @@ def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
 
 
 def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
-    """Ranges that `unverified` leaves of others; None for extents that differ."""
+    """Return the ranges that `unverified` leaves of others; None for extents that differ."""
     left: Ranges = []
     for at, many in ranges:
         found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)
@@ -432,7 +435,7 @@ def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified
 
 
 def _pairs(one: Extent, other: Extent, length: int) -> Iterator[_Cut] | None:
-    """Ranges that are one object on either side, in order; None for sources that are not stored."""
+    """Return the ranges that are one object on either side, in order; None for sources that are not stored."""
     (before, start), (after, begin) = one, other
     if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
         return None

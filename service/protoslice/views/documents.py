@@ -52,7 +52,7 @@ class StoreDocument:
 async def document_of(opened: OpenStore, request: RecordsRequest) -> StoreDocument:
     """Return the document in the file of `request`; without one, in the root or in the store's only file.
 
-    `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for one without a document.
+    Raise `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for one without a document.
     """
     root, files = opened.manifest.root, opened.files
     try:
@@ -183,7 +183,7 @@ async def treemap(opened: OpenStore, path: str, depth: int, min_share: float) ->
 
 
 def nodes_below(document: Document, path: str, first: int, depth: int, room: PageBudget) -> tuple[Sequence[Node], int]:
-    """Nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
+    """Return the nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
 
     With a depth beyond 1, the children of these nodes take the rest of `room`, one node after the other.
     """

@@ -161,10 +161,10 @@ async def signatures(
 
 
 def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
-    """A page of signatures, meta graph by meta graph. Blocks.
+    """Return a page of signatures, meta graph by meta graph. Blocks.
 
-    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one:
-    only so many meta graphs are looked at for each.
+    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one: only
+    so many meta graphs are looked at for each.
     """
     place = first_item(cursor)
     (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
@@ -195,7 +195,7 @@ _MOST_WEIGHTS: Final = 200_000
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
     """Return the part of a graph that is asked for.
 
-    `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
+    Raise `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
     """
     query.check()
     graphs, is_tensor = await _graphs(opened), await _is_tensor(opened)

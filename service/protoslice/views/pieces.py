@@ -63,7 +63,7 @@ class PieceTable:
         return len(self._rows) // ROW.size
 
     def sampled(self) -> list[bytes]:
-        """Digests of the pieces that have entries in the index of pieces."""
+        """Return the digests of the pieces that have entries in the index of pieces."""
         return sampled((digest, size) for _, _, size, digest in ROW.iter_unpack(self._rows))
 
     def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
@@ -71,7 +71,7 @@ class PieceTable:
             yield self._files[number], offset, size, digest
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
-        """A page of the pieces, in order."""
+        """Return a page of the pieces, in order."""
         first = first_item(cursor)
         rows = ROW.iter_unpack(self._rows[first * ROW.size : (first + limit) * ROW.size])
         items, room = list[Piece](), PageBudget(limit)
@@ -84,7 +84,7 @@ class PieceTable:
 
 
 def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store.
+    """Return the digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store.
 
     Few pieces of a store can be found, those of the lowest digests: two stores that have much in common have such
     pieces in common too, and a search begins with the lowest digests that are asked for.
@@ -168,7 +168,7 @@ async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end:
 
 
 def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
-    """Rows of the pieces that end in `data`, the next bytes of file `number`."""
+    """Return the rows of the pieces that end in `data`, the next bytes of file `number`."""
     rows, left = bytearray(), memoryview(data)
     while left:
         left = cutter.take(left)
@@ -179,7 +179,7 @@ def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
 
 
 def _reached(rows: bytearray) -> tuple[int, int]:
-    """Number of the file, and offset in it, up to which there are rows."""
+    """Return the number of the file, and offset in it, up to which there are rows."""
     if not rows:
         return 0, 0
     number, offset, size, _ = ROW.unpack(rows[-ROW.size :])
@@ -187,7 +187,7 @@ def _reached(rows: bytearray) -> tuple[int, int]:
 
 
 def _regions(store: OpenStore) -> Iterator[tuple[int, int, int]]:
-    """The regions of all files, as number of the file, start and end."""
+    """Yield the regions of all files, as number of the file, start and end."""
     for number, file in enumerate(store.info.files):
         extents = store.extents() if file.path == store.info.root else ()
         yield from ((number, start, end) for start, end in regions(file.size, extents))
@@ -199,7 +199,7 @@ def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
 
 
 def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[PiecePlace]:
-    """Places of pieces in `left`, which are removed from `left`."""
+    """Yield the places of pieces in `left`, which are removed from `left`."""
     for file, offset, size, digest in table:
         if left.get(digest) == size:
             del left[digest]

@@ -65,7 +65,7 @@ class _Stream:
 
 
 async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Representation:
-    """Record `number`, as it is; `NotFound` when there is none."""
+    """Record `number`, as it is; raise `NotFound` when there is none."""
     stream = await _stream(opened, request)
     return await _represented(
         opened, stream, request, [(number, number + 1)], None, kind="message", media_type="application/protobuf"
@@ -75,10 +75,10 @@ async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Repres
 async def several(
     opened: OpenStore, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
 ) -> Representation:
-    """The `part` of the records of `choice`, in the framing `form`; empty for a record without it.
+    """Return the `part` of the records of `choice`, in the framing `form`; empty for a record without it.
 
-    `NotFound` for a key that no record has, or a part that none of them has. `LimitExceeded` when the answer takes
-    too many pieces, or too many bytes have to be decoded for it.
+    Raise `NotFound` for a key that no record has, or a part that none of them has. Raise `LimitExceeded` when the
+    answer takes too many pieces, or too many bytes have to be decoded for it.
     """
     framing = checked_framing(form)
     stream = await _stream(opened, request)
@@ -90,7 +90,7 @@ async def several(
 async def _chosen(
     opened: OpenStore, stream: _Stream, choice: RecordChoice, request: RecordsRequest
 ) -> Sequence[tuple[int, int]]:
-    """Ranges of the records of `choice`."""
+    """Return the ranges of the records of `choice`."""
     choice.check()
     index = None if choice.key is None else await _key_index(opened, stream, choice.key, request)
     if index is None and choice.sample is None:
@@ -99,7 +99,7 @@ async def _chosen(
 
 
 async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
-    """The records of `stream` by the field at `key`, read once for all callers and held in memory."""
+    """Return the records of `stream` by the field at `key`, read once for all callers and held in memory."""
     name, own = await _type(opened, stream, request)
     flat = await opened.worker.run(lambda: _flat(name, own))
 
@@ -119,7 +119,7 @@ async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: Reco
 async def summary(
     opened: OpenStore, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]
 ) -> Representation:
-    """`RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
+    """Return `RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
     stream = await _stream(opened, request)
     records, fault = stream.records, stream.records.fault
     summary = RecordsSummary(
@@ -146,7 +146,7 @@ async def summary(
 async def document(
     opened: OpenStore, request: RecordsRequest
 ) -> tuple[StreamDocument, Sequence[StoredFile], TypeSchema | None, tuple[object, ...]]:
-    """The stream as a document of one field; its files, its type, and the facts that decide its content."""
+    """Return the stream as a document of one field; its files, its type, and the facts that decide its content."""
     stream = await _stream(opened, request)
     name, own = await _type(opened, stream, request)
     flat = await opened.worker.run(lambda: _flat(name, own))
@@ -155,7 +155,10 @@ async def document(
 
 
 async def _type(opened: OpenStore, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
-    """Name and schema of the records' type; None where unknown. `Unsupported` for an unknown named type."""
+    """Return the name and schema of the records' type; None where unknown.
+
+    Raise `Unsupported` for an unknown named type.
+    """
     name = request.type or stream.type
     if name is None:
         return None, None
@@ -223,9 +226,9 @@ async def _stream(opened: OpenStore, request: RecordsRequest) -> _Stream:
 
 
 def _paths(opened: OpenStore, file: str | None) -> tuple[str, Sequence[str]]:
-    """Name and paths of the stream `file`, which may stand for shards; None for all that there is.
+    """Return the name and paths of the stream `file`, which may stand for shards; None for all that there is.
 
-    `InvalidInput` for a store of several files that are not shards of one sequence.
+    Raise `InvalidInput` for a store of several files that are not shards of one sequence.
     """
     if file is None and len(opened.files) == 1:
         file = next(iter(opened.files))
@@ -269,7 +272,7 @@ async def _open(opened: OpenStore, name: str, paths: Sequence[str], named: str |
 async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
     """Return the index of the file at `path`, which is made on first use and kept with the store.
 
-    `LimitExceeded` for one of too many records.
+    Raise `LimitExceeded` for one of too many records.
     """
     name = f"records-{RECORDS}-{hashlib.sha256(f'{framing}/{path}'.encode()).hexdigest()[:32]}"
     saved = await opened.derived.load(name)
@@ -300,7 +303,7 @@ def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:
 
 
 def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
-    """The engine's table of the type `name`, uploaded as `own` or bundled; None for an unknown type."""
+    """Return the engine's table of the type `name`, uploaded as `own` or bundled; None for an unknown type."""
     if own is not None:
         return own.flat
     return bundled().flat(name) if name is not None and name in bundled() else None

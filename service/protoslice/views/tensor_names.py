@@ -34,7 +34,7 @@ _SLICE: Final = 64 << 10
 class NameSearch:
     """Names with `prefix` at their beginning, all words of `search` in any case, and `regex` anywhere.
 
-    None matches all. `InvalidInput` for an expression that is none or too large, and for too many words.
+    None matches all. Raise `InvalidInput` for an expression that is none or too large, and for too many words.
     """
 
     def __init__(self, search: str | None = None, regex: str | None = None, prefix: str | None = None) -> None:
@@ -51,7 +51,7 @@ class NameSearch:
         return _WORK // (1 if self._pattern is None else self._pattern.weight)
 
     def fits(self, names: Sequence[str]) -> Sequence[bool]:
-        """True for each of the names that is sought."""
+        """Return True for each of the names that is sought."""
         found = [self._has_words(name) for name in names]
         if self._pattern is None or not any(found):
             return found
@@ -101,7 +101,7 @@ def entry_bytes(entry: TensorEntry) -> int:
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Names of the tensors of `order` from `first` on, some at a time, with the place of their first."""
+    """Yield the names of the tensors of `order` from `first` on, some at a time, with the place of their first."""
     called, names, size = found.key, list[str](), 0
     for place in range(first, len(order)):
         names.append(called(order[place])[0])
@@ -368,7 +368,7 @@ async def sorted_by(
 ) -> Sequence[int]:
     """Return the numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
 
-    None keeps the model's order; names are in natural order. `InvalidInput` for an unknown column.
+    None keeps the model's order; names are in natural order. Raise `InvalidInput` for an unknown column.
     """
     if sort is None:
         return range(len(found))

@@ -67,7 +67,7 @@ Tags = Sequence[str] | None
 async def listed(opened: OpenStore, tags: Tags = None) -> Tensors:
     """Return all tensors; the first call finds them.
 
-    `NoRoot` if there is no root and no format recognizes the files.
+    Raise `NoRoot` if there is no root and no format recognizes the files.
     """
     tags = _sorted(tags)
 
@@ -364,7 +364,7 @@ def _etag(opened: OpenStore, tags: Tags, *view: object) -> str:
 
 
 def _named(found: Tensors, name: str, form: str) -> tuple[str, str]:
-    """The tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor is called so."""
+    """Return the tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor is called so."""
     for suffix, shown in _SUFFIXES.items():
         if name.endswith(suffix) and form == "raw" and not found.numbers(name):
             return name.removesuffix(suffix), shown

@@ -37,7 +37,7 @@ class TextView:
 
     @classmethod
     def of(cls, text: bytes, *, next: str | None = None, omitted: Omitted | None = None) -> Self:
-        """The view of this text."""
+        """Return the view of this text."""
         return cls(text, hashlib.sha256(text).digest(), next, omitted)
 
 
@@ -85,7 +85,7 @@ def _kept(opened: OpenStore, known: _Heads | None) -> _Heads:
 
 
 async def _loaded(opened: OpenStore) -> _Heads | None:
-    """Heads in the catalogue; None while the database is away."""
+    """Return the heads in the catalogue; None while the database is away."""
     with suppress(ProtosliceError):
         data = await opened.derived.load(_HEADS)
         return {} if data is None else dict(json.loads(data))

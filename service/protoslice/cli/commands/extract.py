@@ -126,7 +126,7 @@ def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent
 
 
 def _print_message(part: PathContent, form: str, root: RootType) -> None:
-    """Print a message as JSON or text; `Unsupported` for other content, and for messages of unknown types."""
+    """Print a message as JSON or text; raise `Unsupported` for other content, and for messages of unknown types."""
     if part.kind != "message" or part.type is None:
         raise Unsupported(f"Only messages of known types have a JSON form, and this is {part.kind}: pass --type")
     if part.content.size > _MOST_RENDERED:

@@ -58,7 +58,7 @@ def _typed(service: str) -> str:
 
 
 def _terms(service: str) -> SignInTerms | None:
-    """Way in which people sign in at a service, which needs no token."""
+    """Return the way in which people sign in at a service, which needs no token."""
     with connect(service, header={}) as client:
         found: SignInTerms | None = client.sign_in_terms()
         return found

@@ -92,7 +92,7 @@ class Target:
             )
 
     def get(self, **headers: str) -> Answer:
-        """Request the file; underscores in names of headers stand for hyphens."""
+        """Return the request the file; underscores in names of headers stand for hyphens."""
         return self.ask("GET", self.path + self.file, {name.replace("_", "-"): text for name, text in headers.items()})
 
     def start_upload(self, length: int | None) -> Answer | None:

@@ -127,7 +127,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`; returns those of the store."""
+        """See `ModelSource.rules`; return those of the store."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 

@@ -70,7 +70,7 @@ class Download:
         return Downloaded(self.target, facts.size, self.remote.received, omitted)
 
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
-        """Append the parts; returns the digest of the whole file."""
+        """Append the parts; return the digest of the whole file."""
         size = self.remote.size
         with closing(parts), BackgroundHash() as hashing:  # closing ends the threads that fetch the parts
             hashing.update(partial.pieces())
@@ -89,7 +89,7 @@ class Download:
         return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
 
     def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
-        """Transfers of the pieces behind `start`: cached ones alone, others joined with their neighbours."""
+        """Yield the transfers of the pieces behind `start`: cached ones alone, others joined with their neighbours."""
         group: list[Piece] = []
         for piece in pieces:
             if piece.end <= start:
@@ -125,7 +125,7 @@ class Download:
         return data
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
-        """Pieces of the file; `IntegrityError` unless they cover the file without gaps."""
+        """Return the pieces of the file; raise `IntegrityError` unless they cover the file without gaps."""
         table, at = pieces(), 0
         for piece in table:
             if piece.offset != at or not 0 < piece.size <= PART:
@@ -137,7 +137,10 @@ class Download:
 
 
 def retry_if_changed(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
-    """Result of `work` on a new `Remote`; up to twice repeated with another when the client finds an inconsistency."""
+    """Return the result of `work` on a new `Remote`.
+
+    Up to twice repeated with another when the client finds an inconsistency.
+    """
     for _ in range(_AGAIN):
         try:
             return work(make())
@@ -159,7 +162,7 @@ def read_whole(remote: Remote, parallel: int) -> BytesIO:
 
 
 def _buffer(size: int) -> BytesIO:
-    """Buffer of `size` bytes; what is written into it, and its value, are no copies of them."""
+    """Return the buffer of `size` bytes; what is written into it, and its value, are no copies of them."""
     try:
         return BytesIO(bytes(size))
     except (MemoryError, OverflowError):
@@ -167,7 +170,7 @@ def _buffer(size: int) -> BytesIO:
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:
-    """True when `path` already holds a file of this size and digest; False without a digest."""
+    """Return True when `path` already holds a file of this size and digest; False without a digest."""
     if sha256 is None or not path.is_file() or path.stat().st_size != size:
         return False
     with path.open("rb") as file:

@@ -69,7 +69,7 @@ class PartialFile(ClosedAtEnd):
             raise write_failure(self.target, error) from error
 
     def pieces(self) -> Iterator[bytes]:
-        """Pieces of the current content, up to the size at the time of the call."""
+        """Return the pieces of the current content, up to the size at the time of the call."""
         size = self.size
         return (os.pread(self._fd, min(_STEP, size - at), at) for at in range(0, size, _STEP))
 
@@ -93,7 +93,7 @@ class PartialFile(ClosedAtEnd):
 
 
 def write_failure(target: Path, error: OSError) -> ProtosliceError:
-    """The error for a `target` that cannot be written."""
+    """Return the error for a `target` that cannot be written."""
     message = f"Cannot write {target}: {error.strerror}"
     match error:
         case PermissionError():

@@ -57,7 +57,7 @@ class DownloadOptions:
 
 
 def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
-    """The file to write, or the folder; a view that goes to a folder has its own name there.
+    """Return the file to write, or the folder; a view that goes to a folder has its own name there.
 
     A text that ends with a slash is a folder, which is made.
     """
@@ -66,17 +66,17 @@ def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
 
 
 def is_folder(view: str, params: Sequence[tuple[str, str]]) -> bool:
-    """True for a view that is a folder of files."""
+    """Return True for a view that is a folder of files."""
     return view == ONNX or (view == SAFETENSORS and any(name == "shards" for name, _ in params))
 
 
 def is_shard(name: object) -> bool:
-    """True for a file name that an index may have."""
+    """Return True for a file name that an index may have."""
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None
 
 
 def folder_of(target: str | os.PathLike[str]) -> Path:
-    """The folder `target`, which is made unless it exists."""
+    """Return the folder `target`, which is made unless it exists."""
     path = Path(target)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class StoreFiles:
         self._terms = terms
 
     def one(self, path: str, target: Path) -> Downloaded:
-        """Write the file at `path` to `target`; `NotFound` when the store has no such file."""
+        """Write the file at `path` to `target`; raise `NotFound` when the store has no such file."""
         for file in self._store.files:
             if file.path == path:
                 check_folders(target.parent, [target.name])
@@ -159,7 +159,7 @@ class StoreFiles:
 
 
 def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: Progress | None) -> list[T]:
-    """Results of `fetch` for the files, in their order; `progress` receives the sum over all files."""
+    """Return the results of `fetch` for the files, in their order; `progress` receives the sum over all files."""
     total = _Total(sum(file.size for file in files), progress)
     done: dict[str, T] = {}
 
@@ -184,7 +184,7 @@ class PiecesByFile:
         self._found: dict[str, list[Piece]] | None = None
 
     def of(self, path: str) -> list[Piece]:
-        """Pieces of a file, in order."""
+        """Return the pieces of a file, in order."""
         with self._lock:
             if self._found is None:
                 found: dict[str, list[Piece]] = {}
@@ -204,7 +204,7 @@ class _Total:
         self._lock = threading.Lock()
 
     def part(self) -> Progress | None:
-        """Progress callback for one of the files; None without a caller's callback."""
+        """Return the progress callback for one of the files; None without a caller's callback."""
         if self._progress is None:
             return None
         before = 0
@@ -221,7 +221,7 @@ class _Total:
 
 
 def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
-    """Place below `folder` of each of `paths`; `Conflict` for two that the disk takes for one file.
+    """Return the place below `folder` of each of `paths`; raise `Conflict` for two that the disk takes for one file.
 
     Raise `Conflict` as well if a link in `folder` leads somewhere else, or git would take a folder for a repository:
     its settings run commands.
@@ -269,7 +269,7 @@ def _check_repository(place: Path, added: set[str]) -> None:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """Path of a store's file below `folder`; `IntegrityError` for one that leads out of the folder.
+    """Return the path of a store's file below `folder`; raise `IntegrityError` for one that leads out of the folder.
 
     A service must not choose where else a client writes.
     """
@@ -284,7 +284,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 
 def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of paths that differ in case, or in the composition of characters, alone."""
+    """Yield the pairs of paths that differ in case, or in the composition of characters, alone."""
     met: dict[str, str] = {}
     for path in paths:
         folded = unicodedata.normalize("NFC", path.casefold())
@@ -293,7 +293,7 @@ def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check(folder: Path, alike: list[tuple[str, str]]) -> None:
-    """Try out the pairs in a temporary directory of `folder`; `Conflict` for a pair that is one there."""
+    """Try out the pairs in a temporary directory of `folder`; raise `Conflict` for a pair that is one there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".", dir=folder) as trial:

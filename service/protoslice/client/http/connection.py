@@ -45,7 +45,7 @@ class RetryPolicy:
     longest_retry_after_seconds: float = 120.0
 
     def run(self, work: Callable[[], T]) -> T:
-        """Result of `work`, retried after errors that may pass."""
+        """Return the result of `work`, retried after errors that may pass."""
         failures = FailuresInRow(self)
         while True:
             try:
@@ -100,7 +100,7 @@ class ServiceAnswer:
     body: bytes
 
     def json(self) -> Any:
-        """Parse the body as JSON; `IntegrityError` when it is none, or has texts that are not valid Unicode."""
+        """Parse the body as JSON; raise `IntegrityError` when it is none, or has texts that are not valid Unicode."""
         try:
             return parse_json(self.body)
         except ValueError:
@@ -140,7 +140,7 @@ class Connection:
         again: bool = True,
         slow: bool = False,
     ) -> ServiceAnswer:
-        """Successful response, read whole; retried after errors that may pass, unless `again` is False.
+        """Return the successful response, read whole; retried after errors that may pass, unless `again` is False.
 
         `slow` allows the service minutes of work before the first byte.
         """
@@ -232,12 +232,12 @@ def _address(url: str) -> httpx.URL:
 
 
 def given_params(**given: str | None) -> list[tuple[str, str]]:
-    """Parameters of a query, without those that are None."""
+    """Return the parameters of a query, without those that are None."""
     return [(name, value) for name, value in given.items() if value is not None]
 
 
 def url_path(*segments: str) -> str:
-    """URL path of these segments, each percent-encoded."""
+    """Return the URL path of these segments, each percent-encoded."""
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 
@@ -261,7 +261,7 @@ def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    """Scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
+    """Return the scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
@@ -307,7 +307,7 @@ class _Body(Iterator[bytes]):
         raise _Failed  # outside of the handler: a chained error would keep alive all that its frames hold
 
     def taken(self) -> Exception:
-        """The exception that the content raised, which the body no longer holds."""
+        """Return the exception that the content raised, which the body no longer holds."""
         failure, self._failure = self._failure, None
         assert failure is not None, "nothing else raises this"
         return failure

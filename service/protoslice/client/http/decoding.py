@@ -25,7 +25,7 @@ _WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def decode(kind: type[T], data: object) -> T:
-    """Return the fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
+    """Return the fact of class `kind` in `data`, without unknown members; raise `IntegrityError` for other data."""
     if not isinstance(data, Mapping):
         raise IntegrityError(f"The service's response is not a valid {_words(kind)}")
     given: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def paginated(
     limit: int | None = 1000,
     slow: bool = False,
 ) -> Iterator[T]:
-    """Items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
+    """Yield the items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
     sized = [] if limit is None else [("limit", str(limit))]
     cursor: str | None = None
     while True:
@@ -151,7 +151,7 @@ _ID: Final = re.compile("[0-9a-f]{12,64}")
 
 
 def verified_store(store: Store, ref: str) -> Store:
-    """`store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
+    """Return `store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
 
     `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.
     """

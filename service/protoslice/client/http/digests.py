@@ -20,7 +20,7 @@ _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 def digest_in(field: str | None) -> bytes | None:
-    """SHA-256 in a Repr-Digest or Content-Digest field; None when there is none."""
+    """Return the SHA-256 in a Repr-Digest or Content-Digest field; None when there is none."""
     if field is None:
         return None
     found = _SHA256.search(field)
@@ -33,7 +33,7 @@ def digest_in(field: str | None) -> bytes | None:
 
 
 def digest_of(body: bytes) -> str:
-    """Value of Content-Digest for `body`."""
+    """Return the value of Content-Digest for `body`."""
     return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
@@ -55,7 +55,7 @@ class BackgroundHash:
         self._due.put(pieces)
 
     def hexdigest(self) -> str:
-        """Digest of all bytes; raises the exception of a failed iterator. The last call on the object."""
+        """Return the digest of all bytes; raise the exception of a failed iterator. The last call on the object."""
         self._end()
         if self._failure is not None:
             raise self._failure

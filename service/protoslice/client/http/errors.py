@@ -60,7 +60,7 @@ _LONGEST_WAIT: Final = 3600.0
 
 
 def is_transient(error: errors.ProtosliceError) -> bool:
-    """True when a retry of the same request may succeed.
+    """Return True when a retry of the same request may succeed.
 
     The service is unavailable for now, or the client found the response damaged, in which case the error has no request
     id.
@@ -71,7 +71,7 @@ def is_transient(error: errors.ProtosliceError) -> bool:
 
 
 def retry_once(attempt: Callable[[], T]) -> T:
-    """Result of `attempt`, tried once more after a response that blames the request.
+    """Return the result of `attempt`, tried once more after a response that blames the request.
 
     A flipped bit on the way may be the cause; for small requests only.
     """
@@ -81,7 +81,7 @@ def retry_once(attempt: Callable[[], T]) -> T:
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
-    """Exception for a response without success."""
+    """Return the exception for a response without success."""
     problem = _problem(headers, body)
     slug = re.split("[/#]", str(problem.get("type", "")))[-1]  # IANA's end in `#slug`
     kind = _BY_SLUG.get(slug) or BY_STATUS.get(status)
@@ -99,7 +99,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
 
 
 def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL, url: str) -> errors.ProtosliceError:
-    """Exception for a request to the service at `url` without a complete response."""
+    """Return the exception for a request to the service at `url` without a complete response."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"Invalid service address: {error}")
     if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
@@ -121,7 +121,7 @@ def _of_tls(error: ssl.SSLError) -> str:
 
 
 def _cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """First exception of class `kind` among `error` and its causes, or None."""
+    """Return the first exception of class `kind` among `error` and its causes, or None."""
     for _ in range(8):
         if error is None or isinstance(error, kind):
             return error
@@ -154,7 +154,7 @@ def _text(value: object) -> str | None:
 
 
 def _wait(value: str | None) -> float | None:
-    """Seconds that Retry-After asks for, as a number or a date; None when absent or invalid."""
+    """Return the seconds that Retry-After asks for, as a number or a date; None when absent or invalid."""
     if value is None:
         return None
     if value.isascii() and value.isdigit():

@@ -26,7 +26,7 @@ class ObjectInfo:
     """Headers of the first response: type, dtype, shape."""
 
     def is_same(self, other: ObjectInfo) -> bool:
-        """True when parts of both representations may be combined."""
+        """Return True when parts of both representations may be combined."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 
@@ -44,10 +44,10 @@ class RangeResponse:
 def check_range(
     status: int, headers: Mapping[str, str], start: int, end: int, known: ObjectInfo | None
 ) -> RangeResponse:
-    """Validated range of the response to a request for bytes `start` to `end`.
+    """Return the validated range of the response to a request for bytes `start` to `end`.
 
-    `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other than
-    `known`. A 200 holds the whole representation, whatever was requested.
+    Raise `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other
+    than `known`. A 200 holds the whole representation, whatever was requested.
     """
     if headers.get("content-encoding", "identity") != "identity":
         raise IntegrityError(

@@ -110,7 +110,7 @@ class _Connection(HTTPConnection):
                 super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """The response; after an incomplete request body, the connection serves no further request."""
+        """Return the response; after an incomplete request body, the connection serves no further request."""
         answer = super().getresponse()
         if self._broken_off and self.sock is not None:
             # The response's file keeps the socket open until read; the pool discards a closed connection.
@@ -188,7 +188,7 @@ class ServiceTransport(httpx.BaseTransport):
         self._pool, self._process = self._begin(), os.getpid()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Response with its body still to be read."""
+        """Return the response with its body still to be read."""
         seconds = request.extensions.get("timeout", {})
         if self._process != os.getpid():  # after a fork, these connections are the parent's
             self._pool, self._process = self._begin(), os.getpid()

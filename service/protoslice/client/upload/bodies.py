@@ -23,7 +23,7 @@ class SerializableMessage(Protocol):
     """Message of the protobuf runtime."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the runtime's name
-        """The serialized message."""
+        """Return the serialized message."""
 
 
 Pushable = (
@@ -55,7 +55,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileStamp:
-        """FileStamp from a file's `os.stat_result`."""
+        """Return the FileStamp from a file's `os.stat_result`."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
@@ -78,7 +78,7 @@ class UploadFile:
 
 
 def items_of(what: Pushable, filename: str | None) -> list[UploadFile]:
-    """Files to push; `InvalidInput` for an unsupported value, `NotFound` for a missing path."""
+    """Return the files to push; raise `InvalidInput` for an unsupported value, `NotFound` for a missing path."""
     if isinstance(what, str | os.PathLike):
         return _files(Path(what), filename)
     name = filename or "model.pb"
@@ -114,7 +114,7 @@ def _files(path: Path, filename: str | None) -> list[UploadFile]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Entries below a folder that are no folders, links followed; without folders of version control."""
+    """Yield the entries below a folder that are no folders, links followed; without folders of version control."""
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:
@@ -179,7 +179,7 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
 
 
 def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
-    """Pieces of a file, or messages: records of a stream, each behind its length."""
+    """Return the pieces of a file, or messages: records of a stream, each behind its length."""
     first = list(islice(given, 1))
     whole = chain(first, given)
     if first and isinstance(first[0], SerializableMessage):
@@ -188,7 +188,7 @@ def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
 
 
 def _delimited(messages: Iterable[object]) -> Iterator[bytes]:
-    """The messages as varint-delimited records, in pieces of about `STEP` bytes."""
+    """Yield the messages as varint-delimited records, in pieces of about `STEP` bytes."""
     held, size = list[bytes](), 0
     for message in messages:
         if not isinstance(message, SerializableMessage):

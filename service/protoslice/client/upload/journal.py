@@ -49,7 +49,7 @@ class Journal(ClosedAtEnd):
 
     @classmethod
     def of(cls, url: str, pushed: Path, type: str | None) -> Journal:
-        """Journal of pushes of a file or folder to the service at `url`."""
+        """Return the journal of pushes of a file or folder to the service at `url`."""
         key = json.dumps([url, os.path.realpath(pushed), type])
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         try:
@@ -90,13 +90,13 @@ class Journal(ClosedAtEnd):
 
 
 def default_folder() -> Path:
-    """Folder of journals: `$XDG_STATE_HOME/protoslice/uploads`, by default below `~/.local/state`."""
+    """Return the folder of journals: `$XDG_STATE_HOME/protoslice/uploads`, by default below `~/.local/state`."""
     base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return base / "protoslice" / "uploads"
 
 
 def _locked(path: Path) -> int:
-    """Descriptor of the file at `path`, locked; `OSError` when another process holds the lock."""
+    """Return the descriptor of the file at `path`, locked; raise `OSError` when another process holds the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         lock(fd, path)
@@ -108,7 +108,7 @@ def _locked(path: Path) -> int:
 
 
 def _entries(fd: int) -> dict[str, JournalEntry]:
-    """Entries of a journal by file; unreadable lines, such as those cut off by a crash, are skipped."""
+    """Return the entries of a journal by file; unreadable lines, such as those cut off by a crash, are skipped."""
     found = {}
     with suppress(OSError):
         for line in os.pread(fd, _LONGEST, 0).splitlines():

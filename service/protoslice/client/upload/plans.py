@@ -43,7 +43,7 @@ class FilePlan:
 
     @classmethod
     def whole(cls, item: UploadFile) -> FilePlan:
-        """Plan that sends the whole file."""
+        """Return the plan that sends the whole file."""
         if item.size is None:
             return cls(item)
         return cls(item, [LocalBytes(0, item.size)] if item.size else [])
@@ -99,7 +99,7 @@ class SplitOptions:
 
 
 def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
-    """Pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
+    """Return the pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
     assert item.local is not None
     assert item.size is not None
     pieces = list[tuple[int, int, str]]()
@@ -121,7 +121,7 @@ def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = 
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
-    """The recipe, in pieces, while the files are read and hashed."""
+    """Yield the recipe, in pieces, while the files are read and hashed."""
     writer, sent = RecipeWriter(), 0
     sizes = [plan.sent for plan in plans]
     total = None if None in sizes else sum(size or 0 for size in sizes)
@@ -143,7 +143,7 @@ def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[
 
 
 def recipe_item(plans: Sequence[FilePlan]) -> UploadFile:
-    """The recipe as an item, readable from any offset, repeatedly and in other processes.
+    """Return the recipe as an item, readable from any offset, repeatedly and in other processes.
 
     Files without a known digest are hashed first.
     """
@@ -186,7 +186,7 @@ def _digest(item: UploadFile) -> str:
 
 
 def content_length(plans: Sequence[FilePlan]) -> int | None:
-    """Length of the recipe in bytes; None when a file's size is unknown."""
+    """Return the length of the recipe in bytes; None when a file's size is unknown."""
     # Lines have the same length for any digest.
     writer, length, digest = RecipeWriter(), 0, "0" * 64
     for plan in plans:
@@ -199,7 +199,7 @@ def content_length(plans: Sequence[FilePlan]) -> int | None:
 
 
 def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
-    """Parts between the first and the last line of a file, each with True for content."""
+    """Yield the parts between the first and the last line of a file, each with True for content."""
     if plan.steps is None:
         for piece in plan.item.read(0, None):
             yield writer.literal(len(piece)), False
@@ -216,7 +216,7 @@ def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool
 
 
 def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
-    """Joined step, or None unless `step` continues where `before` ends."""
+    """Return the joined step, or None unless `step` continues where `before` ends."""
     if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
         return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):
@@ -226,7 +226,7 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
 
 
 def _extents(path: Path, options: SplitOptions) -> list[tuple[int, int]]:
-    """Extents of the chunks of a file; empty for a file that is no proto."""
+    """Return the extents of the chunks of a file; empty for a file that is no proto."""
     try:
         with open_proto(path, options.type) as proto:
             kept = proto.own_chunks if options.keep and not options.rules else None

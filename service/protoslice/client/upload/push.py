@@ -139,7 +139,7 @@ class Push:
         return [FilePlan.whole(item) for item in self._items]
 
     def _plans(self) -> list[FilePlan]:
-        """Plans of the files; large local files are sent in part where the service has pieces of them."""
+        """Return the plans of the files; large local files are sent in part where the service has pieces of them."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= DEDUP_MIN_BYTES]
         named = self._options.get("base")
         if not looked or named == []:
@@ -161,7 +161,10 @@ class Push:
         return [hashed[id(item)].plan(places) if id(item) in hashed else FilePlan.whole(item) for item in self._items]
 
     def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
-        """Places of pieces at the service by digest, in the bases or else in any store; True if a tag has a base."""
+        """Return the places of pieces at the service by digest, in the bases or else in any store.
+
+        True if a tag has a base.
+        """
         sizes = {sha256: size for file in files for _, size, sha256 in file.pieces}
         sizes |= {file.sha256: file.item.size or 0 for file in files if file.sha256 is not None}
         named = self._options.get("base")
@@ -178,7 +181,7 @@ class Push:
         return places, has_base
 
     def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
-        """Answer of the service to the pieces that are asked for, in `stores` first."""
+        """Return the answer of the service to the pieces that are asked for, in `stores` first."""
         try:
             answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
         except InvalidInput:
@@ -222,7 +225,7 @@ class Push:
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:
-        """Journal of the push; a lasting one for files on the disk, so that another process can resume."""
+        """Return the journal of the push; a lasting one for files on the disk, so that another process can resume."""
         if self._local is None or not self._options.get("resume", True):
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
@@ -266,7 +269,7 @@ class Push:
         ]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
-        """`IntegrityError` unless the store is the one requested; a query may be garbled on the way too."""
+        """Raise `IntegrityError` unless the store is the one requested; a query may be garbled on the way too."""
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(
             sizes[file.path] in {None, file.size} for file in store.files
@@ -277,5 +280,5 @@ class Push:
 
 
 def size_of(given: int | str | None) -> int | None:
-    """Size in bytes, from a number or from text such as `1MiB`."""
+    """Return the size in bytes, from a number or from text such as `1MiB`."""
     return parse_size(given) if isinstance(given, str) else given

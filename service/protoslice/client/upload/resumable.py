@@ -161,7 +161,7 @@ class ResumableUploads:
             self._connection.call("DELETE", place, headers=_TUS, again=False)
 
     def _take_up(self) -> dict[str, _Upload]:
-        """Uploads of an earlier push that can be resumed, by file."""
+        """Return the uploads of an earlier push that can be resumed, by file."""
         items, found = {item.path: item for item in self._items}, {}
         for path, entry in self._journal.entries.items():
             item, place = items.get(path), url_path("v1", "uploads", entry.upload)
@@ -254,7 +254,7 @@ class ResumableUploads:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """True when the same push would fail again, so that nothing needs to stay for it."""
+    """Return True when the same push would fail again, so that nothing needs to stay for it."""
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not is_transient(error))
 
 

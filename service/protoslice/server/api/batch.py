@@ -67,7 +67,7 @@ class _Budget:
         self._seconds = 0.0
 
     def spend(self, seconds: float) -> None:
-        """Count work that was done; `LimitExceeded` if it was the last that is allowed."""
+        """Count work that was done; raise `LimitExceeded` if it was the last that is allowed."""
         self._seconds += seconds
         if self._seconds > _MOST_SECONDS:
             raise LimitExceeded(
@@ -141,7 +141,7 @@ async def get_parts(request: Request, services: Services, ref: Ref, body: AskPar
 async def _planned(
     request: Request, services: Services, store: OpenStore, part: AskedPart
 ) -> tuple[Representation, Headers, tuple[int, int]]:
-    """The representation of a part, its headers, and the range of it that is sent."""
+    """Return the representation of a part, its headers, and the range of it that is sent."""
     path, _, query = part.view.partition("?")
     found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:
@@ -159,7 +159,7 @@ async def _planned(
 
 
 def _uncached(send: Send) -> Send:
-    """`send`, with answers that no cache keeps: what a POST gives is not what its URL gives."""
+    """Return `send`, with answers that no cache keeps: what a POST gives is not what its URL gives."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -195,7 +195,7 @@ async def json_response(
     headers: Mapping[str, str] | None = None,
     etag: EntityTag | None = None,
 ) -> Response:
-    """JSON that may be long: its digest is made in a thread then."""
+    """Return the JSON that may be long: its digest is made in a thread then."""
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).digest())
     return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 

@@ -25,7 +25,7 @@ _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problem
 
 
 def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The failures of an operation: these, and those that any may have."""
+    """Return the failures of an operation: these, and those that any may have."""
     return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
 
 
@@ -310,7 +310,7 @@ def _bound_numbers(part: Any) -> None:
 
 
 def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: str) -> dict[str, Any]:
-    """A failure is said once for all operations."""
+    """Return a failure is said once for all operations."""
     if int(status) < 400:
         return said
     name = f"Problem{status}{'Head' if method == 'head' else ''}"

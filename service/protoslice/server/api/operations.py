@@ -81,7 +81,7 @@ async def metrics(services: Services) -> Response:
     summary="Explain a problem",
 )
 async def problem(request: Request, slug: str) -> Response:
-    """The page that the `type` of a problem refers to."""
+    """Return the page that the `type` of a problem refers to."""
     slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # what releases before 0.2 answered
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
@@ -99,7 +99,7 @@ async def problem(request: Request, slug: str) -> Response:
     summary="This document",
 )
 async def document(request: Request) -> Response:
-    """Every call, for programs."""
+    """Return every call, for programs."""
     # Made by whoever asks first, in a thread: that takes a third of a second.
     shown = await asyncio.to_thread(lambda: request.app.document)
     return json_answer(request, shown)
@@ -109,7 +109,7 @@ async def document(request: Request) -> Response:
     router, "GET /docs", OPEN, cached=True, operation="get_docs", response_class=HTMLResponse, summary="API reference"
 )
 async def docs(request: Request) -> Response:
-    """Every call, from the OpenAPI document."""
+    """Return every call, from the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)
     text = shown.show(absolute_url(request.scope, ""), url_of(request.scope, "")).encode()
     return json_answer(request, text, headers=PAGE_HEADERS, media_type="text/html")

@@ -49,7 +49,7 @@ async def home(
     services: Services,
     list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = "",
 ) -> Response:
-    """Home page: the stores by name; without JavaScript, the newest stores and first steps."""
+    """Return the home page: the stores by name; without JavaScript, the newest stores and first steps."""
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None
@@ -67,7 +67,7 @@ async def home(
 
 @endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def model(request: Request, rest: str) -> Response:
-    """The page of a model; the facts of its store where the page was not built."""
+    """Return the page of a model; the facts of its store where the page was not built."""
     # Clients print this address.
     if not _has_shell(request):
         # The raw path, as a slash within a reference is encoded there.
@@ -80,19 +80,19 @@ async def model(request: Request, rest: str) -> Response:
 
 @endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def diff(request: Request, rest: str) -> Response:
-    """The page of what changed between two stores."""
+    """Return the page of what changed between two stores."""
     return _shell(request, "diff")
 
 
 @endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def operations(request: Request) -> Response:
-    """The page for operators."""
+    """Return the page for operators."""
     return _shell(request, "operations")
 
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
 async def asset(request: Request, name: str) -> Response:
-    """A file of the page, whose name changes with its content, in a coding that the client takes."""
+    """Return a file of the page, whose name changes with its content, in a coding that the client takes."""
     found = assets().get(name)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such file")
@@ -144,7 +144,7 @@ async def list_folder(request: Request, services: Services, ref: Ref, path: str)
 
 
 def _index(title: str, files: Sequence[File], folder: str) -> bytes:
-    """The index of a folder; `NotFound` when it holds no files."""
+    """Return the index of a folder; raise `NotFound` when it holds no files."""
     found: dict[str, int | None] = {}
     for file in files:
         if file.path.startswith(folder):
@@ -158,5 +158,5 @@ def _index(title: str, files: Sequence[File], folder: str) -> bytes:
 
 
 def _row(name: str, size: int | None) -> str:
-    """A link, every character of which but slashes and plain letters is encoded."""
+    """Return a link, every character of which but slashes and plain letters is encoded."""
     return f'<li><a href="{quote(name)}">{escape(name)}</a>' + ("" if size is None else f" {format_size(size)}")

@@ -222,7 +222,7 @@ async def end_sign_in(request: Request, services: Services) -> Response:
 
 
 def _failed(request: Request, why: str, status: int) -> Response:
-    """Page about a sign-in that failed, whose state is forgotten."""
+    """Return the page about a sign-in that failed, whose state is forgotten."""
     body = f'<main class="plain"><h1>Not signed in</h1><p class="lead">{escape(why)}.</p>'
     body += f'<ul class="links"><li><a href="{public_path(request.scope)}/">Try again</a></li></ul></main>'
     answer = HTMLResponse(page("Not signed in — Protoslice", body), status, {**PAGE_HEADERS, **_NO_STORE})

@@ -188,7 +188,7 @@ pieces = RouteGroup(tags=["chunks"])
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
-    """Report which of the given pieces are missing, and where the others are.
+    """Return the report which of the given pieces are missing, and where the others are.
 
     Searches the given stores, by default the bases of `tags` and then those that share the most pieces.
     """

@@ -72,7 +72,7 @@ class ViewRoutes(RouteGroup):
         self._views = {(view.segment, view.rest is not None): view for view in views}
 
     def find(self, path: str) -> FoundView | None:
-        """The view at a decoded path; None when no view has such a path."""
+        """Return the view at a decoded path; None when no view has such a path."""
         parts = path.split("/", 5)
         if len(parts) < 5 or parts[1] != "v1" or parts[2] != "stores" or not parts[3]:
             return None
@@ -150,7 +150,7 @@ async def answer_view(
 async def _known_plan(
     etag: str, store: OpenStore, method: str, fields: HeaderMap, policy: ResponsePolicy
 ) -> ResponsePlan | None:
-    """The answer without a body that needs no work on the view; None where the view has to be made."""
+    """Return the answer without a body that needs no work on the view; None where the view has to be made."""
     current = fields.get(b"if-none-match", "*").strip()
     if current != "*" and b"if-match" not in fields:  # only the view tells whether there is any
         plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
@@ -186,7 +186,7 @@ class _Rendering:
 
 
 def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | None:
-    """The rendered media type that Accept chooses; None for the bytes themselves."""
+    """Return the rendered media type that Accept chooses; None for the bytes themselves."""
     accept = fields.get(b"accept")
     if accept is None or accept == "*/*":
         return None

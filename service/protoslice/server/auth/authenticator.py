@@ -213,7 +213,7 @@ class Authenticator:
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the service; `NotFound` while the service is open, and has none."""
+        """Tokens of the service; raise `NotFound` while the service is open, and has none."""
         if not self.closed or self._tokens is None:
             raise NotFound(
                 "This service is open: tokens exist only on a closed one, started with PROTOSLICE_AUTH=tokens"

@@ -86,7 +86,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
 
 
 def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
-    """Each rule, with the claim that keeps it from matching."""
+    """Return each rule, with the claim that keeps it from matching."""
     found = [f"a JWT of {issuer.url}"]
     for rule in issuer.rules:
         wrong = rule.mismatch(claims)

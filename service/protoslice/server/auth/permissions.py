@@ -51,7 +51,7 @@ class Grant:
     tags: tuple[str, ...] = ()
 
     def gives(self, scope: Scope) -> bool:
-        """True when this grant has a scope, be it on some tags alone."""
+        """Return True when this grant has a scope, be it on some tags alone."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def covers(self, scope: Scope, tags: Sequence[str]) -> bool:
@@ -163,7 +163,7 @@ class Rule:
         return self.scope in {None, Scope.READ}
 
     def changes(self, method: str) -> bool:
-        """True when a request of `method` may change something."""
+        """Return True when a request of `method` may change something."""
         return not self.is_plain_read and method not in {"GET", "HEAD", "OPTIONS"}
 
 

@@ -76,11 +76,11 @@ class UrlSignature(NamedTuple):
     purpose: Purpose = Purpose.URL
 
     def __repr__(self) -> str:
-        """The beginning of its signer alone, as proofs do not belong in logs."""
+        """Return the beginning of its signer alone, as proofs do not belong in logs."""
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
-        """True when `key` made the proof and its end is valid; takes equally long for every wrong proof."""
+        """Return True when `key` made the proof and its end is valid; takes equally long for every wrong proof."""
         return hmac.compare_digest(proof(key, self.purpose, self.signed), self.proof) and self.is_valid
 
     @property
@@ -97,11 +97,11 @@ class Signer(NamedTuple):
     end: float = math.inf
 
     def __repr__(self) -> str:
-        """The beginning of its id alone, as keys do not belong in logs."""
+        """Return the beginning of its id alone, as keys do not belong in logs."""
         return f"Signer({self.id[:10]!r})"
 
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
-        """`target`, a path with its query as clients will send them, signed for `method`, and its end.
+        """Return `target`, a path with its query as clients will send them, signed for `method`, and its end.
 
         The end is `expires`, in seconds since the epoch, that of the signer, or a week from now.
         """
@@ -176,7 +176,7 @@ def fingerprints(secrets: Sequence[str]) -> list[str]:
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Path and signature of a GET's target whose query is a signature alone; None for any other."""
+    """Return the path and signature of a GET's target whose query is a signature alone; None for any other."""
     found = _ALONE.fullmatch(target)
     if found is None:
         return None
@@ -216,7 +216,7 @@ _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,
 
 
 def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
-    """The session that a request of an own page is part of, not yet proved; None without one."""
+    """Return the session that a request of an own page is part of, not yet proved; None without one."""
     text = read_cookie(scope, fields, SESSION)
     found = None if text is None else _SESSION.fullmatch(text)
     if found is None or not is_own_page(scope["method"], fields):
@@ -225,14 +225,14 @@ def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
 
 
 def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str, int]:
-    """Value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
+    """Return the value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
     end = Purpose.SESSION.end(signer.end)
     value = f"{end}.{signer.id}.{signer.hmac(Purpose.SESSION, _said(fields, str(end), signer.id))}"
     return set_cookie(scope, SESSION, value, max(0, int(end - time.time())), "Strict"), end
 
 
 def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
-    """The cookie of a name; None unless there is exactly one."""
+    """Return the cookie of a name; None unless there is exactly one."""
     # Of two, a neighbour in the domain has planted one.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
     if len(all_of_them) > _LONGEST:
@@ -243,7 +243,7 @@ def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int, same_site: str) -> str:
-    """Value of Set-Cookie for a cookie that scripts do not see; 0 seconds remove it."""
+    """Return the value of Set-Cookie for a cookie that scripts do not see; 0 seconds remove it."""
     secure = "; Secure" if scope["scheme"] == "https" else ""
     return f"{_name(scope, name)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
@@ -254,5 +254,5 @@ def _name(scope: Scope, name: str) -> str:
 
 
 def _said(fields: HeaderMap, end: str, signer: str) -> str:
-    """Text that a session signs."""
+    """Return the text that a session signs."""
     return f"session {fields.get(b'host', '').lower()} {end} {signer}"

@@ -101,7 +101,7 @@ def _in_space(scope: Scope, path: str) -> str:
 
 
 def plain_ref(ref: str) -> str:
-    """A reference of a path with its slashes as they are."""
+    """Return a reference of a path with its slashes as they are."""
     return ref.replace(_SLASH, "/")
 
 

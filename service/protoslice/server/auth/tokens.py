@@ -45,7 +45,7 @@ class Token(NamedTuple):
     secret: str
 
     def __repr__(self) -> str:
-        """The id alone, as secrets do not belong in logs."""
+        """Return the id alone, as secrets do not belong in logs."""
         return f"Token({self.id!r})"
 
     @property
@@ -60,7 +60,7 @@ class Token(NamedTuple):
         return sha256(self.text.encode()).hexdigest()
 
     def proves(self, kept: str) -> bool:
-        """True when `kept` is the hash of this token; takes equally long for every other one."""
+        """Return True when `kept` is the hash of this token; takes equally long for every other one."""
         return hmac.compare_digest(self.hash.encode(), kept.encode())
 
 
@@ -170,7 +170,7 @@ class Tokens:
         return ResultPage(records, records[-1].id if len(rows) > limit else None)
 
     async def revoke(self, id: str, space: str) -> None:
-        """Remove a token of `space`; `NotFound` if it has none of that id."""
+        """Remove a token of `space`; raise `NotFound` if it has none of that id."""
         sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
 
         def work(tx: Transaction) -> bool:

@@ -33,7 +33,7 @@ class EntityTag:
 
     @classmethod
     def of(cls, version: str) -> EntityTag:
-        """Strong tag for a storage's version text; different versions have different tags.
+        """Return the strong tag for a storage's version text; different versions have different tags.
 
         Buckets name versions by entity tags with quotes, so characters that a tag must not hold are percent-encoded.
         """
@@ -48,7 +48,7 @@ class EntityTag:
         return self if self.weak else EntityTag(self.opaque + _GZIPPED)
 
     def matches_strongly(self, other: EntityTag) -> bool:
-        """True when both tags are strong and equal (section 8.8.3.2)."""
+        """Return True when both tags are strong and equal (section 8.8.3.2)."""
         return not self.weak and not other.weak and self.opaque == other.opaque
 
 
@@ -114,7 +114,7 @@ def _uncompressed(tags: str | None) -> str | None:
 
 
 def _is_named(header: str, etag: EntityTag) -> bool:
-    """True when If-Match names the tag."""
+    """Return True when If-Match names the tag."""
     try:
         pairs = _pairs(header)
     except InvalidInput:
@@ -123,7 +123,7 @@ def _is_named(header: str, etag: EntityTag) -> bool:
 
 
 def _is_listed(header: str, current: EntityTag | None, *, malformed: bool) -> bool:
-    """True when If-None-Match lists the representation.
+    """Return True when If-None-Match lists the representation.
 
     A list that does not parse counts as `malformed`.
     """
@@ -145,7 +145,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _pairs(header: str) -> list[tuple[str, str]] | None:
-    """`W/` or an empty text, and the opaque text, of each tag of a list; None for `*`."""
+    """Return `W/` or an empty text, and the opaque text, of each tag of a list; None for `*`."""
     if header.strip(" \t") == "*":
         return None
     listed = _LIST.match(header)

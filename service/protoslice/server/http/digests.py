@@ -19,12 +19,12 @@ _MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0
 
 @lru_cache(maxsize=4096)
 def format_digest(digest: bytes) -> bytes:
-    """The value of Repr-Digest or Content-Digest for a sha-256."""
+    """Return the value of Repr-Digest or Content-Digest for a sha-256."""
     return b"sha-256=:" + b64encode(digest) + b":"
 
 
 def parse_digest(header: str | None) -> bytes | None:
-    """The sha-256 a digest field gives, None when it gives none; other algorithms are passed over."""
+    """Return the sha-256 a digest field gives, None when it gives none; other algorithms are passed over."""
     value = _members(header or "").get("sha-256")
     if value is None:
         return None
@@ -38,13 +38,13 @@ def parse_digest(header: str | None) -> bytes | None:
 
 
 def wants_sha256(header: str | None) -> bool:
-    """True if Want-Repr-Digest or Want-Content-Digest gives sha-256 a weight from 1 to 10."""
+    """Return True if Want-Repr-Digest or Want-Content-Digest gives sha-256 a weight from 1 to 10."""
     weight = _members(header or "").get("sha-256", "0").strip()
     return weight.isascii() and weight.isdigit() and 1 <= int(weight[:3]) <= 10
 
 
 def _members(header: str) -> dict[str, str]:
-    """The members of a structured dictionary, as far as digest fields use it; the last of one name counts."""
+    """Return the members of a structured dictionary, as far as digest fields use it; the last of one name counts."""
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
 
 
@@ -70,7 +70,7 @@ class BodyDigest:
             self._hash.update(piece)
 
     async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The pieces, digested on their way when that was asked for."""
+        """Yield the pieces, digested on their way when that was asked for."""
         async for piece in pieces:
             self.update(piece)
             yield piece

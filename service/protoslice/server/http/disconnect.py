@@ -101,7 +101,7 @@ class BodyAhead:
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """The next message, for the watch: `next` gives it too, and what failed on the way."""
+        """Return the next message, for the watch: `next` gives it too, and what failed on the way."""
         try:
             message = await self._receive()
         except Exception as error:
@@ -112,7 +112,7 @@ class BodyAhead:
         return message
 
     async def next(self) -> Message:
-        """The next message that a watch received; raises what failed on the way."""
+        """Return the next message that a watch received; raise what failed on the way."""
         message = await self._came.get()
         if isinstance(message, Exception):
             raise message

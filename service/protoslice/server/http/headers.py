@@ -30,12 +30,12 @@ _LONGEST_METADATA: Final = 16 << 10
 
 
 def read_fields(scope: Scope) -> HeaderMap:
-    """The headers of the request."""
+    """Return the headers of the request."""
     return join_fields(scope["headers"])
 
 
 def join_fields(headers: Headers) -> HeaderMap:
-    """`headers` by name."""
+    """Return `headers` by name."""
     found: HeaderMap = {name: value.decode("latin-1") for name, value in headers}
     if len(found) < len(headers):
         found.clear()
@@ -46,7 +46,7 @@ def join_fields(headers: Headers) -> HeaderMap:
 
 
 def media_type_of(fields: HeaderMap, default: str = "") -> str:
-    """The media type of a body in lower case, without parameters; `default` when none is named."""
+    """Return the media type of a body in lower case, without parameters; `default` when none is named."""
     return plain_media_type(fields.get(b"content-type", default))
 
 
@@ -56,12 +56,12 @@ def plain_media_type(text: str) -> str:
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """`headers` as they stand on the wire."""
+    """Return `headers` as they stand on the wire."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def with_headers(send: Send, added: Headers) -> Send:
-    """`send`, with `added` behind the headers of every answer."""
+    """Return `send`, with `added` behind the headers of every answer."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -73,7 +73,7 @@ def with_headers(send: Send, added: Headers) -> Send:
 
 @lru_cache(maxsize=4096)
 def attachment(filename: str) -> bytes:
-    """The header's value for a download: an ASCII name, followed by the true one if they differ."""
+    """Return the header's value for a download: an ASCII name, followed by the true one if they differ."""
     name = _FORBIDDEN.sub("_", filename.encode("utf-8", "replace").decode())[-_LONGEST_NAME:].strip() or "download"
     plain = _UNSAFE.sub("_", name)
     value = f'attachment; filename="{plain}"'
@@ -83,7 +83,7 @@ def attachment(filename: str) -> bytes:
 
 
 def upload_metadata(header: str) -> dict[str, str]:
-    """The words and values of Upload-Metadata: `key base64,key base64`."""
+    """Return the words and values of Upload-Metadata: `key base64,key base64`."""
     found: dict[str, str] = {}
     if len(header) > _LONGEST_METADATA:
         raise InvalidInput(f"Upload-Metadata is too long: at most {_LONGEST_METADATA} characters")
@@ -96,7 +96,7 @@ def upload_metadata(header: str) -> dict[str, str]:
 
 
 def _text_of(value: str, key: str) -> str:
-    """The text behind a base64 value."""
+    """Return the text behind a base64 value."""
     try:
         return b64decode(value.strip(), validate=True).decode("utf-8")
     except (BadBase64, ValueError):

@@ -30,7 +30,7 @@ _MOST_MEDIA_TYPES: Final = 64
 
 @lru_cache(maxsize=1024)
 def choose(accept: str | None, offers: tuple[str, ...]) -> str:
-    """The best of `offers`, the first of equals; `HttpProblem` 406 when none is acceptable."""
+    """Return the best of `offers`, the first of equals; `HttpProblem` 406 when none is acceptable."""
     if accept is None or not accept.strip() or accept.strip() == "*/*":
         return offers[0]
     wanted = [_parse(part) for part in accept.split(",")[:_MOST_MEDIA_TYPES]]
@@ -63,7 +63,7 @@ def _number(text: str) -> float:
 
 
 def _quality(offer: str, wanted: list[tuple[str, float]]) -> float:
-    """The quality of the most specific range that covers `offer`."""
+    """Return the quality of the most specific range that covers `offer`."""
     media = offer.partition(";")[0]
     major = media.partition("/")[0] + "/*"
     for pattern in (media, major, "*/*"):

@@ -49,7 +49,7 @@ class ByteRange(NamedTuple):
         return self.end - self.start
 
     def content_range(self, length: int) -> bytes:
-        """Value of Content-Range for this part of a representation of `length` bytes."""
+        """Return the value of Content-Range for this part of a representation of `length` bytes."""
         return b"bytes %d-%d/%d" % (self.start, self.end - 1, length)
 
 
@@ -61,7 +61,7 @@ _Spec: TypeAlias = tuple[int, int | None] | int
 
 
 def select(header: str | None, length: int) -> Selection:
-    """Selection that a GET with this Range header makes in a representation of `length` bytes.
+    """Return the selection that a GET with this Range header makes in a representation of `length` bytes.
 
     Pass None for other methods and when If-Range does not hold: the header is ignored then.
     """
@@ -79,7 +79,7 @@ def select(header: str | None, length: int) -> Selection:
 
 
 def _parse(header: str) -> list[_Spec] | None:
-    """Requested ranges; None when the header is to be ignored."""
+    """Return the requested ranges; None when the header is to be ignored."""
     unit, equals, rest = header.strip(_OWS).partition("=")
     if len(header) > MAX_HEADER or not equals or unit.lower() != "bytes" or rest[:1] in _OWS:
         return None
@@ -106,7 +106,7 @@ def _is_number(text: str) -> bool:
 
 
 def _locate(spec: _Spec, length: int) -> ByteRange | None:
-    """Bytes that the requested range has in the representation; None when there are none."""
+    """Return the bytes that the requested range has in the representation; None when there are none."""
     if isinstance(spec, int):
         return ByteRange(max(0, length - spec), length) if spec else None
     first, last = spec
@@ -116,7 +116,7 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Disjoint ranges that cover the given ones, each at the place of the first range joined into it."""
+    """Return the disjoint ranges that cover the given ones, each at the place of the first range joined into it."""
     joined: list[tuple[int, ByteRange]] = []
     for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
         if joined and found.start < joined[-1][1].end + NEAR:
@@ -205,7 +205,7 @@ class ResponsePlanner:
         self._common: CommonHeaders | None = None
 
     def plan(self, method: str, fields: HeaderMap) -> ResponsePlan:
-        """Return the response to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
+        """Return the response to a GET or HEAD; raise `HttpProblem` for 412 and 416."""
         representation, policy, size = self._representation, self._policy, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
@@ -240,7 +240,7 @@ class ResponsePlanner:
         return ResponsePlan(200, self._typed(fields), own, (BodyPart(b"", 0, size),), b"", size)
 
     def _typed(self, fields: HeaderMap) -> CommonHeaders:
-        """The common headers with the representation's media type."""
+        """Return the common headers with the representation's media type."""
         if b"want-repr-digest" in fields:
             return self._common_headers(fields, self._representation.media_type)
         if self._common is None:
@@ -248,7 +248,7 @@ class ResponsePlanner:
         return self._common
 
     def _common_headers(self, fields: HeaderMap, media_type: str | None) -> CommonHeaders:
-        """The headers that 200 and 206 both carry."""
+        """Return the headers that 200 and 206 both carry."""
         shown, want = self._representation, fields.get(b"want-repr-digest")
         digest = shown.sha256 if want is None or wants_sha256(want) else None
         known = (shown.etag, shown.filename, shown.message_type, digest, shown.elements, shown.omitted, media_type)
@@ -256,7 +256,7 @@ class ResponsePlanner:
 
 
 def _validators(etag: str, policy: ResponsePolicy) -> Headers:
-    """Headers of 304 too."""
+    """Return the headers of 304 too."""
     lasting = _VERSIONED if policy.versioned else _IMMUTABLE
     caching = lasting if policy.location is None else _REVALIDATED
     headers = [

@@ -44,7 +44,7 @@ class QueryNames:
         return cls(kinds, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> Query:
-        """Parse a query string; `InvalidInput` for unknown names, repeated ones, and what is not UTF-8."""
+        """Parse a query string; raise `InvalidInput` for unknown names, repeated ones, and what is not UTF-8."""
         if not query_string:
             return self._empty
         values = _split(query_string)
@@ -92,7 +92,7 @@ class Query:
         return tuple(self._values.get(name, ()))
 
     def flag(self, name: str) -> bool:
-        """A parameter that is `true` or `false`; False where it is not given."""
+        """Return a parameter that is `true` or `false`; False where it is not given."""
         text = (self.one(name) or "false").lower()
         if text not in {"true", "false", "1", "0"}:
             raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
@@ -134,7 +134,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def with_parameter(query_string: bytes, name: str, value: str) -> str:
-    """The query with one parameter set anew."""
+    """Return the query with one parameter set anew."""
     pairs = [
         (key, text) for key, text in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True) if key != name
     ]
@@ -142,7 +142,7 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 
 
 def number_of(what: str, text: str) -> int:
-    """Number of a chunk or a record, as `what` says."""
+    """Return the number of a chunk or a record, as `what` says."""
     if not text.isascii() or not text.isdigit():
         raise InvalidInput(f"Invalid {what} number {text[:40]!r}")
     if len(text) > 18:
@@ -169,5 +169,5 @@ Time = Annotated[datetime, BeforeValidator(parse_time)]
 
 
 def plain_size(given: int | str) -> int:
-    """A size that is given in JSON or in a query."""
+    """Return a size that is given in JSON or in a query."""
     return given if isinstance(given, int) else parse_size(given)

@@ -127,7 +127,7 @@ async def _take(send: Send, piece: Buffer) -> int:
 
 
 async def _body(representation: Representation, plan: ResponsePlan, window: Window) -> AsyncGenerator[Buffer, None]:
-    """All that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
+    """Yield all that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
     for part in plan.parts:
         head = part.head
         async with aclosing(representation.pieces(part.start, part.end, window)) as pieces:
@@ -150,7 +150,7 @@ def _check_end(left: int) -> None:
 
 @cache
 def _rendered_by() -> str:
-    """Versions that a rendered form depends on: ours, the runtime's, and that of types in an `Any`."""
+    """Return the versions that a rendered form depends on: ours, the runtime's, and that of types in an `Any`."""
     bundled = sha256(bundled_bytes()).hexdigest()[:16]
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 

@@ -182,7 +182,7 @@ class OriginPolicy:
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 
     def _is_ours(self, host: str) -> bool:
-        """True if Host has a name of ours, or an address."""
+        """Return True if Host has a name of ours, or an address."""
         # DNS rebinding needs a name, so addresses are safe.
         if not _HOST.fullmatch(host):
             return False
@@ -193,7 +193,7 @@ class OriginPolicy:
 
 
 def is_own_page(method: str, fields: HeaderMap) -> bool:
-    """True for a request that a page of this very host made, or a person; a change needs proof of that."""
+    """Return True for a request that a page of this very host made, or a person; a change needs proof of that."""
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
         return site in _OWN
@@ -201,7 +201,7 @@ def is_own_page(method: str, fields: HeaderMap) -> bool:
 
 
 def _fault_of(host: str) -> HttpProblem:
-    """The problem with a Host that is none of ours."""
+    """Return the problem with a Host that is none of ours."""
     if _HOST.fullmatch(host):
         return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
     return HttpProblem(
@@ -210,7 +210,7 @@ def _fault_of(host: str) -> HttpProblem:
 
 
 def _is_same(origin: str, fields: HeaderMap) -> bool:
-    """True if the page is of the host in the request, or of the host that a proxy was asked for.
+    """Return True if the page is of the host in the request, or of the host that a proxy was asked for.
 
     A page cannot set X-Forwarded-Host without leave. Schemes are not compared: a proxy may have taken the TLS off.
     """
@@ -219,7 +219,7 @@ def _is_same(origin: str, fields: HeaderMap) -> bool:
 
 
 def _name_in(host: str) -> str:
-    """The name or address in `host`, without port and brackets."""
+    """Return the name or address in `host`, without port and brackets."""
     name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
     return name.removeprefix("[").removesuffix("]").removesuffix(".").lower()
 

@@ -48,7 +48,7 @@ class ApiPage:
 
 
 def _whole(document: Mapping[str, Any], origin: str) -> str:
-    """Every call of `document`, with parameters, answers and problems; examples go to `origin`."""
+    """Return every call of `document`, with parameters, answers and problems; examples go to `origin`."""
     calls = list(_calls(document))
     groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
@@ -107,7 +107,7 @@ def _marks(call: _Call) -> Iterator[str]:
 
 
 def _example(call: _Call, origin: str) -> str:
-    """A command that does it."""
+    """Return a command that does it."""
     path = call.path
     for parameter in call.said.get("parameters", ()):
         if parameter["in"] == "path":
@@ -150,7 +150,7 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Short HTML for the values that a schema takes."""
+    """Return the short HTML for the values that a schema takes."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f'<a href="#{escape(name)}">{escape(_plain(name))}</a>'
@@ -164,7 +164,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name of a model as people read it."""
+    """Return the name of a model as people read it."""
     inner = name.removeprefix("PageModel_").removesuffix("_").removesuffix("Model")
     return f"page of {inner}" if name.startswith("PageModel_") else inner
 
@@ -200,7 +200,7 @@ def _answer(status: str, said: Mapping[str, Any]) -> str:
 
 
 def _problems(call: _Call, document: Mapping[str, Any]) -> str:
-    """Links to the pages that explain what may go wrong."""
+    """Return the links to the pages that explain what may go wrong."""
     rows = []
     for status, said in call.said["responses"].items():
         if "$ref" not in said:

@@ -20,12 +20,12 @@ from protoslice.sizes import format_size
 
 
 def _text(name: str) -> str:
-    """A file of `templates/`, which is part of the package."""
+    """Return a file of `templates/`, which is part of the package."""
     return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def template(name: str) -> Template:
-    """Template of `templates/`; values are inserted as they are, and must be HTML or escaped."""
+    """Return the template of `templates/`; values are inserted as they are, and must be HTML or escaped."""
     return Template(_text(name))
 
 
@@ -56,12 +56,12 @@ def _picture(attributes: str) -> str:
 
 
 def icon() -> str:
-    """Our sign as an image, in base64."""
+    """Return our sign as an image, in base64."""
     return base64.b64encode(_picture('fill="#2f6fed"').encode()).decode()
 
 
 def style_hash() -> str:
-    """SHA-256 of the style in base64, by which policies allow it."""
+    """Return the SHA-256 of the style in base64, by which policies allow it."""
     return base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
@@ -76,17 +76,17 @@ PAGE_HEADERS: Final = {
 
 
 def page(title: str, body: str) -> str:
-    """The page with this body, which is HTML already."""
+    """Return the page with this body, which is HTML already."""
     return _PAGE.substitute(title=escape(title), icon=icon(), style=STYLE, body=body)
 
 
 def rich(text: str) -> str:
-    """`text` as HTML; text between backticks as code."""
+    """Return `text` as HTML; text between backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> str:
-    """Page about the service, with its newest stores; None where they are told to nobody without a token.
+    """Return the page about the service, with its newest stores; None where they are told to nobody without a token.
 
     `root` is the beginning of paths in the space.
     """
@@ -94,7 +94,7 @@ def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> st
 
 
 def home_body(stores: Sequence[Store] | None, origin: str, root: str = "", note: str = "") -> str:
-    """Content of the page about the service, with a `note` (HTML) at the end."""
+    """Return the content of the page about the service, with a `note` (HTML) at the end."""
     if stores is None:
         table = f'<p class="soft">{rich(_CLOSED)}</p>'
     else:
@@ -104,7 +104,7 @@ def home_body(stores: Sequence[Store] | None, origin: str, root: str = "", note:
 
 
 def problem_page(problem: Problem, root: str = "") -> str:
-    """Page about one problem: its meaning, and what to do. `root` is the beginning of paths."""
+    """Return the page about one problem: its meaning, and what to do. `root` is the beginning of paths."""
     fields = {name: rich(str(getattr(problem, name))) for name in ("title", "status", "type", "advice")}
     return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields, root=root))
 
@@ -146,7 +146,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """The files of the page by name; none where the page was not built."""
+    """Return the files of the page by name; none where the page was not built."""
     folder, found = files(__package__).joinpath("built"), dict[str, Asset]()
     for file in folder.iterdir() if folder.is_dir() else ():
         name, _, ending = file.name.rpartition(".")
@@ -161,18 +161,21 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def _first() -> dict[str, Any] | None:
-    """The list of the build: names of the first script and of the style, and scripts by part; None without a page."""
+    """Return the list of the build: names of the first script and of the style, and scripts by part.
+
+    None without a page.
+    """
     listed = files(__package__).joinpath("built", "first.json")
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
 
 
 def is_built() -> bool:
-    """True where `make web` has built the page."""
+    """Return True where `make web` has built the page."""
     return _first() is not None
 
 
 def shell(without_scripts: str, *parts: str) -> str | None:
-    """The page, with the HTML `without_scripts` for readers without them; None if it was not built.
+    """Return the page, with the HTML `without_scripts` for readers without them; None if it was not built.
 
     The scripts of `parts` that exist are loaded at once, not only after those that import them.
     """

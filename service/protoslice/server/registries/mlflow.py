@@ -82,7 +82,7 @@ async def get_server_info() -> Response:
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
 async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "") -> Response:
-    """Files and folders directly in a folder, by their base names; none where there is no folder."""
+    """Return the files and folders directly in a folder, by their base names; none where there is no folder."""
     entries = await artifacts.table.entries(path.strip("/"))
 
     def listed() -> dict[str, Any]:
@@ -119,7 +119,7 @@ async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
 
 
 async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
-    """The bytes of a file: those in its record, or those of a store, which the answer names."""
+    """Return the bytes of a file: those in its record, or those of a store, which the answer names."""
     if file.store is None or file.path is None:
         data = file.data or b""
         head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
@@ -214,7 +214,7 @@ async def end_upload() -> Response:
 
 
 def _target(folder: str, local: str) -> str:
-    """Path in a folder of the file at a client's own path, which may be one of Windows."""
+    """Return the path in a folder of the file at a client's own path, which may be one of Windows."""
     base = local.replace("\\", "/").rpartition("/")[2]
     return f"{folder}/{base}"
 
@@ -224,7 +224,7 @@ def _absolute(request: Request, path: str) -> str:
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:
-    """Headers for the URLs of an answer; none where they are signed.
+    """Return the headers for the URLs of an answer; none where they are signed.
 
     Clients send no credential of their own to these URLs, and a proxy before an open service may want one.
     """

@@ -54,7 +54,7 @@ _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 
 def is_ollama(request: Request) -> bool:
-    """True for a request of Ollama, which reads other manifests and names than clients of OCI."""
+    """Return True for a request of Ollama, which reads other manifests and names than clients of OCI."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("ollama/")
 
 
@@ -68,7 +68,7 @@ async def _repository(request: Request, name: str, services: Services) -> Artifa
 
 
 def _name(request: Request, name: str) -> RepositoryName:
-    """The name; with capitals, Ollama and llama.cpp get manifests, and every program gets blobs."""
+    """Return the name; with capitals, Ollama and llama.cpp get manifests, and every program gets blobs."""
     reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
 
@@ -84,20 +84,20 @@ Exported = Annotated[ExportedRepository, Depends(_exported)]
 
 
 def begun(scope: Scope, name: RepositoryName, upload: str, size: int, *, status: int) -> Response:
-    """Answer that an upload has `size` bytes by now."""
+    """Return the answer that an upload has `size` bytes by now."""
     location = absolute_url(scope, f"/v2/{name.text}/blobs/uploads/{upload}")
     headers = {"location": location, "range": f"0-{max(0, size - 1)}", "docker-upload-uuid": upload}
     return Response(status_code=status, headers={**headers, "cache-control": "no-store"})
 
 
 def made(location: str, digest: Digest, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer that a blob or a manifest is there."""
+    """Return the answer that a blob or a manifest is there."""
     told = {"location": location, "docker-content-digest": digest.text, **(headers or {})}
     return Response(status_code=201, headers=told)
 
 
 def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
-    """Headers of a blob, for HEAD."""
+    """Return the headers of a blob, for HEAD."""
     return {
         "location": location,
         "docker-content-digest": digest.text,

@@ -140,7 +140,7 @@ class LimitedBody:
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
-        """The next message; `HttpProblem` when it is late, too long, or completes a body of another digest."""
+        """Return the next message; `HttpProblem` when it is late, too long, or completes a body of another digest."""
         if not self._ahead:
             return await self._next()
         message = self._ahead.popleft()
@@ -149,7 +149,7 @@ class LimitedBody:
         return message
 
     def progress(self) -> tuple[int, float]:
-        """Bytes that have come, and seconds of waiting for them."""
+        """Return the bytes that have come, and seconds of waiting for them."""
         return self._length, self._idle + (0.0 if self._begun is None else monotonic() - self._begun)
 
     def preempt(self) -> None:
@@ -190,7 +190,7 @@ class LimitedBody:
         return message
 
     async def _received(self) -> Message:
-        """The next message in time, unless the request is preempted."""
+        """Return the next message in time, unless the request is preempted."""
         if self._preempted:
             raise _preempted()
         seconds, self._begun = PAUSE_SECONDS, monotonic()

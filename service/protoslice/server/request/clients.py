@@ -50,14 +50,14 @@ class Clients:
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
-        """The address of the client; None where there is none, as behind a socket of this machine."""
+        """Return the address of the client; None where there is none, as behind a socket of this machine."""
         if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)
         return peer if found is None else str(found)
 
     def is_proxy(self, peer: str | None) -> bool:
-        """True if the peer of a connection is a trusted proxy."""
+        """Return True if the peer of a connection is a trusted proxy."""
         if peer is None:
             return self._trusts_unix
         address = _parse(peer) if self._networks else None
@@ -84,12 +84,12 @@ def network_of(address: str | None) -> str:
 
 
 def pseudonym(key: str) -> str:
-    """Pseudonym of a client in records that replicas share: a hash of its key; "" for ""."""
+    """Return the pseudonym of a client in records that replicas share: a hash of its key; "" for ""."""
     return blake2b(key.encode(), digest_size=8).hexdigest() if key else ""
 
 
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
-    """The nearest address that is no trusted proxy's, else the furthest; None if no header is credible.
+    """Return the nearest address that is no trusted proxy's, else the furthest; None if no header is credible.
 
     A proxy that writes one of the two headers passes on what a client wrote into the other: where they differ, neither
     is believed.
@@ -103,7 +103,7 @@ def client_of(headers: Headers, trusts: Trusts) -> Address | None:
 
 
 def scheme_of(headers: Headers) -> str | None:
-    """Scheme by which the nearest proxy was asked, `http` or `https`; None unless it says one."""
+    """Return the scheme by which the nearest proxy was asked, `http` or `https`; None unless it says one."""
     said = set()
     for name, value in headers:
         if name == b"x-forwarded-proto":
@@ -125,7 +125,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _nearest(nodes: Iterable[str], trusts: Trusts) -> Address | None:
-    """The first address that is not trusted; at what is no address, the trusted one before it."""
+    """Return the first address that is not trusted; at what is no address, the trusted one before it."""
     found = None
     for node in islice(nodes, _HOPS):
         address = parse_address(node)
@@ -145,7 +145,7 @@ def _from_the_right(text: str) -> Iterator[str]:
 
 
 def _in_forwarded(text: str) -> Iterator[str]:
-    """Values of `for`, right to left; quotes that a client left open do not reach into later elements."""
+    """Yield the values of `for`, right to left; quotes that a client left open do not reach into later elements."""
     for element in _from_the_right(text):
         match = _FOR.search(element)
         yield (match[1] or match[2] or "") if match else ""

@@ -32,7 +32,7 @@ Render = Callable[[Scope, Exception, HttpProblem], Response]
 
 
 def problem_of(error: Exception) -> HttpProblem:
-    """The problem that answers `error`."""
+    """Return the problem that answers `error`."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, ProtosliceError):
@@ -59,7 +59,7 @@ def _phrase(status: int) -> str:
 
 
 def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
-    """Place, name and message of each mistake, without values: they may be secrets, or megabytes."""
+    """Yield the place, name and message of each mistake, without values: they may be secrets, or megabytes."""
     for mistake in found:
         where, *name = [str(step) for step in mistake["loc"]]
         yield {"in": where, "name": ".".join(name), "detail": str(mistake["msg"])}

@@ -387,7 +387,7 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 
 
 def merged(texts: Mapping[int, bytes]) -> bytes:
-    """Expositions of several workers as one: families together, each sample with the label `worker`.
+    """Return the expositions of several workers as one: families together, each sample with the label `worker`.
 
     What all share has no such label and comes once, so that sums are right: that of the first worker in `texts`.
     """
@@ -415,7 +415,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:
-    """A sample with one more label. Its name has neither blanks nor braces, whatever its labels hold."""
+    """Return a sample with one more label. Its name has neither blanks nor braces, whatever its labels hold."""
     name, blank, value = line.partition(b" ")
     if b"{" not in name:
         return name + b"{" + label + b"}" + blank + value

@@ -32,7 +32,7 @@ class _Span(Protocol):
 
 
 def configure_tracing(endpoint: str | None) -> Callable[[], None]:
-    """Send spans to `endpoint` over OTLP/HTTP, or make none for None; returns a flush function."""
+    """Send spans to `endpoint` over OTLP/HTTP, or make none for None; return a flush function."""
     if endpoint is None:
         return lambda: None
     try:
@@ -91,7 +91,7 @@ class Traced:
 
 
 def _asked(scope: Scope) -> dict[str, str | int]:
-    """Attributes of a request before it runs, named by the semantic conventions."""
+    """Return the attributes of a request before it runs, named by the semantic conventions."""
     attributes: dict[str, str | int] = {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],

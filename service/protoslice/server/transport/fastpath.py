@@ -207,7 +207,7 @@ def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -
 
 
 def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:
-    """The body, verified; None when it is long, lies in several places, or has to be waited for."""
+    """Return the body, verified; None when it is long, lies in several places, or has to be waited for."""
     if not plan.parts:
         return b""
     if plan.length > LARGEST_ANSWER or len(plan.parts) > 1:

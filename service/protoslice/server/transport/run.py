@@ -313,7 +313,7 @@ def _open_many_files() -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket."""
+    """Return a listening socket."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address, family=family, backlog=BACKLOG)
@@ -325,7 +325,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket, certificate: Certificate | None) -> str:
-    """The URL of a listening socket."""
+    """Return the URL of a listening socket."""
     host, port, *_ = listener.getsockname()
     return f"{'http' if certificate is None else 'https'}://{_join(host, port)}"
 
@@ -399,7 +399,7 @@ class Certificate:
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """The certificate that the settings name, None without one; `InvalidInput` where it cannot be used."""
+    """Return the certificate that the settings name, None without one; raise `InvalidInput` where it cannot be used."""
     certificate, key = settings.tls_cert, settings.tls_key
     if certificate is None and key is None:
         return None
@@ -409,7 +409,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """Mark of a file's content, None without the file."""
+    """Return the mark of a file's content, None without the file."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -164,7 +164,7 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
 
 
 def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Client of the page, its secret, and client of the command line, which keeps none."""
+    """Return the client of the page, its secret, and client of the command line, which keeps none."""
     client, device = (_optional(data.get(name), f"{where}.{name}", str) for name in ("login_client", "device_client"))
     file = _optional(data.get("login_secret_file"), f"{where}.login_secret_file", Path)
     for name, value in (("login_secret_file", file), ("device_client", device)):

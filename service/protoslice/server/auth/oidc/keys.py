@@ -103,7 +103,7 @@ class IssuerKeys:
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
-    """Keys for signatures in a JWK set, by id. Secret, weak and unknown ones are left out."""
+    """Return the keys for signatures in a JWK set, by id. Secret, weak and unknown ones are left out."""
     found: dict[str | None, Key] = {}
     listed = document.get("keys")
     for each in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
@@ -123,7 +123,10 @@ def _bits(key: RSAKey) -> int:
 
 
 def _trusting(issuer: Issuer) -> ssl.SSLContext:
-    """TLS context that trusts the certificates in `ca_file` alone; `InvalidInput` for a file without any."""
+    """Return the TLS context that trusts the certificates in `ca_file` alone.
+
+    Raise `InvalidInput` for a file without any.
+    """
     try:
         return ssl.create_default_context(cafile=issuer.ca_file)
     except OSError as error:  # an SSLError is one
@@ -137,7 +140,7 @@ class IssuerClient:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Return the JSON object at `url`; `StorageUnavailable` or `StorageDenied` without one."""
+        """Return the JSON object at `url`; raise `StorageUnavailable` or `StorageDenied` without one."""
         return await self._ask("GET", url)
 
     async def post(self, url: str, form: Mapping[str, str], login: tuple[str, str] | None = None) -> Mapping[str, Any]:
@@ -146,7 +149,7 @@ class IssuerClient:
         return await self._ask("POST", url, urlencode(form).encode(), more)
 
     async def configuration(self, issuer: str) -> Mapping[str, Any]:
-        """Return the configuration that `issuer` publishes; `StorageDenied` for that of another issuer."""
+        """Return the configuration that `issuer` publishes; raise `StorageDenied` for that of another issuer."""
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
             raise StorageDenied("it published the configuration of another issuer")
@@ -187,7 +190,10 @@ def _basic(client: str, secret: str) -> str:
 
 
 def endpoint(configuration: Mapping[str, Any], name: str) -> str:
-    """Return an address in the configuration of an issuer, as safe as the issuer's; `StorageDenied` without one."""
+    """Return an address in the configuration of an issuer, as safe as the issuer's.
+
+    Raise `StorageDenied` without one.
+    """
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
         raise StorageDenied(f"its configuration has no `{name}`, or one without https")
@@ -195,7 +201,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
 
 
 def parse_object(text: bytes) -> Mapping[str, Any]:
-    """Return the JSON object in `text`; `StorageDenied` for anything else, numbers that are none among it."""
+    """Return the JSON object in `text`; raise `StorageDenied` for anything else, numbers that are none among it."""
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -151,7 +151,7 @@ class SealedIdentity:
     """End of the JWT, in seconds since the epoch."""
 
     def sealed(self, key: bytes) -> str:
-        """Return the identity as a text that only the service reads; `Unsupported` for one that is too long."""
+        """Return the identity as a text that only the service reads; raise `Unsupported` for one that is too long."""
         said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
         data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
         if len(data) > _LONGEST:

@@ -78,7 +78,7 @@ async def list_tree(
     asked: Annotated[TreeQuery, Depends()],
     folder: Encoded = "",
 ) -> Response:
-    """A page of files and folders."""
+    """Return a page of files and folders."""
     repository = await _found(services, kind, name)
     commit = await repository.shown(revision)
     files = await commit.files(services.stores)
@@ -97,7 +97,7 @@ async def list_tree(
 async def _listed(
     repository: Repository, shown: ShownCommit, files: Mapping[str, File], entries: Sequence[Entry], *, expand: bool
 ) -> bytes:
-    """JSON of some files and folders of a commit."""
+    """Return the JSON of some files and folders of a commit."""
     ids = await plain_ids(repository, shown.commit.store, {path: file for path, file in entries if file is not None})
     paths = [path for path, _ in entries]
     last = await last_commits(repository, shown.commit, paths) if expand else None
@@ -107,7 +107,7 @@ async def _listed(
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
 async def get_paths_info(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
-    """Files and folders by path; unknown ones are left out."""
+    """Return the files and folders by path; unknown ones are left out."""
     body = await request.body()
     read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
     wanted, expand = await services.stores.worker.run_if_large(_FILE_BYTES * len(body), lambda: read(body))
@@ -126,7 +126,7 @@ async def get_paths_info(request: Request, services: Services, kind: str, name: 
 
 
 def _paths_in_json(body: bytes) -> tuple[list[str], bool]:
-    """Paths of a JSON object, each once, and True if last commits are wanted."""
+    """Return the paths of a JSON object, each once, and True if last commits are wanted."""
     try:
         read = PathsBody.model_validate_json(body)
     except ValueError:
@@ -136,7 +136,7 @@ def _paths_in_json(body: bytes) -> tuple[list[str], bool]:
 
 
 def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
-    """Paths of a form, each once, and True if last commits are wanted."""
+    """Return the paths of a form, each once, and True if last commits are wanted."""
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
     except ValueError:
@@ -147,7 +147,7 @@ def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
 async def list_refs(services: Services, kind: str, name: str) -> Response:
-    """Branches and tags, and their views."""
+    """Return the branches and tags, and their views."""
     repository = await _found(services, kind, name)
     return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
@@ -156,7 +156,7 @@ async def list_refs(services: Services, kind: str, name: str) -> Response:
 async def list_commits(
     request: Request, services: Services, kind: str, name: str, revision: Encoded, cursor: str | None = None
 ) -> Response:
-    """A page of history, newest first."""
+    """Return a page of history, newest first."""
     repository = await _found(services, kind, name)
     newest = (await repository.shown(revision)).commit
     page = await repository.history(newest, limit=_COMMITS, cursor=cursor)
@@ -169,7 +169,7 @@ async def list_commits(
 async def get_repository(
     services: Services, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
 ) -> Response:
-    """A repository and its files at a revision, with sizes and digests if `blobs` are wanted."""
+    """Return a repository and its files at a revision, with sizes and digests if `blobs` are wanted."""
     repository = await _found(services, kind, name)
     commit = await repository.shown(revision)
     files = await commit.files(services.stores)
@@ -190,7 +190,7 @@ async def get_repository(
 
 
 def _weight(files: Mapping[str, File]) -> int:
-    """Bytes of JSON that tell of files, about."""
+    """Return the bytes of JSON that tell of files, about."""
     return sum(map(len, files)) + _FILE_BYTES * len(files)
 
 
@@ -225,7 +225,7 @@ async def get_file(request: Request, services: Services, name: str, revision: En
 
 
 def _about(file: File, commit: str) -> Headers:
-    """Headers by which clients know commit, digest and size."""
+    """Return the headers by which clients know commit, digest and size."""
     told = [(b"x-repo-commit", commit.encode()), (b"x-linked-size", b"%d" % file.size)]
     tag = file.tag if isinstance(file, ComputedFile) else file.sha256
     if tag is not None:
@@ -240,12 +240,12 @@ Ids = Mapping[str, str]
 
 
 def file_json(file: File, ids: Ids) -> dict[str, Any]:
-    """A file; one of git-lfs has `lfs`, and clients copy it by that. Ids are those of git."""
+    """Return a file; one of git-lfs has `lfs`, and clients copy it by that. Ids are those of git."""
     return {"type": "file", "path": file.path, "size": file.size, **_identity(file, ids, "oid", "oid")}
 
 
 def _sibling_json(file: File, ids: Ids | None) -> dict[str, Any]:
-    """A file of a repository's description, with size and ids if they are given; the digest has another name."""
+    """Return a file of a repository's description, with size and ids if they are given; the digest has another name."""
     if ids is None:
         return {"rfilename": file.path}
     return {"rfilename": file.path, "size": file.size, **_identity(file, ids, "blobId", "sha256")}
@@ -267,7 +267,7 @@ def _folder_json(path: str) -> dict[str, Any]:
 
 
 def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> list[tuple[str, File | None]]:
-    """Files and folders (None) below a folder, by path; `NoFile` for a folder that does not exist.
+    """Return the files and folders (None) below a folder, by path; raise `NoFile` for a folder that does not exist.
 
     Cost follows the number of entries: a folder is looked at once, however many files it holds.
     """
@@ -293,7 +293,7 @@ def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> li
 def listed_json(
     entries: Sequence[tuple[str, File | None]], ids: Ids, last: Mapping[str, Commit] | None = None
 ) -> list[dict[str, Any]]:
-    """Files and folders, with the `last` commits that changed them, as far as they are known."""
+    """Return the files and folders, with the `last` commits that changed them, as far as they are known."""
 
     def shown(path: str, file: File | None) -> dict[str, Any]:
         found = _folder_json(path) if file is None else file_json(file, ids)
@@ -316,7 +316,7 @@ def info_json(
     dataset: bool,
     private: bool,
 ) -> dict[str, Any]:
-    """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
+    """Return a repository at a commit, or at its view; with sizes and ids of files if ids are given."""
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
@@ -336,7 +336,7 @@ def info_json(
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Branches and tags, and views of those with files: clients know the list of what a service converts.
+    """Return the branches and tags, and views of those with files: clients know the list of what a service converts.
 
     There are no pull requests.
     """
@@ -355,7 +355,7 @@ def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
-    """A commit of a history."""
+    """Return a commit of a history."""
     return {
         "id": commit.id,
         "title": commit.author.title,
@@ -366,5 +366,5 @@ def commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def time_text(time: datetime) -> str:
-    """A time in UTC with milliseconds, the one form that clients parse."""
+    """Return a time in UTC with milliseconds, the one form that clients parse."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"

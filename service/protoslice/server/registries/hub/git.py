@@ -48,7 +48,10 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
 async def list_git_refs(request: Request, services: Services, name: str, service: str = "") -> Response:
-    """Branches and tags, a line each; a line of the smart protocol with the reason for programs that know only that."""
+    """Return the branches and tags, a line each.
+
+    A line of the smart protocol with the reason for programs that know only that.
+    """
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
     refs = await _refs(services, name)
@@ -60,7 +63,7 @@ async def list_git_refs(request: Request, services: Services, name: str, service
 
 @endpoint(router, "GET /{name:owned}/HEAD", READ)
 async def get_git_head(services: Services, name: str) -> Response:
-    """The branch that a clone checks out."""
+    """Return the branch that a clone checks out."""
     heads = [ref for ref, _ in await _refs(services, name) if ref.startswith(_HEADS)]
     main = _HEADS + MAIN
     return PlainTextResponse(f"ref: {main if main in heads or not heads else heads[0]}\n")
@@ -73,7 +76,7 @@ async def get_git_object(
     start: Annotated[str, Path(max_length=4)],
     rest: Annotated[str, Path(max_length=64)],
 ) -> Response:
-    """An object by its id, compressed."""
+    """Return an object by its id, compressed."""
     found = await (await _history(services, name)).object(start + rest)
     data = await services.stores.worker.run_if_large(len(found), lambda: zlib.compress(found, 1))
     headers = {"content-disposition": "attachment", "cache-control": "no-cache"}

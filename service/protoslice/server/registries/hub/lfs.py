@@ -177,13 +177,13 @@ async def get_file(
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
-    """The answer that new objects come by Xet; their action is where a session begins."""
+    """Return the answer that new objects come by Xet; their action is where a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
     return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 
 
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
-    """Objects that the repository does not have; with `keep` it keeps the others from now on."""
+    """Return the objects that the repository does not have; with `keep` it keeps the others from now on."""
     known = repository.known()
     places = [(each, await known.find(each.oid)) for each in body.objects]
 
@@ -200,7 +200,7 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
 
 
 async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
-    """The answer where the objects are that the repository has."""
+    """Return the answer where the objects are that the repository has."""
     known = repository.known()
     there = await map_concurrently(lambda each: repository.staged.has(each.oid), body.objects)
     found = [each for each, has in zip(body.objects, there, strict=True) if has or await known.find(each.oid)]
@@ -213,12 +213,12 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
 
 
 def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
-    """True when new objects are to come in parts: the client can, and one of them is large."""
+    """Return True when new objects are to come in parts: the client can, and one of them is large."""
     return _MULTIPART in body.transfers and any(each.size > _PART_BYTES for each in new)
 
 
 def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
-    """The answer to a batch: actions by the digest of an object.
+    """Return the answer to a batch: actions by the digest of an object.
 
     An object without one needs no upload, and has no download.
     """
@@ -235,7 +235,7 @@ def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object])
 async def _plan_parts(
     services: Services, base: str, body: BatchBody, repository: Repository, new: Sequence[LfsObject]
 ) -> Response:
-    """URLs of the parts of new objects; nothing is kept before the first part comes."""
+    """Return the uRLs of the parts of new objects; nothing is kept before the first part comes."""
     for each in new:
         services.stores.uploads.options.check_size(each.size)
     staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
@@ -298,7 +298,7 @@ async def join_parts(
 
 
 def _count(size: int, chunk: int) -> int:
-    """Number of parts of a file; `InvalidInput` for more than a file may have."""
+    """Return the number of parts of a file; raise `InvalidInput` for more than a file may have."""
     count = -(-size // chunk)
     if count > _MOST_PARTS:
         raise InvalidInput(f"Too many parts: at most {_MOST_PARTS}, not {count}")

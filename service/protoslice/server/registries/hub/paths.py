@@ -47,11 +47,11 @@ class _RepositoryConvertor(Convertor[str]):
     regex = "[^/]+(?:/[^/]+)?"
 
     def convert(self, value: str) -> str:
-        """The value as it is."""
+        """Return the value as it is."""
         return value
 
     def to_string(self, value: str) -> str:
-        """The value as it is."""
+        """Return the value as it is."""
         return value
 
 
@@ -73,7 +73,7 @@ register_url_convertor("owned", _OwnedConvertor())
 
 
 def spelled(scope: Scope) -> Scope:
-    """`scope` with a path of the hub as it was spelled; any other unchanged.
+    """Return `scope` with a path of the hub as it was spelled; any other unchanged.
 
     The branch `feat/x` is one segment of a path, `feat%2Fx`.
     """
@@ -96,9 +96,9 @@ def repository_url(scope: Scope, name: str) -> str:
 
 
 def repository_of(kind: str, name: str) -> str:
-    """Name of the repository of a kind, `models` or `datasets`, by its name in a path.
+    """Return the name of the repository of a kind, `models` or `datasets`, by its name in a path.
 
-    `NotFound` for other kinds, and for names that begin like other paths of the service.
+    Raise `NotFound` for other kinds, and for names that begin like other paths of the service.
     """
     plain = unquote(name)
     if kind not in _KINDS or plain.partition("/")[0] in TAKEN:

@@ -203,7 +203,7 @@ def _sorted(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepos
 
 
 def _behind(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepository]:
-    """Those behind the place of a cursor, which may be gone by now."""
+    """Return those behind the place of a cursor, which may be gone by now."""
     time, _, name = asked.cursor.partition(" ")
     if not asked.cursor:
         return found
@@ -224,7 +224,7 @@ def _key(row: ListedRepository, asked: ListQuery) -> str:
 
 
 async def _files(services: Services, page: list[ListedRepository]) -> list[list[str]]:
-    """Paths of the files of repositories, until they are many."""
+    """Return the paths of the files of repositories, until they are many."""
     found, count = list[list[str]](), 0
     for row in page:
         files: Mapping[str, File] = {}
@@ -307,7 +307,7 @@ async def validate_metadata(request: Request) -> Response:
 
 
 def _name_of(body: RepositoryBody) -> str:
-    """Name of the repository that a body names."""
+    """Return the name of the repository that a body names."""
     # Clients from 1.0 on refuse URLs of repositories without an owner.
     owned = body.name if "/" in body.name else f"{body.organization or USER}/{body.name}"
     return repository_of(f"{body.type or 'model'}s", owned)

@@ -143,7 +143,7 @@ async def _make(
 
 
 async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
-    """Extents of xorbs that a file consists of; those that follow each other are one."""
+    """Return the extents of xorbs that a file consists of; those that follow each other are one."""
     found: list[ObjectExtent] = []
     for each in file.extents:
         extent = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
@@ -154,7 +154,7 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 
 
 def _client(request: Request, services: Services) -> str:
-    """Client that a session belongs to, and counts for.
+    """Return the client that a session belongs to, and counts for.
 
     All are one on an open service: their addresses may change, and limits hold for them together.
     """
@@ -198,7 +198,7 @@ class ShardFile:
 
 
 async def files_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[ShardFile]:
-    """Files in order, each with its SHA-256; what follows them is read and passed over."""
+    """Yield the files in order, each with its SHA-256; what follows them is read and passed over."""
     rows = _rows(pieces)
     version, _ = _VERSION.unpack(await _next(rows))
     if version != 2:
@@ -241,5 +241,5 @@ async def _next(rows: AsyncIterator[bytes]) -> bytes:
 
 
 def _spelled(hash: bytes) -> str:
-    """A hash in hex: four words, each of which is little-endian."""
+    """Return a hash in hex: four words, each of which is little-endian."""
     return "".join(hash[at : at + 8][::-1].hex() for at in range(0, 32, 8))
