@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticUndefined
 
-from protoslice.errors import WITH_SLUG, ProtosliceError
+from protoslice.errors import WITH_SLUG
 from protoslice.server.problems import BY_SLUG, PROBLEMS
 from protoslice.server.settings import Settings, environment_name
 from protoslice.sizes import format_size
@@ -20,25 +20,19 @@ _PROBLEMS: Final = Template("""# Problems
 <!-- Made by `python -m tools.reference docs`; a test compares. -->
 
 Every error response is `application/problem+json` (RFC 9457). `type` is a path at which the service explains the
-problem, the same on every installation, or a type registered with IANA; programs should compare it literally. `detail`
-says what happened; `request_id` is also in the log. Errors in a file have its `path` and byte `offset`, and exceeded
-limits have `limit`. A 5xx response does not explain its cause: see the log.
+problem, or a type registered with IANA; programs should compare it literally. `detail` says what happened, and
+`request_id` is also in the log. Errors in a file have its `path` and byte `offset`, and exceeded limits have `limit`.
+A 5xx response does not explain its cause: see the log.
 
-| status | `type` | title | what to do |
-|---|---|---|---|
+The last column is the error of `protoslice.errors` that becomes the problem.
+
+| status | `type` | title | what to do | error |
+|---|---|---|---|---|
 $problems
 
-## Which error is which problem
+During an upload, some errors become other problems: $uploads.
 
-The table shows which problem an error of the library (`protoslice.errors`) becomes, when stored data is read and during
-an upload:
-
-| error | reading | upload |
-|---|---|---|
-$errors
-
-If an error occurs after the first byte of a response, the connection is closed before `Content-Length` is reached, so
-clients can tell that the response is incomplete.
+If an error occurs after the first byte of a response, the connection is closed before `Content-Length` is reached.
 """)
 
 _CONFIGURATION: Final = Template("""# Configuration
@@ -50,8 +44,7 @@ also has the options `--host`, `--port` and `--storage`. The service does not st
 variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by commas or spaces.
 
 The value of a setting can also be in a file, such as a Docker or Kubernetes secret: `PROTOSLICE_DATABASE_FILE` names
-the file with the value of `PROTOSLICE_DATABASE`. Set only one of the two. Settings whose values are paths of files have
-no such form.
+the file with the value of `PROTOSLICE_DATABASE`. Set only one of the two.
 
 | variable | default | meaning |
 |---|---|---|
@@ -61,8 +54,17 @@ $settings
 
 def problems_page() -> str:
     """Return docs/reference/problems.md."""
-    rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
-    return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, WITH_SLUG)))
+    names: dict[str, list[str]] = {}
+    for kind in WITH_SLUG:
+        names.setdefault(kind.slug, []).append(f"`{kind.__name__}`")
+    rows = (
+        f"| {each.status} | `{each.type}` | {each.title} | {each.advice} | {', '.join(names.get(each.slug, ()))} |"
+        for each in PROBLEMS
+    )
+    uploads = (
+        f"`{kind.__name__}` is {_brief(kind.upload_slug)}" for kind in WITH_SLUG if kind.upload_slug != kind.slug
+    )
+    return _PROBLEMS.substitute(problems="\n".join(rows), uploads=", ".join(uploads))
 
 
 def configuration_page() -> str:
@@ -72,10 +74,6 @@ def configuration_page() -> str:
         for name, field in Settings.model_fields.items()
     )
     return _CONFIGURATION.substitute(settings="\n".join(rows))
-
-
-def _error_row(kind: type[ProtosliceError]) -> str:
-    return f"| `{kind.__name__}` | {_brief(kind.slug)} | {_brief(kind.upload_slug)} |"
 
 
 def _brief(slug: str) -> str:
