@@ -181,17 +181,6 @@ class SignInTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class S3Keys:
-    """Keys of S3 for a caller; they end with its token or JWT."""
-
-    access_key_id: str
-    secret_access_key: Annotated[str, SECRET]
-    session_token: Annotated[str | None, SECRET]
-    """Sent with keys that were made of a JWT; None for those of a token."""
-    expires: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class SignedUrl:
     """A signed URL, which needs no token."""
 

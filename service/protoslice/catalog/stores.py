@@ -119,15 +119,6 @@ class StoreTable:
         row = await self._database.read(lambda tx: tx.first(sql, **values))
         return None if row is None else _row((row[0], digest, row[1]))
 
-    async def among(self, digests: Collection[str]) -> list[StoreRow]:
-        """Return those of the stores that exist, in any order."""
-        sql = """
-            SELECT id, digest, manifest FROM stores
-            WHERE space = :space AND digest IN {listed} AND deleted IS NULL"""
-        if not digests:
-            return []
-        return [_row(row) for row in await self._database.read(lambda tx: tx.among(sql, digests, space=self._space))]
-
     async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
         """Return up to two digests, of stores or of removed ones, that begin with `prefix`."""
         sql = f"""

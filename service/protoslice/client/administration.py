@@ -9,7 +9,7 @@ from protoslice.client.http.connection import Connection, Params, given_params, 
 from protoslice.client.http.decoding import decode, paginated
 from protoslice.client.options import ChangeSearch, search_params
 from protoslice.errors import IntegrityError, NotFound, named_options
-from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, S3Keys, SignInTerms, Space, WebhookFacts
+from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
 
@@ -245,20 +245,6 @@ class Administration:
         said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
         said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
         return decode(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
-
-    def s3_keys(self) -> S3Keys:
-        """Return the S3 keys of the caller, which allow what its token allows, and expire with it.
-
-        Returns:
-            Access key, secret key and, for a JWT, a session token.
-
-        Raises:
-            Unsupported: The service requires no tokens; any keys work.
-
-        Examples:
-            >>> keys = client.s3_keys()
-        """
-        return decode(S3Keys, self._connection.call("POST", "/v1/s3-keys").json())
 
     def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
         """Return the tokens of the space.

@@ -269,7 +269,6 @@ class AsyncClient(_InThreads[Client]):
     remove_webhook = _coroutine(Client.remove_webhook)
     create_token = _coroutine(Client.create_token)
     revoke_token = _coroutine(Client.revoke_token)
-    s3_keys = _coroutine(Client.s3_keys)
     schemas = _iterator(Client.schemas)
     schema = _coroutine(Client.schema)
     put_schema = _coroutine(Client.put_schema)

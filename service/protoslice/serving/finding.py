@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -136,10 +136,6 @@ class Manifests:
             self._cache.drop(store_id)
             raise NotFound(f"No store {store_id}")
         return await self.of(row)
-
-    async def among(self, store_ids: Collection[str]) -> dict[str, Manifest]:
-        """Return the manifests of those of the stores that exist, by id."""
-        return {row.digest: await self.of(row) for row in await self._table.among(store_ids)}
 
     async def of(self, row: StoreRow) -> Manifest:
         """Return the manifest of a row; raise `IntegrityError` if it is damaged."""

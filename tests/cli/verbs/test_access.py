@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from protoslice.client import Client
+from protoslice.client.http.connection import Connection, ServiceAnswer
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +50,39 @@ def test_a_token_that_only_writes_pushes(
     assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "m.bin").read_bytes()
     refused = call("rm", "w:2", code=6, **robot).stderr
     assert refused.index("delete") < refused.index("read")
+
+
+def test_s3_keys_are_printed_in_every_form(call: Any, team: dict[str, str]) -> None:
+    reader = team | {"PROTOSLICE_TOKEN": call("token", "create", "s3", "--scope", "read", **team).stdout.strip()}
+    keys = json.loads(call("token", "s3", "--json", **reader).stdout)
+    assert call("token", "s3", **reader).stdout.splitlines() == [
+        f"export AWS_ACCESS_KEY_ID={keys['access_key_id']}",
+        f"export AWS_SECRET_ACCESS_KEY={keys['secret_access_key']}",
+    ]
+    assert json.loads(call("token", "s3", "--credential-process", **reader).stdout) == {
+        "Version": 1,
+        "AccessKeyId": keys["access_key_id"],
+        "SecretAccessKey": keys["secret_access_key"],
+    }
+
+
+HOSTILE = {"access_key_id": "$(id) `id`", "secret_access_key": "a'; id", "session_token": None, "expires": None}
+
+
+def test_s3_keys_of_a_hostile_service_are_quoted_for_the_shell(
+    call: Any, team: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "call", lambda *_, **__: ServiceAnswer(200, {}, json.dumps(HOSTILE).encode()))
+    printed = call("token", "s3", **team).stdout
+    assert [shlex.split(line)[1:] for line in printed.splitlines()] == [
+        ["AWS_ACCESS_KEY_ID=$(id) `id`"],
+        ["AWS_SECRET_ACCESS_KEY=a'; id"],
+    ]
+
+
+@pytest.mark.parametrize("answer", [[], {"access_key_id": 1}, "keys"])
+def test_s3_keys_of_another_form_are_refused(
+    call: Any, team: dict[str, str], monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    monkeypatch.setattr(Connection, "call", lambda *_, **__: ServiceAnswer(200, {}, json.dumps(answer).encode()))
+    assert "no valid S3 keys" in call("token", "s3", code=3, **team).stderr

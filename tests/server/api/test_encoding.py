@@ -96,8 +96,6 @@ CASES: list[object] = [
     facts.AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
     facts.AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
     facts.AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, TIME, "secret"),
-    facts.S3Keys("PSL0123", "secret", None, TIME),
-    facts.S3Keys("PSL0123JWT", "secret", "sealed", None),
     facts.SignedUrl("http://a/b", TIME),
     facts.Space("own", 7, 1),
     facts.Space("own"),

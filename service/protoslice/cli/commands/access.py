@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,8 +16,8 @@ import typer
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import connect
 from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
-from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say, utc
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
 
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
 _LONGEST_TOKEN: Final = 64 << 10
 _NO_BUCKET: Final = re.compile(r"^xn--|-$|--x-s3$|-s3alias$|--ol-s3$")
 """Names of spaces that S3 clients refuse as buckets."""
+_S3_KEYS: Final = {
+    "access_key_id": ("AccessKeyId", "AWS_ACCESS_KEY_ID"),
+    "secret_access_key": ("SecretAccessKey", "AWS_SECRET_ACCESS_KEY"),
+    "session_token": ("SessionToken", "AWS_SESSION_TOKEN"),
+    "expires": ("Expiration", ""),
+}
+"""Members of a response: their names for `credential_process`, and their variables."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Everywhere = Annotated[
@@ -111,23 +120,18 @@ def s3_keys(
     Example: eval $(protoslice token s3 --url http://models.example)
     """
     with connect(service_url(url)) as client:
-        keys = client.s3_keys()
+        keys = client._connection.call("POST", "/v1/s3-keys").json()  # a call that no program needs
+    if not isinstance(keys, dict) or not {type(keys.get(name)) for name in _S3_KEYS} <= {str, NoneType}:
+        raise IntegrityError("The service's response has no valid S3 keys")
     if as_json:
         print_json(keys)
-        return
-    shown = {
-        "AWS_ACCESS_KEY_ID": keys.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": keys.secret_access_key,
-        "AWS_SESSION_TOKEN": keys.session_token,
-    }
-    if not credential_process:
-        for name, value in shown.items():
-            if value is not None:
-                print(f"export {name}={value}")
-        return
-    members = dict(zip(("AccessKeyId", "SecretAccessKey", "SessionToken"), shown.values(), strict=True))
-    members["Expiration"] = None if keys.expires is None else utc(keys.expires)
-    print_json({"Version": 1, **{name: value for name, value in members.items() if value is not None}})
+    elif credential_process:
+        members = {member: keys.get(name) for name, (member, _) in _S3_KEYS.items()}
+        print_json({"Version": 1, **{member: value for member, value in members.items() if value is not None}})
+    else:
+        for name, (_, variable) in _S3_KEYS.items():
+            if variable and keys.get(name) is not None:
+                print(f"export {variable}={shlex.quote(keys[name])}")
 
 
 def ls_tokens(every_space: Everywhere = False, url: SpaceUrl = None, as_json: Json = False) -> None:

@@ -121,6 +121,20 @@ def test_conditions(closed: Closed) -> None:
     assert s3.get_object(**key, IfMatch=head["ETag"], IfModifiedSince=head["LastModified"] - second)["ETag"]
 
 
+@pytest.mark.parametrize("call", ["get_object", "head_object"])
+def test_first_part_is_the_whole_object_as_a_range(closed: Closed, call: str) -> None:
+    found = getattr(closed.client(), call)(Bucket="default", Key="tags/llm:1/m.onnx", PartNumber=1)
+    assert found["ResponseMetadata"]["HTTPStatusCode"] == 206
+    assert found["ContentRange"] == f"bytes 0-{len(DATA) - 1}/{len(DATA)}"
+    assert found["ContentLength"] == len(DATA)
+
+
+@pytest.mark.parametrize(("region", "shown"), [("", None), ("us-east-1", None), ("eu-west-1", "eu-west-1")])
+def test_location_is_empty_for_the_first_region(region: str, shown: str | None) -> None:
+    with serve(app=create_app(Settings(storage="memory://", s3_region=region))) as live:
+        assert client(live.url).get_bucket_location(Bucket="default")["LocationConstraint"] == shown
+
+
 def test_head_of_a_range_is_answered_as_get(closed: Closed) -> None:
     s3 = closed.client()
     for key in ("tags/llm:1/m.onnx", f"stores/{closed.store}/m.onnx"):

@@ -95,6 +95,7 @@ async def test_every_page_is_a_cut_of_the_sorted_keys(
     # Small, so that every listing passes their bounds.
     monkeypatch.setattr(names_module, "_BATCH", 5)
     monkeypatch.setattr(names_module, "_REPOSITORIES", 3)
+    monkeypatch.setattr(names_module, "_REVISIONS", 4)
     monkeypatch.setattr(objects, "_SKIPPED", 4)
     monkeypatch.setattr(objects, "_VISITED", random.choice([3, 400]))
     keys = await fill(stores, random, 60)
@@ -138,6 +139,30 @@ async def test_page_reads_the_manifests_of_many_stores_at_once_and_no_object() -
     assert database.transactions["read"] < 30
     assert not storage.calls
     await stores.close()
+
+
+async def test_prefix_of_a_revision_reads_no_other_of_its_repository(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = await fill(stores, Random(4), 40)
+    repository = next(key for key in keys if key.startswith("hub/")).partition("@")[0]
+    (one, *_, last) = sorted(
+        {key.partition("@")[2].partition("/")[0] for key in keys if key.startswith(f"{repository}@")}
+    )
+    read, found = names_module.NamesInSpace._all, list[Row]()
+
+    async def counted(names: names_module.NamesInSpace, sql: str, **values: object) -> list[Row]:
+        rows = await read(names, sql, **values)
+        found.extend(rows)
+        return rows
+
+    monkeypatch.setattr(names_module.NamesInSpace, "_all", counted)
+    for ref in (one, last):
+        found.clear()
+        prefix = f"{repository}@{ref}/"
+        page = await Bucket(stores).list(prefix, "", "", 1000)
+        assert [entry.key for entry in page.entries] == [key for key in keys if key.startswith(prefix)]
+        assert len(found) == 2  # the repository, and the revision
 
 
 @pytest.mark.parametrize("section", ["tags/", "hub/", "oci/"])

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from protoslice.catalog.stores import StoreRow
 from protoslice.database.transactions import LAST, Database, Row, time_of
 
 TAGS, STORES, HUB, OCI = "tags/", "stores/", "hub/", "oci/"
-_THESE_TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag' AND store IS NOT NULL"
 _BATCH: Final = 200
 """Names that are read at a time."""
+_REVISIONS: Final = 1000
 _REPOSITORIES: Final = 64
 _LONGEST: Final = 255
 """Characters of the longest name of a tag or a repository."""
+_PLAIN: Final = {
+    TAGS: """SELECT name, store, updated FROM names
+        WHERE space = :space AND repository = 0 AND kind = 'tag' AND store IS NOT NULL""",
+    STORES: """SELECT name, name, created
+        FROM (SELECT digest AS name, created FROM stores WHERE space = :space AND deleted IS NULL) AS named
+        WHERE 0 = 0""",
+}
+"""Stores by names; conditions on the name follow."""
 _ENDS: Final = {HUB: "@", OCI: ":"}
 _KINDS: Final = {HUB: "('heads', 'tags')", OCI: "('tags')"}
-_ENCODED: Final = "replace(n.name, '/', '%2F') || '/'"
 
 
 class NamedStore(NamedTuple):
@@ -27,10 +34,6 @@ class NamedStore(NamedTuple):
     prefix: str
     store: str
     updated: datetime
-
-
-Rows = Callable[[str, bool], AsyncIterator[Row]]
-"""Rows of names, in the order of the names, from one on; without it if the flag is False."""
 
 
 class NamesInSpace:
@@ -42,101 +45,64 @@ class NamesInSpace:
 
     async def find(self, section: str, repository: str, name: str) -> NamedStore | None:
         """Return the store of a name; None if there is none."""
-        if section == STORES:
-            sql = "SELECT digest, created FROM stores WHERE space = :space AND digest = :name AND deleted IS NULL"
-        elif section == TAGS:
-            sql = f"SELECT store, updated FROM names WHERE {_THESE_TAGS} AND name = :name"
+        if section in _PLAIN:
+            sql = f"{_PLAIN[section]} AND name = :name"
         else:
             sql = f"""
-                SELECT n.store, n.updated FROM names n
+                SELECT n.name, n.store, n.updated FROM names n
                 WHERE n.space = :space AND n.name = :name AND n.kind IN {_KINDS[section]} AND n.repository = (
                     SELECT id FROM repositories WHERE space = :space AND protocol = :protocol AND name = :repository
                 ) ORDER BY n.kind"""
         rows = await self._all(sql, name=name, protocol=section[:-1], repository=repository)
-        return next((NamedStore("", row[0], time_of(row[1])) for row in rows if row[0]), None)
+        return next((NamedStore("", store, time_of(updated)) for _, store, updated in rows if store), None)
 
-    def listed(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        """Return the names of a section whose keys may begin with `prefix` and lie behind `after`, in order of keys."""
+    async def listed(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
+        """Yield the names of a section whose keys may begin with `prefix` and lie behind `after`, in order of keys."""
         prefix = prefix.removeprefix(section) if prefix.startswith(section) else ""
         after = after.removeprefix(section) if after.startswith(section) else ""
-        match section:
-            case "stores/":
-                return self._stores(prefix, after)
-            case "tags/":
-                return self._tags(prefix, after)
-        return self._revisions(section, prefix, after)
-
-    async def _stores(self, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        sql = """
-            SELECT digest, created FROM stores
-            WHERE space = :space AND deleted IS NULL AND digest >= :after AND digest >= :prefix AND digest < :end
-            ORDER BY digest LIMIT :limit"""
-        name = prefix.partition("/")[0]
-        at = after.partition("/")[0]
-        while True:
-            rows = await self._all(sql, after=at, prefix=name, end=name + LAST, limit=_BATCH)
-            for digest, created in rows:
-                yield NamedStore(f"{STORES}{digest}/", digest, time_of(created))
-            if len(rows) < _BATCH:
-                return
-            at = rows[-1][0] + "0"
-
-    async def _tags(self, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        those = f"SELECT name, store, updated FROM names WHERE {_THESE_TAGS} AND"
-        exact, order = f"{those} name IN ", those
-        async for name, store, updated in self._in_order(exact, order, "/", prefix, after):
-            yield NamedStore(f"{TAGS}{name}/", store, time_of(updated))
-
-    async def _revisions(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        end, those = _ENDS[section], "space = :space AND protocol = :protocol"
-        exact = f"SELECT name, id FROM repositories WHERE {those} AND name IN "
-        order = f"SELECT name, id FROM repositories WHERE {those} AND"
+        if section in _PLAIN:
+            async for name, store, updated in self._in_order(_PLAIN[section], "/", prefix, after):
+                yield NamedStore(f"{section}{name}/", store, time_of(updated))
+            return
+        sql = "SELECT name, id FROM repositories WHERE space = :space AND protocol = :protocol"
         batch = list[Row]()
-        async for row in self._in_order(exact, order, end, prefix, after, protocol=section[:-1]):
+        async for row in self._in_order(sql, _ENDS[section], prefix, after, protocol=section[:-1]):
             batch.append(row)
             if len(batch) == _REPOSITORIES:
-                async for found in self._refs(section, batch, after):
+                async for found in self._revisions(section, batch, prefix, after):
                     yield found
                 batch = []
-        async for found in self._refs(section, batch, after):
+        async for found in self._revisions(section, batch, prefix, after):
             yield found
 
-    async def _refs(self, section: str, repositories: Sequence[Row], after: str) -> AsyncIterator[NamedStore]:
-        """Yield the revisions of repositories; those of a large one page by page."""
-        end, names = _ENDS[section], {id: name for name, id in repositories}
-        if not names:
-            return
-        columns = f"SELECT n.repository, {_ENCODED}, n.kind, n.store, n.updated FROM names n"
-        those = f"n.space = :space AND n.kind IN {_KINDS[section]} AND n.store IS NOT NULL AND n.store <> ''"
-        ids = ", ".join(str(int(id)) for id in names)
-        most = _BATCH * 5
-        rows = await self._all(
-            f"{columns} WHERE {those} AND n.repository IN ({ids}) ORDER BY n.repository LIMIT :limit", limit=most
-        )
-        by_repository = {id: [*found] for id, found in groupby(rows, key=lambda row: row[0])}
-        for id, name in names.items():
-            if len(rows) < most:
-                yield_from = sorted(by_repository.get(id, []), key=lambda row: (row[1], row[2]))
-                for found in _named(section, name, end, yield_from):
-                    yield found
-                continue
-            at = after.removeprefix(f"{name}{end}") if after.startswith(f"{name}{end}") else ""
-            at = at[: at.find("/") + 1] or at
-            while True:
-                found_rows = await self._all(
-                    f"{columns} WHERE {those} AND n.repository = {int(id)} AND {_ENCODED} >= :at "
-                    f"ORDER BY {_ENCODED}, n.kind LIMIT :limit",
-                    at=at, limit=most,
-                )  # fmt: skip
-                for found in _named(section, name, end, found_rows):
-                    yield found
-                if len(found_rows) < most:
-                    break
-                at = found_rows[-1][1] + "!"
+    async def _revisions(
+        self, section: str, repositories: Sequence[Row], prefix: str, after: str
+    ) -> AsyncIterator[NamedStore]:
+        """Yield the revisions of repositories, which are in order; of a name of several kinds the first."""
+        end, last, ref = _ENDS[section], ("", ""), "replace(n.name, '/', '%2F') || '/'"
+        wanted = prefix.partition(end)[2]
+        wanted = wanted[: wanted.find("/") + 1] or wanted
+        passed = after.partition(end)[2] if repositories and after.startswith(f"{repositories[0][0]}{end}") else ""
+        at = max(wanted, passed[: passed.find("/") + 1] or passed)
+        while repositories:
+            ids = [str(int(id)) for _, id in repositories]
+            order = " ".join(f"WHEN {id} THEN {number}" for number, id in enumerate(ids))
+            sql = f"""
+                SELECT CASE n.repository {order} END AS number, {ref} AS ref, n.store, n.updated FROM names n
+                WHERE n.space = :space AND n.repository IN ({", ".join(ids)}) AND n.kind IN {_KINDS[section]}
+                    AND n.store <> '' AND {ref} < :last AND (n.repository <> {ids[0]} OR {ref} >= :at)
+                ORDER BY number, ref, n.kind LIMIT :limit"""
+            rows = await self._all(sql, at=at, last=wanted + LAST, limit=_REVISIONS)
+            for number, found, store, updated in rows:
+                name = repositories[number][0]
+                if (name, found) != last:
+                    yield NamedStore(f"{section}{name}{end}{found}", store, time_of(updated))
+                last = name, found
+            if len(rows) < _REVISIONS:
+                return
+            repositories, at = repositories[rows[-1][0] :], rows[-1][1] + "!"
 
-    async def _in_order(
-        self, exact: str, order: str, end: str, prefix: str, after: str, **values: Any
-    ) -> AsyncIterator[Row]:
+    async def _in_order(self, sql: str, end: str, prefix: str, after: str, **values: Any) -> AsyncIterator[Row]:
         """Yield rows of names in the order of name and `end`, which differs from that of the names.
 
         `m-1` and `end` may come before `m` and `end`, though the name `m` is the shorter one. A name waits for those
@@ -144,7 +110,7 @@ class NamesInSpace:
         """
         whole, ended, _ = prefix.partition(end)
         if ended:
-            for row in await self._all(f"{exact} (:n0)", n0=whole, **values):
+            for row in await self._all(f"{sql} AND name = :whole", whole=whole, **values):
                 yield row
             return
         current, behind, _ = after.partition(end)
@@ -154,12 +120,12 @@ class NamesInSpace:
         waiting = list[Row]()
         if names := {f"n{n}": name for n, name in enumerate([*shorter, *([current] if behind else [])])}:
             marks = ", ".join(f":{mark}" for mark in names)
-            found = await self._all(f"{exact} ({marks}) ORDER BY name", **names, **values)
+            found = await self._all(f"{sql} AND name IN ({marks}) ORDER BY name", **names, **values)
             waiting = [row for row in found if row[0].startswith(prefix)]
         at = max(prefix, current + behind)
         while True:
             rows = await self._all(
-                f"{order} name >= :at AND name < :last ORDER BY name LIMIT :limit",
+                f"{sql} AND name >= :at AND name < :last ORDER BY name LIMIT :limit",
                 at=at, last=prefix + LAST, limit=_BATCH, **values,
             )  # fmt: skip
             for row in rows:
@@ -172,11 +138,11 @@ class NamesInSpace:
         while waiting:
             yield waiting.pop()
 
+    async def rows_of(self, stores: Collection[str]) -> list[StoreRow]:
+        """Return the rows of those of the stores that exist."""
+        sql = "SELECT id, digest, manifest FROM stores WHERE space = :space AND digest IN {listed} AND deleted IS NULL"
+        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space))
+        return [StoreRow(id, digest, bytes(manifest)) for id, digest, manifest in rows]
+
     async def _all(self, sql: str, **values: Any) -> list[Row]:
         return await self._database.read(lambda tx: tx.all(sql, space=self._space, **values))
-
-
-def _named(section: str, name: str, end: str, rows: Sequence[Row]) -> list[NamedStore]:
-    """Return the first kind of each revision."""
-    firsts = {row[1]: row for row in reversed(rows)}
-    return [NamedStore(f"{section}{name}{end}{at}", row[3], time_of(row[4])) for at, row in sorted(firsts.items())]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -13,7 +12,6 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from protoslice.catalog.manifest import Manifest
-from protoslice.catalog.syntax import is_id
 from protoslice.database.transactions import LAST
 from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import File
@@ -143,8 +141,6 @@ class Bucket:
     async def get(self, key: str) -> S3Object:
         """Return an object; raise `NotFound` if there is none."""
         place = Place.of(key)
-        if place.section == STORES and not is_id(place.name):
-            raise NotFound(f"No store {place.name[:100]!r}: keys have whole ids")
         named = await self._names.find(place.section, place.repository, place.name)
         if named is None and place.section == HUB:
             return await self._of_revision(place)
@@ -154,7 +150,10 @@ class Bucket:
         if place.path in opened.files or not place.path.startswith(VIEWS):
             return S3Object(opened.file(place.path), named.updated, named.store)
         view, _, path = place.path.partition("/")
-        return S3Object(await _in_view(opened, f"{view}/", path), named.updated, named.store)
+        found = (await _files_of_view(opened, view)).get(path)
+        if found is None:
+            raise NotFound(f"No file {path[:200]!r} in the view {view} of the store")
+        return S3Object(found, named.updated, named.store)
 
     async def _of_revision(self, place: Place) -> S3Object:
         """Return a file of a commit, or of the view of one, which have no name in the catalogue."""
@@ -174,31 +173,25 @@ class Bucket:
             # Stores are listed below their prefix alone: a copy of the bucket holds no file three times.
             begins = prefix.startswith(section) or (section != STORES and section.startswith(prefix))
             if begins and after < section + LAST:
-                async for key, entry in self._in_section(section, prefix, delimiter, page):
-                    if not page.add(key, entry, most):
+                async for chunk in self._chunks(section, prefix, delimiter, page.last):
+                    if not await self._add(page, chunk, prefix, delimiter, most):
                         return page
-            if page.next is not None:
-                break
         return page
 
-    async def _in_section(
-        self, section: str, prefix: str, delimiter: str, page: Page
-    ) -> AsyncIterator[tuple[str, Entry | None]]:
-        """Yield keys of a section in order, each with its entry; a common prefix has none."""
-        common = _common(section, prefix, delimiter)
-        async for chunk in self._chunks(section, prefix, delimiter, page.last):
-            if common is not None:
-                yield common, None
-                return
-            manifests = await self._manifests(chunk, prefix, delimiter)
-            for named in chunk:
-                for found in await self._keys(named, manifests.get(named.store), prefix, delimiter, page.last):
-                    yield found
-            listed = [manifests[named.store] for named in chunk if named.store in manifests]
-            page.visited += sum(1 + len(each.files) // _FILES for each in listed)
-            if page.visited >= _VISITED:
-                page.next = max(page.last, chunk[-1].prefix + LAST)
-                return
+    async def _add(self, page: Page, chunk: Sequence[NamedStore], prefix: str, delimiter: str, most: int) -> bool:
+        """Add the keys of some names to a page; return False at its end."""
+        listed = {each.store for each in chunk if _common(each.prefix, prefix, delimiter) is None}
+        rows = await self._names.rows_of(listed)
+        manifests = {row.digest: await self._stores.manifests.of(row) for row in rows}
+        for named in chunk:
+            keys = await self._keys(named, manifests.get(named.store), prefix, delimiter, page.last)
+            for key, entry in keys.items():
+                if not page.add(key, entry, most):
+                    return False
+        page.visited += sum(1 + len(each.files) // _FILES for each in manifests.values())
+        if page.visited >= _VISITED:
+            page.next = max(page.last, chunk[-1].prefix + LAST)
+        return page.next is None
 
     async def _chunks(
         self, section: str, prefix: str, delimiter: str, after: str
@@ -226,40 +219,31 @@ class Bucket:
             if chunk:
                 yield chunk
 
-    async def _manifests(self, names: Sequence[NamedStore], prefix: str, delimiter: str) -> Mapping[str, Manifest]:
-        """Return the manifests of those names whose files are listed."""
-        wanted = {each.store for each in names if _common(each.prefix, prefix, delimiter) is None}
-        return await self._stores.manifests.among(wanted)
-
     async def _keys(
         self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str, after: str
-    ) -> Sequence[tuple[str, Entry | None]]:
-        """Return the keys of a store behind `after`, in order."""
+    ) -> Mapping[str, Entry | None]:
+        """Return the keys of a store behind `after`, in order, and the common prefixes among them."""
         if (common := _common(named.prefix, prefix, delimiter)) is not None:
-            return [(common, None)]
+            return {common: None}
         if manifest is None:
-            return []
+            return {}
         within = prefix.removeprefix(named.prefix) if prefix.startswith(named.prefix) else ""
-        entries = await self._view_entries(named, within) if within.startswith(VIEWS) else None
+        view, _, _ = within.partition("/")
+        made = await _files_of_view(await self._stores.view(named.store), view) if within.startswith(VIEWS) else None
 
-        def listed() -> list[tuple[str, Entry | None]]:
-            files = manifest.files if entries is None else ()
-            found = [_entry(named, file, manifest) for file in files if file.path.startswith(within)]
-            shown = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(entries or found))
-            pairs = ((entry.key, entry) if common is None else (common, None) for common, entry in shown)
-            return [pair for pair in pairs if pair[0] > after]
+        def listed() -> Mapping[str, Entry | None]:
+            if made is None:
+                found = [_entry(named, file, manifest) for file in manifest.files if file.path.startswith(within)]
+            else:
+                found = [
+                    Entry(f"{named.prefix}{view}/{path}", each.size, each.etag, named.updated)
+                    for path, each in made.items()
+                ]
+            shown = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(found))
+            keys = dict((entry.key, entry) if common is None else (common, None) for common, entry in shown)
+            return {key: entry for key, entry in keys.items() if key > after}
 
         return await self._stores.worker.run_if_large(len(manifest.files) << 8, listed)
-
-    async def _view_entries(self, named: NamedStore, within: str) -> Sequence[Entry]:
-        view = within[: within.find("/") + 1]
-        opened = await self._stores.view(named.store)
-        with suppress(NoRoot, Unsupported, NotFound, InvalidInput):
-            made = await _files_of_view(opened, view)
-            return [
-                Entry(f"{named.prefix}{view}{path}", each.size, each.etag, named.updated) for path, each in made.items()
-            ]
-        return []
 
 
 def _entry(named: NamedStore, file: File, manifest: Manifest) -> Entry:
@@ -279,22 +263,14 @@ def _common(key: str, prefix: str, delimiter: str) -> str | None:
 
 
 async def _files_of_view(opened: OpenStore, view: str) -> Mapping[str, Representation]:
-    """Return the files of a view, and the store's other files that are no weights."""
-    if view == "@onnx/":
-        made: dict[str, Representation] = {
-            name: await onnx_file(opened, name, (), (), _ALIGNMENT) for name in (MODEL, WEIGHTS)
-        }
-    else:
-        made = {**await tensors.shards(opened)}
+    """Return the files of a view, and the store's other files that are no weights; none if it has no such view."""
+    made = dict[str, Representation]()
+    try:
+        if view == "@onnx":
+            made |= {name: await onnx_file(opened, name, (), (), _ALIGNMENT) for name in (MODEL, WEIGHTS)}
+        else:
+            made |= await tensors.shards(opened)
+    except (NoRoot, Unsupported, NotFound, InvalidInput):
+        return {}
     others = [path for path in opened.files if not _WEIGHTS.search(path) and path != opened.manifest.root]
     return {path: opened.file(path) for path in others} | made
-
-
-async def _in_view(opened: OpenStore, view: str, path: str) -> Representation:
-    try:
-        found = (await _files_of_view(opened, view)).get(path)
-    except (NoRoot, Unsupported) as error:
-        raise NotFound(f"The store has no view {view}: {error.message}") from None
-    if found is None:
-        raise NotFound(f"The view {view} has no file {path[:200]!r}")
-    return found

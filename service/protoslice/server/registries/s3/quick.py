@@ -12,7 +12,7 @@ from protoslice.server.auth.signatures import UrlSignature
 from protoslice.server.context import RequestContext
 from protoslice.server.http.headers import HeaderMap, header_lines
 from protoslice.server.http.planner import CommonHeaders, ResponsePlan, ResponsePolicy
-from protoslice.server.registries.s3.errors import amz_headers
+from protoslice.server.registries.s3.documents import amz_headers
 from protoslice.server.registries.s3.names import STORES
 from protoslice.server.registries.s3.objects import Place, S3Object, without_location
 from protoslice.server.registries.s3.requests import (
@@ -66,11 +66,11 @@ class QuickObject:
         self, store: OpenStore, representation: Representation
     ) -> Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]:
         """Return a function that makes the lines of the headers of an answer."""
-        found, region = S3Object(representation, store.info.created, store.info.id), self._asked.region
+        found, settings = S3Object(representation, store.info.created, store.info.id), self._state.settings
 
         def lines(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> bytes:
             headers = found.headers(plan.headers, plan.status, fields)
-            return _lines(plan.common_headers) + header_lines([*headers, *amz_headers(context.id, region)])
+            return _lines(plan.common_headers) + header_lines([*headers, *amz_headers(context.id, settings)])
 
         return lines
 

@@ -28,7 +28,6 @@ class S3Request:
     """What a request asks for; neither bucket nor key for the list of buckets."""
 
     signed: SignedRequest
-    region: str
     bucket: str
     key: str
     by_host: bool
@@ -54,12 +53,7 @@ class S3Request:
         if bucket and not _BUCKET.fullmatch(bucket):
             raise S3Error("NoSuchBucket" if not state.authenticator.closed else "AccessDenied", "No such bucket")
         signed = SignedRequest(method, raw_path.decode("latin-1"), parse_query(query), state.settings.public_path)
-        return cls(signed, state.settings.s3_region, bucket, key, virtual is not None)
-
-    @property
-    def resource(self) -> str:
-        """The path in errors."""
-        return f"/{self.bucket}/{self.key}" if self.bucket else "/"
+        return cls(signed, bucket, key, virtual is not None)
 
 
 def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
@@ -97,7 +91,9 @@ def _route(scope: Scope, path: str) -> None:
 
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
     """Return the signature of a request to a closed service, and take its header off; None without one."""
-    found = signature_of(request.signed, fields, hosts, request.region) if state.authenticator.closed else None
+    found = (
+        signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None
+    )
     if found is not None:
         fields.pop(b"authorization", None)
     return found

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Annotated, Final
 from urllib.parse import quote
-from xml.etree.ElementTree import Element, SubElement
 
 from fastapi import Depends, Request
 from starlette.responses import Response
@@ -20,7 +18,6 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ScopeOfAsgi
 
 from protoslice.errors import NotFound, Unsupported
-from protoslice.facts import S3Keys
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.authenticator import AuthContext
@@ -31,49 +28,49 @@ from protoslice.server.http.headers import HeaderMap, Headers, read_fields
 from protoslice.server.http.planner import ResponsePlanner, ResponsePolicy
 from protoslice.server.http.responses import send_plan
 from protoslice.server.problems import UNAUTHORIZED, HttpProblem
-from protoslice.server.registries.s3.errors import S3Error, add_texts, headers_of, render_s3, xml_response
-from protoslice.server.registries.s3.objects import Bucket, Page, S3Object, without_location
+from protoslice.server.registries.s3.documents import Content, document, headers_of, xml_response
+from protoslice.server.registries.s3.errors import S3Error, render_s3
+from protoslice.server.registries.s3.objects import Bucket, Entry, S3Object, without_location
 from protoslice.server.registries.s3.requests import TAG_FIELDS, S3Request
-from protoslice.server.registries.s3.signatures import keys_of
+from protoslice.server.registries.s3.signatures import S3Keys
 from protoslice.server.request.body import BodyLimits
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, RequestServices, Services
 
 router = RouteGroup(render=render_s3, strict=False, include_in_schema=False)
 
-_NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 _MOST: Final = 1000
-_BARE_TAG: Final = re.compile(rb"[0-9A-Za-z._+=/-]+")
+_BARE_TAG: Final = re.compile(r"[0-9A-Za-z._+=/-]+")
+_DATES: Final = (b"if-modified-since", b"if-unmodified-since")
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,1000}")
-_OVERRIDES: Final = {
-    "response-cache-control": b"cache-control",
-    "response-content-disposition": b"content-disposition",
-    "response-content-encoding": b"content-encoding",
-    "response-content-language": b"content-language",
-    "response-content-type": b"content-type",
-    "response-expires": b"expires",
-}
+_OVERRIDES: Final = (
+    "cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires",
+)  # fmt: skip
+"""Headers that a request chooses by parameters such as `response-expires`."""
 _MISSING: Final[Mapping[str, str]] = {
     "cors": "NoSuchCORSConfiguration",
     "encryption": "ServerSideEncryptionConfigurationNotFoundError",
     "lifecycle": "NoSuchLifecycleConfiguration",
     "object-lock": "ObjectLockConfigurationNotFoundError",
-    "ownershipControls": "OwnershipControlsNotFoundError",
     "policy": "NoSuchBucketPolicy",
-    "publicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
     "replication": "ReplicationConfigurationNotFoundError",
-    "website": "NoSuchWebsiteConfiguration",
+    "tagging": "NoSuchTagSet",
 }
-"""Configurations that no bucket has here, and the code that says so."""
-_EMPTY: Final[Mapping[str, str]] = {
-    "accelerate": "AccelerateConfiguration",
-    "logging": "BucketLoggingStatus",
-    "notification": "NotificationConfiguration",
-    "versioning": "VersioningConfiguration",
+"""Configurations that no bucket has, and the code that says so; tags of objects are there, and none."""
+_CANONICAL: Final = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
+_OWNER: Final[Content] = {"ID": "protoslice"}
+_GRANT: Final[Content] = {f"Grantee {_CANONICAL}": _OWNER, "Permission": "FULL_CONTROL"}
+_DOCUMENTS: Final[Mapping[str, tuple[str, Content]]] = {
+    "acl": ("AccessControlPolicy", {"Owner": _OWNER, "AccessControlList": {"Grant": _GRANT}}),
+    "notification": ("NotificationConfiguration", ""),
+    "tagging": ("Tagging", {"TagSet": ""}),
+    "versioning": ("VersioningConfiguration", ""),
 }
-_REFUSED: Final = frozenset(
-    {"analytics", "intelligent-tiering", "inventory", "metrics", "torrent", "uploads", "versions"}
-)
+"""Configurations that are the same for every bucket."""
+_REFUSED: Final = frozenset({
+    "accelerate", "analytics", "attributes", "intelligent-tiering", "inventory", "logging", "metrics",
+    "ownershipControls", "publicAccessBlock", "requestPayment", "torrent", "uploads", "versions", "website",
+})  # fmt: skip
 
 
 def _asked(request: Request) -> S3Request:
@@ -91,39 +88,30 @@ Asked = Annotated[S3Request, Depends(_asked)]
 async def list_buckets(request: Request, services: Services, asked: Asked) -> Response:
     """List the spaces that the caller may read in."""
     caller = await _caller(request, services)
-    root = _root("ListAllMyBucketsResult")
-    add_texts(SubElement(root, "Owner"), ID=caller.id or "protoslice", DisplayName=caller.name or "protoslice")
-    buckets = SubElement(root, "Buckets")
-    cursor = None
-    if services.state.spaces is not None:
-        while True:
-            page = await services.state.spaces.page(limit=_MOST, cursor=cursor)
-            for space in page.items:
-                if caller.may(Scope.READ, space.name):
-                    add_texts(
-                        SubElement(buckets, "Bucket"),
-                        Name=space.name,
-                        CreationDate=_iso(datetime.fromtimestamp(0, UTC)),
-                    )
-            if (cursor := page.next) is None:
-                break
-    return xml_response(root, request.scope)
+    buckets, cursor = list[Content](), None
+    while services.state.spaces is not None:
+        page = await services.state.spaces.page(limit=_MOST, cursor=cursor)
+        visible = (space.name for space in page.items if caller.may(Scope.READ, space.name))
+        buckets += [{"Name": name, "CreationDate": _iso(datetime.fromtimestamp(0, UTC))} for name in visible]
+        if (cursor := page.next) is None:
+            break
+    owner = {"ID": caller.id or "protoslice", "DisplayName": caller.name or "protoslice"}
+    found: Content = {"Owner": owner, "Buckets": {"Bucket": buckets}}
+    return xml_response(request.scope, document("ListAllMyBucketsResult", found))
 
 
 async def _caller(request: Request, services: RequestServices) -> AuthContext:
     """Return who asks for no bucket; raise `HttpProblem` unless a signature or a token names one."""
-    authenticator = services.state.authenticator
+    authenticator, signature = services.state.authenticator, request.scope.get(SIGNATURE)
     if not authenticator.closed:
         return services.auth
-    signature = request.scope.get(SIGNATURE)
-    if signature is not None:
-        found = await authenticator.find_signer(signature)
-    else:
+    if signature is None:
         found = await authenticator.find(read_fields(request.scope).get(b"authorization", ""))
+    else:
+        found = await authenticator.find_signer(signature)
     if found is None:
         raise HttpProblem(UNAUTHORIZED, "Sign the request, or send a token")
-    context = AuthContext(EVERY_SPACE, found, authenticator.key)
-    context_of(request.scope).auth = context
+    context = context_of(request.scope).auth = AuthContext(EVERY_SPACE, found, authenticator.key)
     return context
 
 
@@ -132,46 +120,22 @@ async def get_bucket(request: Request, services: Services, asked: Asked) -> Resp
     """List objects, or tell about a bucket."""
     if context_of(request.scope).method == "HEAD":
         return Response(headers={name.decode(): value.decode() for name, value in headers_of(request.scope)})
-    return _configuration(request, asked) or await _listed(request, services, asked)
+    return _configuration(request, services, asked) or await _listed(request, services, asked)
 
 
-def _configuration(request: Request, asked: S3Request) -> Response | None:
+def _configuration(request: Request, services: RequestServices, asked: S3Request) -> Response | None:
     """Return what is asked about the configuration of a bucket or an object; None where that is not asked."""
-    query = asked.signed.parameters
+    query, region = asked.signed.parameters, services.state.settings.s3_region
     for name in query:
-        if name in _MISSING:
-            raise S3Error(_MISSING[name], f"The bucket has no configuration of {name}")
         if name in _REFUSED:
             raise S3Error("NotImplemented", f"{name} is not supported")
-    if "location" in query:
-        root = _root("LocationConstraint")
-        root.text = asked.region or None
-        return xml_response(root, request.scope)
-    if "tagging" in query:
-        root = _root("Tagging")
-        if not asked.key:
-            raise S3Error("NoSuchTagSet", "The bucket has no tags")
-        SubElement(root, "TagSet")
-        return xml_response(root, request.scope)
-    if "requestPayment" in query:
-        root = _root("RequestPaymentConfiguration")
-        add_texts(root, Payer="BucketOwner")
-        return xml_response(root, request.scope)
-    if "acl" in query:
-        return xml_response(_acl(), request.scope)
-    empty = next((_EMPTY[name] for name in query if name in _EMPTY), None)
-    return None if empty is None else xml_response(_root(empty), request.scope)
-
-
-def _acl() -> Element:
-    root = _root("AccessControlPolicy")
-    add_texts(SubElement(root, "Owner"), ID="protoslice")
-    grant = SubElement(SubElement(root, "AccessControlList"), "Grant")
-    xsi = "http://www.w3.org/2001/XMLSchema-instance"
-    grantee = SubElement(grant, "Grantee", {"xmlns:xsi": xsi, "xsi:type": "CanonicalUser"})
-    add_texts(grantee, ID="protoslice")
-    add_texts(grant, Permission="FULL_CONTROL")
-    return root
+        if name in _MISSING and (name != "tagging" or not asked.key):
+            raise S3Error(_MISSING[name], f"The bucket has no configuration of {name}")
+        if name in _DOCUMENTS:
+            return xml_response(request.scope, document(*_DOCUMENTS[name]))
+        if name == "location":
+            return xml_response(request.scope, document("LocationConstraint", "" if region == "us-east-1" else region))
+    return None
 
 
 async def _listed(request: Request, services: RequestServices, asked: S3Request) -> Response:
@@ -192,24 +156,28 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
         raise S3Error("InvalidArgument", "prefix, delimiter, start-after and marker are UTF-8") from None
     page = await Bucket(services.stores).list(prefix, after, delimiter, limit)
     shown: Callable[[str], str] = partial(quote, safe="/") if encoding else str
-    root = _root("ListBucketResult")
-    facts: dict[str, str | None] = {"Name": asked.bucket, "Prefix": shown(prefix)}
+    members: dict[str, Content | Sequence[Content] | None] = {
+        "Name": asked.bucket,
+        "Prefix": shown(prefix),
+        "MaxKeys": str(limit),
+        "Delimiter": shown(delimiter) or None,
+        "EncodingType": encoding or None,
+        "IsTruncated": "false" if page.next is None else "true",
+    }
     if second:
-        facts |= {
+        members |= {
             "ContinuationToken": query.get("continuation-token"),
             "StartAfter": shown(query["start-after"]) if "start-after" in query else None,
             "KeyCount": str(len(page.entries) + len(page.prefixes)),
             "NextContinuationToken": None if page.next is None else urlsafe_b64encode(page.next.encode()).decode(),
         }
     else:
-        facts |= {"Marker": shown(after), "NextMarker": None if page.next is None else shown(page.next)}
-    facts |= {"MaxKeys": str(limit), "Delimiter": shown(delimiter) or None, "EncodingType": encoding or None}
-    facts["IsTruncated"] = "false" if page.next is None else "true"
-    add_texts(root, **{name: text for name, text in facts.items() if text is not None})
+        members |= {"Marker": shown(after), "NextMarker": None if page.next is None else shown(page.next)}
 
     def answer() -> Response:
-        _fill(root, page, shown)
-        return xml_response(root, request.scope)
+        members["Contents"] = [_contents(entry, shown) for entry in page.entries]
+        members["CommonPrefixes"] = [{"Prefix": shown(common)} for common in page.prefixes]
+        return xml_response(request.scope, document("ListBucketResult", members))
 
     return await services.stores.worker.run_if_large(len(page.entries) << 10, answer)
 
@@ -225,18 +193,14 @@ def _after(query: Mapping[str, str]) -> str:
         raise S3Error("InvalidArgument", "The continuation token is not of this service") from None
 
 
-def _fill(root: Element, page: Page, shown: Callable[[str], str]) -> None:
-    for entry in page.entries:
-        add_texts(
-            SubElement(root, "Contents"),
-            Key=shown(entry.key),
-            LastModified=_iso(entry.modified),
-            ETag=f'"{entry.etag}"',
-            Size=str(entry.size),
-            StorageClass="STANDARD",
-        )
-    for prefix in page.prefixes:
-        add_texts(SubElement(root, "CommonPrefixes"), Prefix=shown(prefix))
+def _contents(entry: Entry, shown: Callable[[str], str]) -> Content:
+    return {
+        "Key": shown(entry.key),
+        "LastModified": _iso(entry.modified),
+        "ETag": f'"{entry.etag}"',
+        "Size": str(entry.size),
+        "StorageClass": "STANDARD",
+    }
 
 
 @endpoint(router, "GET /s3/bucket/key", READ_SIGNED)
@@ -245,27 +209,35 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
     query = asked.signed.parameters
     if query.get("versionId", "null") not in {"null", ""}:
         raise S3Error("NoSuchVersion", "Objects have one version: null")
-    if "attributes" in query:
-        raise S3Error("NotImplemented", "Attributes are not supported: HEAD has size and digest")
     if query.get("partNumber", "1") != "1":
         raise S3Error("InvalidRange", "Objects have one part")
-    configuration = _configuration(request, asked)
+    configuration = _configuration(request, services, asked)
     if configuration is not None:
         return configuration
     found = await Bucket(services.stores).get(asked.key)
     context_of(request.scope).store = found.store
-    fields = read_fields(request.scope)
-    if _is_unchanged(fields, found.modified.replace(microsecond=0)):
-        etag = (b"etag", f'"{found.representation.etag}"'.encode())
-        headers = [*found.headers([etag], 304, fields), *headers_of(request.scope)]
-        return Response(status_code=304, headers={name.decode(): value.decode() for name, value in headers})
-    request.scope["headers"] = [_quoted(*each) for each in request.scope["headers"]]
+    fields = _conditions(read_fields(request.scope), found)
+    if "partNumber" in query:
+        fields[b"range"] = "bytes=0-"
+    request.scope["headers"] = [(name, value.encode("latin-1")) for name, value in fields.items()]
     return _ObjectResponse(found, _overrides(request, services, query))
 
 
-def _quoted(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a header with quotes round an entity tag that came without, as some clients send it."""
-    return (name, b'"%b"' % value) if name in TAG_FIELDS and _BARE_TAG.fullmatch(value) else (name, value)
+def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
+    """Return headers with conditions on dates as those on entity tags, which go before dates.
+
+    Entity tags get the quotes that some clients leave out. Raise `S3Error` for a modified object that is not wanted.
+    """
+    quoted = {
+        name: f'"{value}"' if name in TAG_FIELDS and _BARE_TAG.fullmatch(value) else value
+        for name, value in fields.items()
+    }
+    modified, since, until = found.modified.replace(microsecond=0), *(_date(fields.get(name)) for name in _DATES)
+    if until is not None and b"if-match" not in fields and modified > until:
+        raise S3Error("PreconditionFailed", "The object was modified since")
+    if since is not None and b"if-none-match" not in fields and modified <= since:
+        quoted[b"if-none-match"] = f'"{found.representation.etag}"'
+    return quoted
 
 
 class _ObjectResponse(RepresentationResponse):
@@ -296,17 +268,6 @@ class _ObjectResponse(RepresentationResponse):
             await super().__call__(scope, receive, sending)
 
 
-def _is_unchanged(fields: HeaderMap, modified: datetime) -> bool:
-    """Return True for an object that the client has; raise `S3Error` for one that it does not want any more.
-
-    Entity tags go before dates, and are compared later.
-    """
-    since, until = _date(fields.get(b"if-modified-since")), _date(fields.get(b"if-unmodified-since"))
-    if until is not None and b"if-match" not in fields and modified > until:
-        raise S3Error("PreconditionFailed", "The object was modified since")
-    return since is not None and b"if-none-match" not in fields and modified <= since
-
-
 def _date(text: str | None) -> datetime | None:
     try:
         found = None if text is None else parsedate_to_datetime(text)
@@ -317,16 +278,14 @@ def _date(text: str | None) -> datetime | None:
 
 def _overrides(request: Request, services: RequestServices, query: Mapping[str, str]) -> Headers:
     """Return the headers that the query chooses; what browsers would run stays an attachment."""
-    chosen = {name: query[name] for name in _OVERRIDES if name in query}
-    if not chosen:
-        return []
-    if services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
+    chosen = {name: query[f"response-{name}"] for name in _OVERRIDES if f"response-{name}" in query}
+    if chosen and services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
         raise S3Error("InvalidRequest", "Parameters response-… need a signed request")
     if bad := next((name for name, value in chosen.items() if not _VALUE.fullmatch(value)), None):
-        raise S3Error("InvalidArgument", f"Invalid {bad}: use printable ASCII characters")
-    if (said := chosen.get("response-content-disposition")) is not None:
-        chosen["response-content-disposition"] = "attachment" + "".join(said.partition(";")[1:])
-    return [(_OVERRIDES[name], value.encode()) for name, value in chosen.items()]
+        raise S3Error("InvalidArgument", f"Invalid response-{bad}: use printable ASCII characters")
+    if (said := chosen.get("content-disposition")) is not None:
+        chosen["content-disposition"] = "attachment" + "".join(said.partition(";")[1:])
+    return [(name.encode(), value.encode()) for name, value in chosen.items()]
 
 
 _WRITE: Final = Rule(Scope.WRITE, signed=True)
@@ -341,10 +300,6 @@ async def _refuse(asked: Asked) -> Response:
 for _path in ("/s3", "/s3/bucket", "/s3/bucket/key"):
     for _method in ("PUT", "POST", "DELETE"):
         endpoint(router, f"{_method} {_path}", _WRITE, body=_UNREAD, operation=f"refuse_{_method.lower()}")(_refuse)
-
-
-def _root(name: str) -> Element:
-    return Element(name, {"xmlns": _NAMESPACE})
 
 
 def _iso(moment: datetime) -> str:
@@ -371,7 +326,5 @@ async def get_s3_keys(request: Request, services: Services) -> Response:
     """
     if services.auth.principal is None:
         raise Unsupported("This service is open: S3 clients may send any keys")
-    signer = await services.auth.signer()
-    ends = None if math.isinf(signer.end) else datetime.fromtimestamp(signer.end, UTC)
-    found = S3Keys(*keys_of(signer), ends)
+    found = S3Keys.of(await services.auth.signer())
     return json_answer(request, found, status=201, headers={"cache-control": "no-store"})

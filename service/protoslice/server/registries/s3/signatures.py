@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import time
 from calendar import timegm
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Annotated, Final
 from urllib.parse import quote, unquote_to_bytes
 
+from protoslice.facts import SECRET
 from protoslice.server.auth.signatures import Purpose, Signer, UrlSignature, proof
 from protoslice.server.auth.tokens import is_token_id
 from protoslice.server.http.headers import HeaderMap
@@ -27,9 +30,12 @@ _SKEW_SECONDS: Final = 900
 _LONGEST_SECONDS: Final = 604_800
 _ACCESS_KEY: Final = re.compile(r"PSL([0-9A-F]{4})([0-9A-Za-z]{10}|JWT)")
 _SEALED: Final = re.compile(r"[0-9A-Za-z_-]{40,1600}")
-_HEADER: Final = re.compile(
-    rf"{_ALGORITHM} +Credential=([^,\s]{{1,200}}), *SignedHeaders=([^,\s]+), *Signature=([0-9a-f]{{64}})"
-)
+_HEADER: Final = re.compile(r"(AWS4-[0-9A-Z-]+) +Credential=([^,\s]+), *SignedHeaders=([^,\s]+), *Signature=([^,\s]+)")
+_OF_HEADER: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature")
+_SENT: Final = {"X-Amz-Date": b"x-amz-date", "X-Amz-Security-Token": b"x-amz-security-token"}
+"""What has a header of its own in a request that is not presigned."""
+_PROOF: Final = re.compile(r"[0-9a-f]{64}")
+_LONGEST_CREDENTIAL: Final = 200
 _DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _NAMES: Final = re.compile(r"[a-z0-9;._-]{1,2000}")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -39,21 +45,33 @@ _LONGEST_URL: Final = 16 << 10
 READS: Final = frozenset({"GET", "HEAD"})
 _RAW: Final = "surrogateescape"
 """Way in which bytes that are not UTF-8 are kept in texts."""
-_OF_QUERY: Final = (
+_REQUIRED: Final = (
     "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature",
 )  # fmt: skip
-PRESIGNED: Final = frozenset({*_OF_QUERY, "X-Amz-Security-Token"})
+PRESIGNED: Final = frozenset({*_REQUIRED, "X-Amz-Security-Token"})
 """Parameters of a presigned URL."""
 
 Parameters = Mapping[str, str]
 """Parameters of a query, decoded."""
 
 
-def keys_of(signer: Signer) -> tuple[str, str, str | None]:
-    """Return access key, secret and, for a JWT, session token of a signer; nothing is stored."""
-    of_token = is_token_id(signer.id)
-    access_key = f"PSL{_number(signer.key)}{signer.id if of_token else 'JWT'}"
-    return access_key, _secret_of(signer.key), None if of_token else signer.id
+@dataclass(frozen=True, slots=True)
+class S3Keys:
+    """Keys of S3 for a caller; they end with its token or JWT."""
+
+    access_key_id: str
+    secret_access_key: Annotated[str, SECRET]
+    session_token: Annotated[str | None, SECRET]
+    """Sent with keys that were made of a JWT; None for those of a token."""
+    expires: datetime | None
+
+    @classmethod
+    def of(cls, signer: Signer) -> S3Keys:
+        """Return the keys of a signer; nothing is stored."""
+        of_token = is_token_id(signer.id)
+        access_key = f"PSL{_number(signer.key)}{signer.id if of_token else 'JWT'}"
+        ends = None if math.isinf(signer.end) else datetime.fromtimestamp(signer.end, UTC)
+        return cls(access_key, _secret_of(signer.key), None if of_token else signer.id, ends)
 
 
 def _secret_of(key: bytes) -> str:
@@ -130,48 +148,68 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
         raise S3Error("InvalidArgument", "Sign the request once: in `Authorization`, or in the URL")
     if not in_header and not in_query:
         return None
-    given = (
-        _of_query(request.parameters) if in_query else _of_header(authorization, fields, reads=request.method in READS)
-    )
-    if given.payload.startswith("STREAMING-"):
-        raise S3Error("InvalidRequest", "Bodies that are signed in chunks are not supported")
-    place = _place_of(given.credential, given.date[:8], region, "Query" if in_query else "Header")
-    if (place.signer == "JWT") is (given.token is None) or not (given.token is None or _SEALED.fullmatch(given.token)):
+    given = request.parameters if in_query else _in_header(authorization, fields)
+    code = "AuthorizationQueryParametersError" if in_query else "AuthorizationHeaderMalformed"
+    if missing := [name for name in _REQUIRED if name not in given]:
+        raise S3Error(code, f"A signature has {', '.join(missing)} too")
+    algorithm, credential, date, seconds, signed, made = (given[name] for name in _REQUIRED)
+    if algorithm != _ALGORITHM:
+        raise S3Error("InvalidRequest", f"{algorithm[:40]} is not supported: use {_ALGORITHM}")
+    if not _PROOF.fullmatch(made) or len(credential) > _LONGEST_CREDENTIAL:
+        raise S3Error(code, "Invalid signature or credential: sign the request again")
+    expires = _end_of(date, seconds, code if in_query else "AccessDenied", in_query)
+    payload = _UNSIGNED if in_query else _payload_of(fields, reads=request.method in READS)
+    place, number, signer = _place_of(credential, date[:8], region, code)
+    token = given.get("X-Amz-Security-Token")
+    if (signer == "JWT") is (token is None) or not (token is None or _SEALED.fullmatch(token)):
         raise S3Error("InvalidAccessKeyId", "Invalid session token: `protoslice token s3` prints yours")
-    before, after = _signed_lines(given.signed, fields)
-    rest = f"{after}\n{given.signed}\n{given.payload}"
+    before, after = _signed_lines(signed, fields)
+    rest = f"{after}\n{signed}\n{payload}"
     hashes = (
         sha256(f"{head}{before}host:{host}\n{rest}".encode()).hexdigest()
         for head, host in product(request.heads, hosts)
     )
-    signed = "\n".join((place.number, given.date, place.region, *hashes)).encode()
-    return S3Signature(given.token or place.signer, int(given.expires), signed, given.proof, Purpose.S3)
+    said = "\n".join((number, date, place, *hashes)).encode()
+    return S3Signature(token or signer, expires, said, made, Purpose.S3)
 
 
-class _Given(NamedTuple):
-    """What a request says of its signature."""
-
-    credential: str
-    signed: str
-    proof: str
-    date: str
-    expires: float
-    payload: str
-    token: str | None
+def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
+    """Return what headers say of a signature, by the names that it has in URLs."""
+    found = _HEADER.fullmatch(authorization)
+    if found is None:
+        raise S3Error("AuthorizationHeaderMalformed", "`Authorization` has Credential, SignedHeaders and Signature")
+    given = dict(zip(_OF_HEADER, found.groups(), strict=True))
+    given |= {name: fields[sent] for name, sent in _SENT.items() if sent in fields}
+    return {"X-Amz-Date": "", "X-Amz-Expires": str(_SKEW_SECONDS), **given}
 
 
-class _Place(NamedTuple):
-    """What a credential names: region, number of the key, and signer."""
+def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
+    """Return when a signature ends; raise `S3Error` if it has ended, or is not valid yet."""
+    if not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS:
+        raise S3Error(code, f"X-Amz-Expires is a number of seconds from 1 to {_LONGEST_SECONDS}")
+    begins, now = _moment(date, code), time.time()
+    if not in_query and abs(now - begins) > _SKEW_SECONDS:
+        raise S3Error("RequestTimeTooSkewed", "The clock of the client differs by more than 15 minutes")
+    if begins > now + _SKEW_SECONDS:
+        raise S3Error("AccessDenied", "The URL is not valid yet")
+    if begins + int(seconds) <= now:
+        raise S3Error("AccessDenied", "Request has expired")
+    return begins + int(seconds)
 
-    region: str
-    number: str
-    signer: str
+
+def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
+    """Return what a header says of the body."""
+    payload = fields.get(b"x-amz-content-sha256", "")
+    if not payload or payload.startswith("STREAMING-"):
+        raise S3Error("InvalidRequest", "Send x-amz-content-sha256, of a body that is not signed in chunks")
+    if reads and payload not in {_EMPTY, _UNSIGNED}:
+        raise S3Error("XAmzContentSHA256Mismatch", "x-amz-content-sha256 is not the digest of an empty body")
+    return payload
 
 
 @lru_cache(maxsize=1024)
-def _place_of(credential: str, day: str, region: str, where: str) -> _Place:
-    """Parse a credential; raise `S3Error` for a scope that is not ours."""
-    code = "AuthorizationQueryParametersError" if where == "Query" else "AuthorizationHeaderMalformed"
+def _place_of(credential: str, day: str, region: str, code: str) -> tuple[str, str, str]:
+    """Return region, number of the key, and signer of a credential; raise `S3Error` for a scope that is not ours."""
     access_key, *scope = credential.split("/")
     if len(scope) != 4 or scope[0] != day or scope[2:] != ["s3", "aws4_request"] or not _REGION.fullmatch(scope[1]):
         raise S3Error(code, "Invalid credential: use ACCESS-KEY/YYYYMMDD/REGION/s3/aws4_request")
@@ -180,50 +218,7 @@ def _place_of(credential: str, day: str, region: str, where: str) -> _Place:
     found = _ACCESS_KEY.fullmatch(access_key)
     if found is None:
         raise S3Error("InvalidAccessKeyId", "Unknown access key: `protoslice token s3` prints yours")
-    return _Place(scope[1], found[1], found[2])
-
-
-def _of_header(authorization: str, fields: HeaderMap, *, reads: bool) -> _Given:
-    found, date, payload = (
-        _HEADER.fullmatch(authorization), fields.get(b"x-amz-date", ""), fields.get(b"x-amz-content-sha256"),
-    )  # fmt: skip
-    if found is None:
-        kind = authorization.partition(" ")[0]
-        if kind != _ALGORITHM:
-            raise S3Error("InvalidRequest", f"{kind[:40]} is not supported: use {_ALGORITHM}")
-        raise S3Error(
-            "AuthorizationHeaderMalformed", "Invalid `Authorization`: send Credential, SignedHeaders, Signature"
-        )
-    moment = _moment(date, "AccessDenied")
-    if abs(time.time() - moment) > _SKEW_SECONDS:
-        raise S3Error("RequestTimeTooSkewed", "The clock of the client differs by more than 15 minutes")
-    if payload is None:
-        raise S3Error("InvalidRequest", "Missing header x-amz-content-sha256")
-    if reads and payload not in {_EMPTY, _UNSIGNED} and not payload.startswith("STREAMING-"):
-        raise S3Error("XAmzContentSHA256Mismatch", "x-amz-content-sha256 is not the digest of an empty body")
-    return _Given(
-        found[1], found[2], found[3], date, moment + _SKEW_SECONDS, payload, fields.get(b"x-amz-security-token")
-    )
-
-
-def _of_query(query: Parameters) -> _Given:
-    code = "AuthorizationQueryParametersError"
-    if missing := [name for name in _OF_QUERY if name not in query]:
-        raise S3Error(code, f"A presigned URL has {', '.join(missing)} too")
-    algorithm, credential, date, seconds, signed, made = (query[name] for name in _OF_QUERY)
-    if algorithm != _ALGORITHM:
-        raise S3Error("InvalidRequest", f"{algorithm[:40]} is not supported: use {_ALGORITHM}")
-    if not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS:
-        raise S3Error(code, f"X-Amz-Expires is a number of seconds from 1 to {_LONGEST_SECONDS}")
-    if not re.fullmatch(r"[0-9a-f]{64}", made) or len(credential) > 200:
-        raise S3Error(code, "Invalid X-Amz-Signature or X-Amz-Credential: sign the URL again")
-    begins, now = _moment(date, code), time.time()
-    if begins > now + _SKEW_SECONDS:
-        raise S3Error("AccessDenied", "The URL is not valid yet")
-    ends = begins + int(seconds)
-    if ends <= now:
-        raise S3Error("AccessDenied", "Request has expired")
-    return _Given(credential, signed, made, date, ends, _UNSIGNED, query.get("X-Amz-Security-Token"))
+    return scope[1], found[1], found[2]
 
 
 @lru_cache(maxsize=1024)
