@@ -188,8 +188,8 @@ class Settings(BaseSettings):
         default=None,
         description="Access control: `tokens` requires a token with every request, `open` allows everything to "
         "everyone. Default: what the database says; in a new one, `open` when listening on a loopback address, "
-        "otherwise `tokens`. Required on a loopback address with `PROTOSLICE_ISSUERS`, `PROTOSLICE_TRUSTED_PROXIES` "
-        "or `PROTOSLICE_ALLOWED_HOSTS`.",
+        "otherwise `tokens`. Required on a loopback address with `PROTOSLICE_ISSUERS`, "
+        "`PROTOSLICE_TRUSTED_PROXIES`, `PROTOSLICE_ALLOWED_HOSTS` or `PROTOSLICE_PUBLIC_URL`.",
     )
     admin_token_file: Path | None = Field(
         default=None,
