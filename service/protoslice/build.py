@@ -21,7 +21,7 @@ _SECONDS: Final = 5
 
 
 def release() -> str:
-    """Return the version of the release that this build belongs to, or is the last one before."""
+    """Return the version of the release that this build is, or the last one before it."""
     return version("protoslice")
 
 

@@ -1,4 +1,4 @@
-"""Tokens of services, saved by origin in a file that its owner alone may read."""
+"""Tokens of services, saved by origin in a file that only its owner may read."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def is_plain(value: object, longest: int = LONGEST) -> TypeGuard[str]:
 
 @dataclass(frozen=True, slots=True)
 class RefreshGrant:
-    """What gets another id token: the issuer, its client, and a refresh token."""
+    """What is needed to get a new id token: the issuer, its client, and a refresh token."""
 
     issuer: str
     client_id: str
     token: str
 
     def __repr__(self) -> str:
-        """Return the issuer alone, without secrets."""
+        """Return only the issuer, without secrets."""
         return f"RefreshGrant({self.issuer!r})"
 
     def with_token(self, token: object) -> RefreshGrant:
@@ -57,7 +57,7 @@ class SavedToken:
     grant: RefreshGrant | None = None
 
     def __repr__(self) -> str:
-        """Return the grant alone, without secrets."""
+        """Return only the grant, without secrets."""
         return f"SavedToken({self.grant!r})"
 
 
@@ -76,7 +76,7 @@ def saved_token(origin: str) -> SavedToken | None:
 
 
 def save_token(origin: str, saved: SavedToken) -> None:
-    """Save a token for `origin`; it replaces the one before."""
+    """Save a token for `origin` in place of the one before."""
     with edit_tokens() as tokens:
         tokens[origin] = saved
 
@@ -88,7 +88,7 @@ def forget_token(origin: str) -> bool:
 
 
 def end_of(token: str) -> datetime | None:
-    """Return the end of a JWT, unverified; None for other tokens, whose end the service knows."""
+    """Return when a JWT expires, unverified; None for other tokens, whose end only the service knows."""
     try:
         return datetime.fromtimestamp(_claims(token)["exp"], UTC)
     except (ValueError, KeyError, TypeError, OverflowError, OSError):
@@ -155,7 +155,7 @@ def _as_json(saved: SavedToken) -> object:
 
 @contextmanager
 def edit_tokens() -> Iterator[dict[str, SavedToken]]:
-    """Give the saved tokens, and write them back at the end; one process at a time."""
+    """Yield the saved tokens, and write them back at the end; one process at a time."""
     path = credentials_file()
     private_folder(path.parent)
     held = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
@@ -169,7 +169,7 @@ def edit_tokens() -> Iterator[dict[str, SavedToken]]:
 
 
 def _write(path: Path, saved: Mapping[str, SavedToken]) -> None:
-    """Replace the file as a whole: a reader, or a crash, finds the old or the new one."""
+    """Replace the file at once: after a crash, a reader finds the old or the new one."""
     staged = path.with_suffix(".new")
     staged.unlink(missing_ok=True)
     with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w", encoding="utf-8") as file:

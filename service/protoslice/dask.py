@@ -1,4 +1,4 @@
-"""Records of a store as a dask bag, for computing over them on a cluster."""
+"""Records of a store as a Dask bag, to compute over them on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION: Final = 64 << 20
 def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unpack[ClientOptions]) -> dask.bag.Bag:
     """Return the records of a store as a bag of bytes, each partition read by the worker that computes on it.
 
-    The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    The store is fixed by its id, so a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
     """
     import dask.bag
     from dask.delayed import delayed
@@ -37,6 +37,6 @@ def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unp
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
-    """Return the records from `start` up to `stop`, at most those that there are."""
+    """Return the records from `start` up to `stop`, or to the end."""
     with Client(url, **options) as client:
         return list(client.records(id)[start:stop])

@@ -52,10 +52,10 @@ _SEVERAL_STRINGS: Final = re.compile(r"\b(Sequence|Iterable)\[str\]")
 
 
 def named_options(call: _C) -> _C:
-    """Make a function, or all public methods of a class, refuse unknown options by the name of the nearest.
+    """Make a function, or all public methods of a class, refuse unknown options, and suggest the nearest name.
 
-    The options of a `TypedDict` count too, of which Python itself refuses none. A string is refused where several are
-    taken, since it would be read as its characters.
+    Options of a `TypedDict` are checked too, which Python does not do. A string is refused where several are expected,
+    since it would be read as its characters.
     """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
@@ -87,7 +87,7 @@ def named_options(call: _C) -> _C:
 
 
 def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
-    """Return the parameters of `call` with their annotations, those of a `TypedDict` too; None when it takes any."""
+    """Return the parameters of `call` with their annotations, those of a `TypedDict` too; None if it accepts any."""
     found = dict[str, str]()
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -112,19 +112,19 @@ def check_options(call: str, given: Collection[str], known: Collection[str]) -> 
 
 
 def _check_strings(call: str, given: Iterable[tuple[str, object]], known: Mapping[str, str]) -> None:
-    """Raise a `TypeError` for one string where the annotation, of those `known` by name, is for several."""
+    """Raise a `TypeError` for one string if the annotation in `known` is for several."""
     for name, value in given:
         if isinstance(value, str) and _SEVERAL_STRINGS.search(known.get(name, "")):
             raise TypeError(f"{call}() takes several strings as {name!r}: use [{value!r}], not {value!r}")
 
 
 def missing_extra(purpose: str, extra: str) -> str:
-    """Return the message for packages that only an extra of this one installs, which is on no package index yet."""
+    """Return the message about missing packages, which an extra of this package installs."""
     return f"{purpose}: install the extra '{extra}', in a checkout of Protoslice by pip install '.[{extra}]'"
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra of this package that installs `module`; None for modules that no extra names."""
+    """Return the extra of this package that installs `module`; None if no extra does."""
     from importlib.metadata import requires
 
     name, found = module.partition(".")[0].replace("_", "-").lower(), set()
@@ -136,7 +136,17 @@ def extra_of(module: str) -> str | None:
 
 
 class ProtosliceError(Exception):
-    """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
+    """Base of all errors of this package.
+
+    It has the byte `offset` and the field `path` of the problem, if they are known.
+
+    Examples:
+        >>> try:
+        ...     protoslice.open("missing.onnx")
+        ... except protoslice.ProtosliceError as error:
+        ...     print(type(error).__name__)
+        NotFound
+    """
 
     slug: str = "internal"
     """Last part of the `type` of the problem that reports it; subclasses without one inherit it."""
@@ -171,55 +181,55 @@ class ProtosliceError(Exception):
 
 
 class InvalidInput(ProtosliceError, ValueError, slug="invalid-input"):
-    """A path, slice, size or option that does not parse."""
+    """Raised when a path, slice, size or option is invalid."""
 
 
 class InvalidIndex(InvalidInput, IndexError):
-    """An index that a tensor does not take."""
+    """Raised when an index cannot be applied to a tensor."""
 
 
 class ChecksumMismatch(InvalidInput, slug="checksum-mismatch", upload_slug="digest-mismatch"):
-    """Bytes that are not those the caller took a checksum of."""
+    """Raised when bytes do not match the checksum that the caller sent."""
 
 
 class AlreadyComplete(InvalidInput, slug="completed-upload"):
-    """Bytes were sent to a complete upload."""
+    """Raised when bytes are sent to a complete upload."""
 
 
 class InconsistentLength(InvalidInput, slug="inconsistent-upload-length"):
-    """Statements about the total length of an upload contradict each other."""
+    """Raised when statements about the total length of an upload contradict each other."""
 
 
 class NotFound(ProtosliceError, LookupError, slug="not-found", upload_slug="invalid-input"):
-    """A well-formed name or path that matches nothing here."""
+    """Raised when a well-formed name or path does not exist."""
 
 
 class SpaceRemoved(ProtosliceError, slug="not-found"):
-    """A request would change a space that was removed: unlike `NotFound`, no other way to do it helps."""
+    """Raised when a request would change a space that was removed; no other request helps."""
 
 
 class Gone(NotFound, slug="gone"):
-    """A name or path that matched something earlier and matches nothing now."""
+    """Raised when a name or path existed earlier and no longer exists."""
 
 
 class NoTensor(NotFound, KeyError):
-    """A model has no tensor of that name."""
+    """Raised when a model has no tensor of that name."""
 
 
 class NoRoot(NotFound, slug="no-root"):
-    """A store has no root proto: its files are all that it has."""
+    """Raised when a store has no root proto, but only files."""
 
 
 class Conflict(ProtosliceError, slug="conflict"):
-    """Somebody else was first, or a source has changed."""
+    """Raised when another caller was first, or a source has changed."""
 
 
 class Changed(Conflict, slug="precondition-failed"):
-    """Something is not, or no longer, what the caller has seen; nothing was done."""
+    """Raised when something is not, or no longer, in the state that the caller expects; nothing was done."""
 
 
 class StillNamed(Conflict, slug="still-named"):
-    """Names refer to a store that is to be removed, and the caller did not list them."""
+    """Raised when names refer to a store that is to be removed, and the caller did not list them."""
 
     names: tuple[tuple[str, str], ...] = ()
     """Protocol and text of the first of the names that were not listed."""
@@ -229,18 +239,18 @@ class StillNamed(Conflict, slug="still-named"):
 
 
 class WrongOffset(Conflict, slug="mismatching-upload-offset"):
-    """The offset of a request is not that of its upload."""
+    """Raised when the offset of a request is not that of its upload."""
 
     expected: int | None = None
     provided: int | None = None
 
 
 class LimitExceeded(ProtosliceError, slug="limit-exceeded"):
-    """More than a limit allows."""
+    """Raised when a limit is exceeded."""
 
 
 class TooMany(LimitExceeded, slug="too-busy"):
-    """More at the same time than a limit allows, which is `limit` where it is known."""
+    """Raised when too many things happen at the same time; `limit` is how many may, if known."""
 
     def __init__(
         self, message: str, offset: int | None = None, path: str | None = None, *, limit: int | None = None
@@ -250,74 +260,74 @@ class TooMany(LimitExceeded, slug="too-busy"):
 
 
 class ClientLimit(TooMany, slug="client-limit"):
-    """More at the same time than one client may have."""
+    """Raised when one client does too much at the same time."""
 
 
 class SpaceLimit(TooMany, slug="space-limit"):
-    """More at the same time than a space may have."""
+    """Raised when the clients of a space do too much at the same time."""
 
 
 class Unsupported(ProtosliceError, slug="unsupported"):
-    """Understood, but not possible."""
+    """Raised when a valid request is not possible."""
 
 
 class UnsupportedMediaType(Unsupported, slug="unsupported-media-type"):
-    """A body of a kind that is not taken."""
+    """Raised when the type of a request's body is not accepted."""
 
 
 class JoinedUpload(Unsupported, slug="joined-upload"):
-    """Bytes were sent to an upload that was joined from others."""
+    """Raised when bytes are sent to an upload that was joined from others."""
 
 
 class CorruptModel(ProtosliceError, slug="corrupt-part", upload_slug="corrupt-model"):
-    """Bytes that are not what they should be."""
+    """Raised when a file is damaged or malformed."""
 
 
 class InconsistentChunks(CorruptModel, slug="inconsistent-chunks"):
-    """A chunked proto whose metadata and chunks do not fit together."""
+    """Raised when metadata and chunks of a chunked proto contradict each other."""
 
 
 class UnsoundModel(CorruptModel, slug="unsound-model"):
-    """A model that lacks files or fails its own checksums, where only a sound one is taken."""
+    """Raised when a model lacks files or fails its checksums, and only a sound one was to be accepted."""
 
 
 class IntegrityError(ProtosliceError, slug="damaged-object"):
-    """Damage of stored or sent bytes, found by a checksum or length of ours, not by those of the model."""
+    """Raised when stored or sent bytes are damaged, by a checksum or length of Protoslice, not of the model."""
 
     object: str | None = None
     """Name of the damaged stored object, or None."""
 
 
 class StorageError(ProtosliceError, slug="storage-error"):
-    """Storage that fails."""
+    """Raised when the storage fails."""
 
 
 class StorageUnavailable(StorageError, slug="storage-unavailable"):
-    """Storage, or a service, that does not answer now."""
+    """Raised when the storage or a service does not respond now; try again later."""
 
 
 class DatabaseUnavailable(StorageUnavailable, slug="database-unavailable"):
-    """The catalogue's database does not answer in time, or is closed."""
+    """Raised when the catalogue's database does not respond in time, or is closed."""
 
 
 class StorageDenied(StorageError, slug="storage-denied"):
-    """Storage that refuses."""
+    """Raised when the storage or a service refuses access."""
 
 
 class UnknownCaller(StorageDenied, slug="unauthorized"):
-    """Service that asks for credentials, or does not know those that it was given."""
+    """Raised when a service requires credentials, or does not accept those that it was given."""
 
 
 class SourceDenied(StorageDenied, slug="source-denied"):
-    """Source of an object registered in place that refuses."""
+    """Raised when the owner of an object that was registered in place refuses access."""
 
 
 class StorageFull(StorageError, slug="out-of-space"):
-    """Storage that has no room left."""
+    """Raised when the storage has no room left."""
 
 
 class QuotaExceeded(StorageFull, slug="quota-exceeded"):
-    """Space that has used up its quota."""
+    """Raised when a space has used up its quota."""
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)

@@ -406,7 +406,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class TensorBranch:
-    """Tensors whose names start alike, a range of such groups, or a single tensor, in a tree of names."""
+    """A node in a tree of tensor names: tensors with a common beginning, a range of such groups, or one tensor."""
 
     name: Annotated[str, like("layer.3.")]
     """What the names have in common beyond the parent's; of a range, the name of its first group."""

@@ -1,4 +1,4 @@
-"""Names of the files of stores: which paths are valid, and which version control would take for its own."""
+"""Names of the files of stores: which paths are valid, and which ones version control uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IGNORED: Final = dict.fromkeys(
 
 
 def check_file_path(path: str) -> str:
-    """Return `path` unchanged; raise `InvalidInput` if it is malformed or version control would take it for its own."""
+    """Return `path` unchanged; raise `InvalidInput` if it is malformed or used by version control."""
     check_form(path)
     if is_version_control(path):
         raise InvalidInput(
@@ -46,10 +46,10 @@ def check_form(path: str) -> str:
 
 
 def is_version_control(path: str) -> bool:
-    """Return True if some file system takes a step of `path` for a folder of version control."""
+    """Return True if, on some file system, a segment of `path` is a folder of version control."""
     return _CONTROL.search((path if path.isascii() else path.translate(_IGNORED)).casefold()) is not None
 
 
 def without_version_control(files: Mapping[str, T]) -> Mapping[str, T]:
-    """Return the files to write next to each other: without those that older versions took under such names."""
+    """Return the files to write, without those of version control that older versions accepted."""
     return {path: file for path, file in files.items() if not is_version_control(path)}

@@ -1,7 +1,7 @@
 """OCI artifacts over stores, without HTTP: repositories with blobs, manifests, tags and referrers.
 
-A blob begins as a resumable upload. The first manifest that names it makes one store of all its blobs that are not in
-one yet, files of layers under their own names; a blob that is read before becomes a store by itself.
+A blob begins as a resumable upload. The first manifest that names it makes one store of all its blobs that are not in a
+store yet, with the files of layers under their own names. A blob that is read before that becomes a store alone.
 """
 
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES

@@ -38,7 +38,7 @@ _PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """Marks around the messages of a chat format, which a chat template with the words `mark` has."""
+    """Marks around the messages of a chat format; a chat template that contains `mark` has this format."""
 
     mark: tuple[str, ...]
     system: tuple[str, str]
@@ -59,7 +59,7 @@ class ChatFormat:
 def _by_role(
     mark: tuple[str, ...], start: str, end: str, roles: tuple[str, str, str] = ("system", "user", "assistant")
 ) -> ChatFormat:
-    """Format whose messages differ in the name of the role alone."""
+    """Return a format whose messages differ only in the name of the role."""
     system, user, assistant = ((start.replace("ROLE", role), end) for role in roles)
     named = start.strip().startswith("<|ROLE")
     stops = [f"<|{role}|>" for role in roles[:2]] if named else [start.partition("ROLE")[0]]
@@ -83,12 +83,12 @@ CHATS: Final = (
 
 
 def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
-    """Return the path of the GGUF file of a quantization, or of the usual one.
+    """Return the path of the GGUF file of a quantization, or of the most usual one.
 
     With `splits`, it may be the first split of a file.
 
-    Raise `ManifestUnknown` if there is none, `InvalidInput` if there are others, whose names Ollama shows upon this
-    error alone, and `Unsupported` if there are only splits.
+    Raise `ManifestUnknown` if there is none, `InvalidInput` if there are only other quantizations (Ollama shows their
+    names), and `Unsupported` if there are only splits.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
     whole = [path for path in found if not _SPLIT.search(path) or (splits and _FIRST.search(path))]
@@ -152,7 +152,7 @@ def config_of(facts: GgufFacts, layers: Iterable[str]) -> bytes:
 
 
 def manifest_of(config: bytes, model: FileRef, projected: FileRef | None, texts: Mapping[str, bytes]) -> bytes:
-    """Return the manifest."""
+    """Return the OCI manifest of a config and layers."""
     layers = [_layer("model", f"sha256:{model.sha256}", model.size)]
     if projected is not None:
         layers.append(_layer("projector", f"sha256:{projected.sha256}", projected.size))
@@ -181,7 +181,7 @@ _EMPTY: Final = b"{}"
 
 
 class ExportedRepository:
-    """An OCI repository that shows branches and tags of the repository of its name behind its own tags."""
+    """An OCI repository that shows its own tags, then the branches and tags of the repository of the same name."""
 
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
         self._stores = stores
@@ -189,7 +189,7 @@ class ExportedRepository:
         self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
-        """Return the manifest that a tag, a branch or a digest names; `latest` is also the branch `main`.
+        """Return the manifest that a tag, a branch or a digest names; `latest` also names the branch `main`.
 
         Raise `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
         """
@@ -204,7 +204,7 @@ class ExportedRepository:
     async def ollama(self, ref: str) -> StoredManifest:
         """Return the manifest for Ollama: a GGUF file of a revision, or of a quantization on the branch `main`.
 
-        A manifest that was pushed is given as it is. Raise `ManifestUnknown` when there is no such file.
+        A manifest that was pushed is returned unchanged. Raise `ManifestUnknown` when there is no such file.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -247,7 +247,7 @@ class ExportedRepository:
         return files_for_llama(await self._stores.files(store), quantization)
 
     async def _model(self, ref: str) -> tuple[str, str | None]:
-        """Return the store of a revision; for other words, that of `main` and the word as a quantization."""
+        """Return the store of a revision; for any other word, the store of `main`, with the word as a quantization."""
         commit, quantization = await self._commit(ref), None
         if commit is None:
             commit, quantization = await self._commit(_LATEST), ref
@@ -256,7 +256,7 @@ class ExportedRepository:
         return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
-        """Return True if a manifest is there, and the bytes of its models."""
+        """Return True if a manifest exists with all bytes of its models."""
         if not await self._artifacts.table.known([manifest]):
             return False
         with suppress(BlobUnknown):
@@ -266,7 +266,7 @@ class ExportedRepository:
         return False
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of names by which manifests are had, in their order, and True when there are more."""
+        """Return a page of names of manifests, in their order, and True when there are more."""
         own, more = await self._artifacts.tags(limit=limit, after=after)
         others = [name for name in await self._names() if name > (after or "")]
         names = sorted({*own, *others})
@@ -291,7 +291,7 @@ class ExportedRepository:
         return None
 
     async def _exported(self, store: str, commit: str) -> StoredManifest:
-        """Return the manifest of a store, kept with a record for each blob unless it is there."""
+        """Return the manifest of a store; save it, with a record for each blob, unless that was done before."""
         files = await self._stores.files(store)
         data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:

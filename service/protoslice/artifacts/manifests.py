@@ -123,9 +123,9 @@ def blob_path(digest: Digest) -> str:
 
 
 def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
-    """Return the paths of each blob: the titles of its descriptors, or one made of its digest.
+    """Return the paths of each blob: the titles of its descriptors, or a path made from its digest.
 
-    A title that is no path, or that another blob has, counts for nothing.
+    A title that is no valid path, or that another blob has, is ignored.
     """
     found: dict[Digest, list[str]] = {}
     titled = {(each.title or "", each.digest): None for each in descriptors}
@@ -160,7 +160,7 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
-    """Return the type that referrers are filtered by: the manifest's own, else that of its config."""
+    """Return the type by which referrers are filtered: that of the manifest, else that of its config."""
     found = raw.get("artifactType")
     if not found and media_type not in _INDEXES and isinstance(config, dict):
         found = config.get("mediaType")
@@ -200,5 +200,5 @@ def _descriptor(raw: object, place: str) -> Descriptor:
 
 
 def _texts(raw: object) -> dict[str, str]:
-    """Return the annotations that are text."""
+    """Return the annotations whose values are text."""
     return {name: text for name, text in raw.items() if isinstance(text, str)} if isinstance(raw, dict) else {}

@@ -51,7 +51,7 @@ _SESSION = "artifact "
 
 
 class BlobLocations:
-    """Locations of the blobs of one repository: which of several that have the bytes of one it goes by."""
+    """Locations of the blobs of one repository: the chosen one of several uploads and stores with the same bytes."""
 
     def __init__(self, stores: Stores, table: ArtifactTable) -> None:
         self._stores = stores
@@ -69,10 +69,10 @@ class BlobLocations:
         return False
 
     async def found(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile | None:
-        """Return the place of the bytes of a blob, by its record or in the store of another manifest.
+        """Return the place of the bytes of a blob, by its record or in the store of another manifest; None if gone.
 
-        The store that the blob came with may have been removed while manifests name it that share its bytes; the record
-        is corrected then. None when the bytes are gone.
+        The store that a blob was uploaded to may have been removed, while other manifests name a store that shares its
+        bytes. The record is corrected then.
         """
         if await self.is_there(blob):
             return blob
@@ -95,10 +95,11 @@ class BlobLocations:
         return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
 
     async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
-        """Note the place of a blob, and return the one that holds.
+        """Record the place of a blob, and return the place that is valid.
 
-        A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it already;
-        any such place stays unless `blob` is `fresh`. Raise `StorageUnavailable` when others keep changing it.
+        An earlier place in a store stays valid while its bytes exist, since uploads expire and manifests may name it
+        already. An earlier upload stays valid unless `blob` is `fresh`. Raise `StorageUnavailable` when other writers
+        keep changing it.
         """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
@@ -111,9 +112,10 @@ class BlobLocations:
         raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
 
     async def find(self, digest: Digest) -> RepositoryFile | None:
-        """Return the place of a blob that a manifest names; None for one that has not come.
+        """Return the place of a blob that a manifest names; None for one that was never uploaded.
 
-        Raise `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
+        Raise `ManifestBlobUnknown` for one that was uploaded and is gone, since the client does not expect to send it
+        again.
         """
         found = await self._table.find_blob(digest)
         if found is None or not found.has_come:
@@ -124,7 +126,10 @@ class BlobLocations:
         return present
 
     async def expect(self, digest: Digest) -> RepositoryFile | None:
-        """Note that a manifest names a blob that has not come; its place if it came meanwhile, else None."""
+        """Record that a manifest names a blob that is not uploaded yet.
+
+        Return its place if it was uploaded meanwhile.
+        """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
             if found is not None and (found.has_come or found.wanted):
@@ -135,9 +140,9 @@ class BlobLocations:
 
 
 class ArtifactRepository:
-    """Blobs, manifests, tags and referrers under one name; holds no state of its own.
+    """Blobs, manifests, tags and referrers under one name; without state in memory.
 
-    Clients go on with `uploads` alone, by default all.
+    Clients can continue only `uploads`, by default all.
     """
 
     def __init__(self, stores: Stores, name: RepositoryName, uploads: Uploads | None = None) -> None:
@@ -200,7 +205,7 @@ class ArtifactRepository:
         return await self._settled(digest, kept)
 
     async def _finished(self, upload_id: str, digest: Digest) -> RepositoryFile:
-        """Return the blob that an upload became, for a client that asks again since it got no answer."""
+        """Return the blob that an upload became, for a client that retries because it got no response."""
         with suppress(BlobUnknown):
             found = await self.table.blob(digest)
             if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
@@ -208,7 +213,7 @@ class ArtifactRepository:
         raise UploadUnknown(f"The upload {upload_id} has ended")
 
     async def keep(self, data: bytes) -> None:
-        """Make `data` a blob in a store, without an upload, unless it is there."""
+        """Store `data` as a blob, without an upload, unless the blob exists."""
         digest = Digest.of(data)
         with suppress(BlobUnknown):
             if (await self.blob(digest)).store is None:
@@ -223,7 +228,7 @@ class ArtifactRepository:
         await self.table.put_blobs({digest: RepositoryFile(size=len(data), store=made.store.id, path=path)})
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
-        """Take over a blob of another repository; False when it has none."""
+        """Add a blob of another repository to this one; return False when that has none."""
         try:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
@@ -232,14 +237,14 @@ class ArtifactRepository:
         return True
 
     async def blob(self, digest: Digest) -> RepositoryFile:
-        """Return the record of a blob; raise `BlobUnknown` when there is none, or nothing has its bytes any more."""
+        """Return the record of a blob; raise `BlobUnknown` when there is none, or its bytes are gone."""
         found = await self._locations.found(digest, await self.table.blob(digest))
         if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
-        """Return the store that holds a blob, opened, and the path there; made for a blob without one."""
+        """Return the opened store that holds a blob, and the path there; create the store if the blob has none."""
         recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
@@ -262,11 +267,11 @@ class ArtifactRepository:
     async def put_manifest(
         self, ref: str, data: bytes, media_type: str, *, tags: Sequence[str] = ()
     ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
-        """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
+        """Save a manifest under a tag or its digest, and under further `tags`, and create a store of its blobs.
 
-        An empty `media_type` is that which the manifest names. Returns the digests of what it names and was never sent
-        too. Raise `LimitExceeded` for more than 64 tags. Raise `ManifestInvalid` or `ManifestBlobUnknown` when it
-        cannot be taken, `DigestInvalid` for another digest.
+        If `media_type` is empty, that in the manifest is used. The result includes the digests of blobs that were never
+        sent. Raise `LimitExceeded` for more than 64 tags, `ManifestInvalid` or `ManifestBlobUnknown` when it is not
+        acceptable, and `DigestInvalid` if it has another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -289,7 +294,7 @@ class ArtifactRepository:
         return await (self.table.manifest(Digest(ref)) if ":" in ref else self.table.tagged(ref))
 
     async def delete_manifest(self, ref: str) -> None:
-        """Remove a tag, or by its digest a manifest, all its tags, and its store if nothing else names that.
+        """Remove a tag; or, by its digest, a manifest, all its tags, and its store unless something else names it.
 
         Raise `ManifestUnknown` when there is none.
         """
@@ -305,10 +310,10 @@ class ArtifactRepository:
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
     ) -> tuple[list[bytes], Digest | None]:
-        """Return a page of the JSON of descriptors of manifests that refer to `subject`, and where it ends.
+        """Return a page of JSON descriptors of manifests that refer to `subject`, and where it ends.
 
-        The end is the last digest; None on the last page. A page ends at `limit` descriptors, or at about a mebibyte
-        of them; each has one at least.
+        The end is the last digest, or None on the last page. A page ends at `limit` descriptors, or at about a
+        mebibyte; it has at least one.
         """
         rows = await self.table.referrers(subject, limit=limit + 1, after=after)
         budget = PageBudget(limit)
@@ -316,10 +321,11 @@ class ArtifactRepository:
         return await self.table.descriptors(taken), taken[-1] if len(taken) < len(rows) else None
 
     async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:
-        """Return the store of all blobs that a manifest names and that have come, and the digests of what has not.
+        """Return the store of all uploaded blobs of a manifest, and the digests of the blobs that are missing.
 
-        The store is made unless it is there; None for no blobs. Raise `ManifestBlobUnknown` for blobs that had come and
-        are gone, and for too many that have not, `ManifestInvalid` for another size than that of what has come.
+        The store is created unless it exists; None without blobs. Raise `ManifestBlobUnknown` for blobs that were
+        uploaded and are gone, and for too many missing ones, and `ManifestInvalid` for a blob whose size differs from
+        that in the manifest.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
         there = await self.table.known(children)
@@ -348,7 +354,7 @@ class ArtifactRepository:
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
     async def _settled(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile:
-        """Return a blob that has come, in a store at once if a manifest names it: an upload would expire."""
+        """Return an uploaded blob, in a store at once if a manifest names it, because an upload would expire."""
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
@@ -356,7 +362,7 @@ class ArtifactRepository:
     async def _stored(self, blobs: dict[Digest, RepositoryFile], paths: Mapping[Digest, Sequence[str]]) -> str:
         """Return a store of the blobs under all their paths.
 
-        Those of uploads become its own, those of other stores are shared with them.
+        It takes over the bytes of uploads, and shares those of other stores.
         """
         loose = {digest: blob for digest, blob in blobs.items() if blob.upload is not None}
         uploads: dict[str, Sequence[str]] = {
@@ -410,7 +416,7 @@ def _gone(digest: Digest) -> BlobUnknown:
 
 
 def _new_tags(names: Sequence[str]) -> Sequence[str]:
-    """Return `names` unchanged; raise `NameInvalid` unless each may be a tag, `LimitExceeded` for too many."""
+    """Return `names` unchanged; raise `NameInvalid` unless each is a valid tag, `LimitExceeded` for too many."""
     if len(names) > TAGS_AT_ONCE:
         raise LimitExceeded(f"Too many tags: {len(names)} requested, at most {TAGS_AT_ONCE} per request")
     try:
@@ -427,7 +433,7 @@ _OF_A_DIGEST: Final = re.compile(r"sha(256|512)-[0-9a-f]{64}")
 
 
 class ArtifactCommits:
-    """Implements `PushedTags` over the manifests that have files."""
+    """`PushedTags` over the manifests that have files."""
 
     def __init__(self, stores: Stores, name: str) -> None:
         self._artifacts: ArtifactRepository | None = None
@@ -435,7 +441,7 @@ class ArtifactCommits:
             self._artifacts = ArtifactRepository(stores, listed_name(name))
 
     async def find(self, revision: str) -> Commit | None:
-        """Return the commit of a tag or of the 40 digits of an id; `main` is the tag `latest`."""
+        """Return the commit of a tag, or of an id of 40 digits; `main` is the tag `latest`."""
         if self._artifacts is None:
             return None
         if is_commit(revision):
@@ -465,7 +471,7 @@ class ArtifactCommits:
         return None
 
     async def page(self, *, limit: int, after: str | None) -> tuple[list[Ref], str | None]:
-        """Return a page of the tags that have files, by name, and the last tag looked at when there are more."""
+        """Return a page of the tags that have files, by name, and the last tag examined when there are more."""
         if self._artifacts is None:
             return [], None
         tags, more = await self._artifacts.tags(limit=limit, after=after)
@@ -479,7 +485,7 @@ class ArtifactCommits:
 
 
 def _commit(manifest: StoredManifest) -> Commit | None:
-    """Return the state that a manifest names; None for one without files."""
+    """Return the commit of a manifest; None for a manifest without files."""
     if manifest.store is None:
         return None
     return Commit(store=manifest.store, time=manifest.time or Commit().time)

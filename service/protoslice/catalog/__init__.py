@@ -1,4 +1,4 @@
-"""The catalogue: all but bytes, with a module for each kind of thing: dataclasses, SQL, errors.
+"""The catalogue: everything but bytes, in SQL, with a module for each kind of row: dataclasses, statements, errors.
 
 `open_database` opens it, and deletes its old rows once an hour.
 """
@@ -72,7 +72,7 @@ async def open_database(
 
 
 async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
-    """Delete old rows of `changes`, of the audit and of deliveries once an hour, for ever."""
+    """Delete old rows of `changes`, of the audit and of deliveries once an hour, without end."""
     wait = _FIRST_SECONDS
     while True:
         await asyncio.sleep(wait)
@@ -82,7 +82,7 @@ async def _tidy(database: Database, audit_seconds: float, audit_entries: int) ->
 
 
 async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
-    """Do all of it once; raise the first failure at the end."""
+    """Delete all old rows once; raise the first failure at the end."""
     steps: list[Callable[[], Awaitable[None]]] = [
         DeliveryTable(database).purge,
         partial(purge_audit, database, audit_seconds, audit_entries),
@@ -93,7 +93,7 @@ async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0)
 
 
 async def purge_changes(database: Database) -> None:
-    """Delete the rows of `changes` that are older than a day; no transaction is repeated for so long."""
+    """Delete the rows of `changes` that are older than a day, since no transaction is retried for so long."""
 
     def work(tx: Transaction, limit: int) -> int:
         return tx.run(

@@ -1,4 +1,4 @@
-"""Commits that no name leads to any more, removed repositories, and the stores that only these have made."""
+"""Commits that no name leads to, removed repositories, and the stores that only these created."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNREACHED: Final = f"""
 
 
 async def purge_repositories(database: Database) -> None:
-    """Delete all rows of repositories that were removed, and the stores that go with their commits."""
+    """Delete all rows of repositories that were removed, and the stores that only their commits name."""
 
     def work(tx: Transaction, limit: int) -> int:
         sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
@@ -110,7 +110,10 @@ _EMPTY: Final = " AND ".join(
 
 
 async def purge_spaces(database: Database, grace_seconds: float) -> None:
-    """Delete what spaces have that were removed before the grace, or mark it for other steps of the collection."""
+    """Delete the rows of spaces that were removed before the grace period.
+
+    Rows that other steps of the collection delete are only marked.
+    """
     due = "UPDATE spaces SET removed = 0 WHERE removed > 0 AND removed < :before"
     grace = int(grace_seconds * SECOND)
     await database.write(lambda tx: tx.run(due, before=tx.now - grace), background=True)
@@ -122,7 +125,7 @@ async def purge_spaces(database: Database, grace_seconds: float) -> None:
 
 
 async def forget_spaces(database: Database) -> None:
-    """Delete the rows of removed spaces that have nothing any more; their names are free then."""
+    """Delete the rows of removed spaces that are empty; their names can then be used again."""
 
     def work(tx: Transaction) -> None:
         for (name,) in tx.all(f"{_REMOVED} AND {_EMPTY} LIMIT {BATCH}"):
@@ -138,9 +141,9 @@ def _run(sql: str, tx: Transaction, limit: int) -> int:
 
 
 async def purge_commits(database: Database) -> None:
-    """Delete the commits that no branch or tag leads to any more, and the stores that go with them.
+    """Delete the commits that no branch or tag leads to any more, and the stores that only they name.
 
-    A commit that loses a name is due, and deleting it makes its parent due. No other row is read.
+    A commit that loses a name is due; deleting it makes its parent due. No other row is read.
     """
     due = "SELECT space, repository, id FROM commits WHERE due = 1 ORDER BY space, repository, id LIMIT :limit"
 
@@ -172,9 +175,9 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove those of `stores` that only commits or manifests have made and that nothing names.
+    """Remove those of `stores` that only commits or manifests created and that nothing names.
 
-    Count `entries` and `size` bytes of records fewer.
+    Subtract `entries`, and `size` bytes of records, from the usage.
     """
     locked = f"SELECT 1 FROM stores WHERE {LIVE} AND of_commits = 1 FOR UPDATE"
     computed = f"DELETE FROM manifests WHERE space = :space AND store = :digest RETURNING {_RETURNED['manifests']}"

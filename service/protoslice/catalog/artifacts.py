@@ -1,4 +1,4 @@
-"""Repositories of OCI: blobs, manifests, tags and referrers of one repository, which exists from its first row on."""
+"""Repositories of OCI: blobs, manifests, tags and referrers; a repository exists from its first row on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referr
 
 @dataclass(frozen=True, slots=True)
 class StoredManifest:
-    """A manifest as it came, with its media type, and the store that was made of its blobs."""
+    """A manifest with its exact bytes and media type, and the store that was made of its blobs."""
 
     digest: Digest
     media_type: str
@@ -73,7 +73,7 @@ class ArtifactTable:
         self._key: Mapping[str, str] = {"space": usage.space, "repository": repository}
 
     async def check_pushed(self) -> None:
-        """Raise `NotFound` for the former name of a repository, `NameInvalid` for a name that no new one may have."""
+        """Raise `NotFound` for a former name of a repository, `NameInvalid` for a disallowed new name."""
         await self._database.read(self._check_pushed)
 
     def _check_pushed(self, tx: Transaction) -> None:
@@ -88,14 +88,17 @@ class ArtifactTable:
                 raise NameInvalid(error.message) from None
 
     async def blob(self, digest: Digest) -> RepositoryFile:
-        """Return a blob; raise `BlobUnknown` if there is none, or it has not come yet."""
+        """Return a blob; raise `BlobUnknown` if there is none, or it was not uploaded yet."""
         found = await self.find_blob(digest)
         if found is None or not found.has_come:
             raise BlobUnknown(f"The repository has no blob {digest.text}")
         return found
 
     async def find_blob(self, digest: Digest) -> RepositoryFile | None:
-        """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
+        """Return a blob, or None if it is unknown.
+
+        One that a manifest names, but that was not uploaded, has no bytes.
+        """
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
         return None if row is None else kept(row)
@@ -115,7 +118,10 @@ class ArtifactTable:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def change_blob(self, digest: Digest, blob: RepositoryFile, seen: RepositoryFile | None) -> None:
-        """Replace a blob that was `seen`; insert it for None. Raise `ConcurrentChange` if it has been changed since."""
+        """Replace a blob that has not changed since it was `seen`; insert it for None.
+
+        Else raise `ConcurrentChange`.
+        """
 
         def work(tx: Transaction) -> None:
             key, created = self._blobs(tx)
@@ -129,7 +135,7 @@ class ArtifactTable:
         await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def remove_blob(self, digest: Digest) -> None:
-        """Delete a blob; raise `BlobUnknown` if there is none, or it has not come yet."""
+        """Delete a blob; raise `BlobUnknown` if there is none, or it was not uploaded yet."""
         sql = f"""
             DELETE FROM kept_files
             WHERE {_CURRENT} AND kind = 'blob' AND name = :digest AND (upload IS NOT NULL OR store IS NOT NULL)"""
@@ -163,14 +169,14 @@ class ArtifactTable:
         return _manifest(row)
 
     async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
-        """Return those of `digests` that are manifests here, with their sizes."""
+        """Return those of `digests` that are manifests of this repository, with their sizes."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         texts = [digest.text for digest in digests]
         rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
         return {Digest(text): size for text, size in rows}
 
     async def of_store(self, digits: str) -> StoredManifest | None:
-        """Return the manifest pushed last of those whose store has an id that begins with `digits`, or None."""
+        """Return the latest manifest whose store has an id that begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
             ORDER BY pushed DESC LIMIT 1"""
@@ -185,7 +191,7 @@ class ArtifactTable:
         return sorted({store for (store,) in rows if store is not None})
 
     async def put_manifest(self, manifest: StoredManifest, tags: Sequence[str] = (), *, computed: bool = False) -> None:
-        """Create or replace a manifest, and point tags at it; without tags, one that is there as it is stays.
+        """Create or replace a manifest, and point tags at it; without tags, an identical one stays unchanged.
 
         One that is `computed` does not name its store.
         """
@@ -312,14 +318,14 @@ class ArtifactTable:
         return [(Digest(text), size or 0) for text, size in rows]
 
     async def descriptors(self, digests: Sequence[Digest]) -> list[bytes]:
-        """Return the descriptors of manifests with a subject, in the order of `digests`; none for one that is gone."""
+        """Return the descriptors of manifests with a subject, in the order of `digests`; deleted ones are left out."""
         sql = f"SELECT digest, referrer FROM manifests WHERE {_THESE} AND digest IN {{listed}} AND referrer IS NOT NULL"
         texts = [digest.text for digest in digests]
         found: dict[str, str] = dict(await self._database.read(lambda tx: tx.among(sql, texts, **self._key)))
         return [found[text].encode() for text in texts if text in found]
 
     def _id(self, tx: Transaction) -> tuple[int, int]:
-        """Return the id of the repository, which is inserted unless it is there, and 1 if it was, else 0."""
+        """Return the id of the repository, and 1 if it was inserted, else 0."""
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
         row, created = tx.first(sql, **self._key), 0
         if row is None:

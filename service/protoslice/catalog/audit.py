@@ -99,9 +99,9 @@ class AuditTable:
     async def page(
         self, query: AuditQuery, *, limit: int, after: Place | None = None
     ) -> tuple[list[AuditRow], Place | None]:
-        """Return at most `limit` changes, newest first, behind a place.
+        """Return at most `limit` changes, newest first, after a position.
 
-        If not all changes behind it were looked at, the place behind which to continue is returned too.
+        If not all changes after it were examined, the position at which to continue is returned too.
         """
         given = [name for name in ("subject", "who", "what") if getattr(query, name) is not None]
         equal = [f"{name} = :{name}" for name in given]
@@ -148,7 +148,7 @@ async def purge_audit(database: Database, seconds: float, most: int) -> None:
 
 
 def _next_space(space: str | None, tx: Transaction) -> str | None:
-    """Return the space after `space` that has changes; one look at the index each."""
+    """Return the next space after `space` that has changes, by one look-up in the index."""
     where = "" if space is None else "WHERE space > :space"
     row = tx.first(f"SELECT space FROM audit {where} ORDER BY space LIMIT 1", space=space)
     return None if row is None else str(row[0])

@@ -1,8 +1,7 @@
-"""Collector of objects that nothing refers to: rows go first, and their bytes some time after.
+"""Collector of objects that nothing refers to: it deletes their rows first, and their bytes some time later.
 
-Nothing here has to be asked for: an object to which a reference goes is `due`, and so is one that was not published a
-day after it was reserved. Any number of collectors may run. While a backup or a check holds the lock (`Hold`), no bytes
-are deleted.
+It needs no scan: an object that loses a reference is `due`, and so is one that was not published a day after it was
+reserved. Any number of collectors may run. While a backup or a check holds the lock (`Hold`), no bytes are deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ HOLD_SECONDS: Final = 300.0
 
 
 class Hold:
-    """Keeps bytes from being deleted while a backup is made, and other backups from beginning."""
+    """Lock that keeps bytes from being deleted while a backup is made, and other backups from starting."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,7 +62,7 @@ class Hold:
             self._renewing.result()
 
     async def _renew(self) -> None:
-        """Renew the hold for ever; raise `Conflict` if it has expired."""
+        """Renew the hold without end; raise `Conflict` if it has expired."""
         sql = "UPDATE holds SET expires = :expires WHERE owner = :owner AND expires > :now"
         while True:
             await asyncio.sleep(HOLD_SECONDS / 10)
@@ -93,7 +92,7 @@ _CLAIM_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class TrashRow:
-    """Bytes to be deleted, and those of their checksums."""
+    """Bytes to be deleted, with their checksums."""
 
     number: int
     key: str
@@ -103,20 +102,20 @@ class TrashRow:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Rows of objects that were deleted, and the bytes that they counted."""
+    """Rows of objects that were deleted, and their bytes in the usage."""
 
     objects: int = 0
     stored_bytes: int = 0
 
 
 class CollectorTable:
-    """What is to be collected in all spaces."""
+    """Everything that is to be collected, in all spaces."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def expire_objects(self, unfinished_seconds: float) -> None:
-        """Make objects due that were reserved so long ago and are not published; their uploads store nothing."""
+        """Mark objects as due that were reserved so long ago and are not published; their uploads fail."""
         unfinished = int(unfinished_seconds * SECOND)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -131,18 +130,18 @@ class CollectorTable:
         await self._in_batches(work)
 
     async def expire_uploads(self) -> None:
-        """End expired uploads, and let go of their objects."""
+        """End expired uploads, and release their objects."""
         await run_all([partial(self._in_batches, expire_uploads), partial(release_uploads, self._database)])
 
     async def purge_uploads(self, grace_seconds: float) -> None:
-        """Delete the rows of uploads that ended before the grace."""
+        """Delete the rows of uploads that ended before the grace period."""
         grace = int(grace_seconds * SECOND)
         await self._in_batches(lambda tx, limit: purge_uploads(tx, tx.now - grace, limit))
 
     async def purge_stores(self, grace_seconds: float) -> int:
-        """Delete stores that were removed before the grace, with all their rows; return how many.
+        """Delete stores that were removed before the grace period, with all their rows; return how many.
 
-        They are marked first, with 0 for `deleted`, from when on they cannot be restored.
+        They are marked first, with 0 in `deleted`; from then on they cannot be restored.
         """
         grace = int(grace_seconds * SECOND)
 
@@ -165,7 +164,7 @@ class CollectorTable:
         return total
 
     async def drop_objects(self, delay_seconds: float) -> Dropped:
-        """Move due objects, to which nothing refers, into the trash for `delay_seconds`."""
+        """Move due objects to which nothing refers into the trash, for `delay_seconds`."""
         objects, size = 0, 0
         async for dropped in self._database.write_in_batches(lambda tx, limit: _drop(tx, delay_seconds, limit)):
             assert dropped is not None
@@ -173,7 +172,7 @@ class CollectorTable:
         return Dropped(objects, size)
 
     async def trash(self) -> AsyncIterator[list[TrashRow]]:
-        """Yield bytes that are to be deleted now, batch by batch, which no other collector gets for some minutes.
+        """Yield batches of bytes to delete now; no other collector gets these for some minutes.
 
         There are none while a backup holds them.
         """
@@ -203,7 +202,7 @@ class CollectorTable:
         return Dropped(objects, int(size))
 
     async def deleted(self, rows: list[TrashRow]) -> None:
-        """Note that bytes were deleted; some are deleted once more, a day later."""
+        """Record that bytes were deleted; some are deleted once more, a day later."""
         left = list(rows)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -269,7 +268,7 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
 
 
 def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Dropped:
-    """Move those objects (space, id, key, size), whose rows are locked, into the trash to which nothing refers."""
+    """Move those of these locked objects (space, id, key, size) to which nothing refers into the trash."""
     # A second statement sees the references that were inserted while the first one waited for the locks.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]

@@ -1,4 +1,4 @@
-"""Facts derived from stores, which go with them: small ones are rows, and for larger ones a row names an object."""
+"""Facts derived from stores, which are deleted with them; a small one is in its row, a larger one in an object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DerivedTable:
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
     async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
-        """Return a small fact of stores by their digests, without those that are unknown."""
+        """Return a small fact of several stores by digest, without those that are unknown."""
         sql = """
             SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
             WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name
@@ -49,7 +49,7 @@ class DerivedTable:
         return {digest: bytes(data) for digest, data in rows}
 
     async def put_each(self, facts: Mapping[str, bytes], name: str) -> None:
-        """Insert a small fact of stores by their digests; one that is known stays."""
+        """Insert a small fact of several stores by digest; one that is known stays."""
         sql = """
             INSERT INTO derived (space, store, name, made, data)
             SELECT space, id, :name, :now, :data FROM stores
@@ -70,7 +70,7 @@ class DerivedTable:
         own: OwnObject | None = None,
         pieces: Collection[bytes] = (),
     ) -> None:
-        """Create or replace a fact, which is `data` or an object; the store can be found by `pieces` then.
+        """Create or replace a fact, given as `data` or an object; from then on `pieces` lead to the store.
 
         Raise `ForeignKeyViolation` if the store is gone, `Collected` if the object is.
         """
@@ -104,7 +104,7 @@ LARGEST_ROW: Final = 64 << 10
 
 
 class DerivedSources:
-    """Where derived facts of the stores of one space are kept."""
+    """Derived facts of the stores of one space."""
 
     def __init__(
         self, records: DerivedTable, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker
@@ -115,11 +115,11 @@ class DerivedSources:
         self.worker = worker
 
     def of(self, row: int) -> DerivedFacts:
-        """Return the facts of a store, of a row of the catalogue."""
+        """Return the facts of the store in a row of the catalogue."""
         return DerivedFacts(self, row)
 
     async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:
-        """Return the small fact called `name` of stores by their ids, without those that are missing or damaged."""
+        """Return the small fact called `name` of several stores by id, without those that are missing or damaged."""
         stored, found = await self.records.of_each(stores, name), dict[str, bytes]()
 
         def opened() -> dict[str, bytes]:
@@ -131,7 +131,10 @@ class DerivedSources:
         return await self.worker.run_if_large(sum(map(len, stored.values())), opened)
 
     async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
-        """Write the fact called `name` of stores, but for large ones; errors are ignored, as losing one costs time."""
+        """Save the fact called `name` of several stores, except large ones.
+
+        Errors are ignored, as it can be recomputed.
+        """
         small = {store: with_digest(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
         if small:
             with suppress(ProtosliceError):
@@ -161,7 +164,7 @@ class DerivedFacts:
         return None
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
-        """Write a fact, and the `pieces` by which its store is found; errors are ignored, as losing one costs time."""
+        """Save a fact, and the `pieces` that lead to its store; errors are ignored, as it can be recomputed."""
         sources = self._sources
         with suppress(ProtosliceError):
             stored = await sources.worker.run_if_large(len(data), lambda: with_digest(data))

@@ -1,6 +1,6 @@
-"""Erasing of a store: its names, rows and bytes go now, without the grace of a removal.
+"""Erasure of a store: its names, rows and bytes are deleted now, without a grace period.
 
-Each step is a transaction of bounded size, and looks for what is left: the next erasure finishes one that was
+Each step is a transaction of bounded size, and looks for what is left, so that the next erasure finishes one that was
 interrupted.
 """
 
@@ -65,7 +65,7 @@ class Erasable:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What the catalogue still has of a store that was erased, or of the bytes of any."""
+    """What the catalogue still has of a store that was erased, or of its bytes."""
 
     events: int
     """Events for webhooks that name it."""
@@ -158,9 +158,9 @@ class Eraser:
         return [key for (key,) in rows]
 
     async def erase(self, digest: str, kept: Collection[int] = ()) -> None:
-        """Erase a store, but for its bytes in the trash. A store that is sent meanwhile is another one, and stays.
+        """Erase a store, except for its bytes in the trash. A store that is sent meanwhile is a new one, and stays.
 
-        `kept` are objects in which its bytes stay, because other stores use others of them; the audit has them.
+        `kept` are objects in which its bytes stay, because other stores use other parts of them; the audit lists these.
         """
         await self._database.write(lambda tx: self._hide(tx, digest, kept))
         await purge_repositories(self._database)
@@ -178,7 +178,7 @@ class Eraser:
             pass
 
     async def is_left(self, digest: str) -> bool:
-        """Return True if there is a store, or a name of one: it was sent again, or something keeps it."""
+        """Return True if a store or a name of it is left: it was sent again, or something keeps it."""
         tables = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE {_THESE}" for table in NAMING)
         sql = f"SELECT 1 FROM stores WHERE space = :space AND digest = :digest UNION ALL {tables} LIMIT 1"
         return await self._database.read(lambda tx: tx.first(sql, space=self._space, digest=digest)) is not None
@@ -217,7 +217,7 @@ class Eraser:
                     await ArtifactTable(self._database, self._usage, repository).remove_blob(Digest(blob))
 
     async def _erase_mlflow(self, digest: str) -> None:
-        """Delete MLflow's files with bytes in the store, and folders of which it was made unless they changed."""
+        """Delete MLflow's files with bytes in the store, and folders that it was made of, unless they changed."""
         table, one = MlflowTable(self._database, self._usage), f"{_THESE} AND kind = 'sealed' AND name = :name"
         folders = f"SELECT name, version FROM names WHERE {_THESE} AND kind = 'sealed' LIMIT :limit"
         async for folder, version in self._each(folders, digest):
@@ -236,7 +236,7 @@ class Eraser:
                 await table.remove(path)
 
     async def _erase_files(self, digest: str) -> None:
-        """Delete files of the hub that no commit has, and objects of git, which can be computed again."""
+        """Delete files of the hub that no commit has, and git objects, which can be computed again."""
         histories = f"SELECT DISTINCT repository FROM kept_files WHERE {_THESE} AND kind LIKE 'git%' LIMIT :limit"
         async for (repository,) in self._each(histories, digest):
             await GitObjectTable(self._database, self._space, repository).clear()
@@ -296,14 +296,14 @@ class Eraser:
         return done + 1
 
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
-        """Move those objects into the trash, due now, to which nothing refers."""
+        """Move those of the objects to which nothing refers into the trash, due now."""
         sql = """
             SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""
         drop_these(tx, tx.among(sql, sorted({*objects}), space=self._space), 0)
 
     async def _each(self, sql: str, digest: str) -> AsyncIterator[Row]:
-        """Yield rows that the caller removes, until there are none, or none of them was removed."""
+        """Yield rows, which the caller removes, until there are none, or none of them was removed."""
         values, before = {"space": self._space, "digest": digest, "limit": _PAGE}, list[Row]()
         while (rows := await self._database.read(lambda tx: tx.all(sql, **values))) and rows != before:
             for row in rows:

@@ -1,4 +1,4 @@
-"""Objects of git that were computed for a repository: rows of `kept_files`, which can be made again at any time."""
+"""Computed git objects of repositories: rows of `kept_files`, which can be computed again at any time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _ROWS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class GitObjectRow:
-    """An object: its `data`, or where it comes from: a file of a store, or without a `path` the store's trees.
+    """An object: its `data`, or its source: a file of a store, or the store's trees if `path` is empty.
 
-    A pointer has data and the place of its file. A commit has its place for a path, and no store.
+    A pointer has data and the place of its file. A commit has its place as its path, and no store.
     """
 
     id: str
@@ -58,7 +58,7 @@ class GitObjectRow:
 
 @dataclass(frozen=True, slots=True)
 class GitCommitRow:
-    """The id in git of a commit; that of its parent, or empty, if its store `is_gone`."""
+    """The git id of a commit; that of its parent, or empty; and whether its store `is_gone`."""
 
     key: str
     id: str
@@ -79,24 +79,24 @@ class GitObjectTable:
         return {id: GitObjectRow(id, None if data is None else bytes(data), *place) for id, data, *place in rows}
 
     async def commits(self, keys: Collection[str]) -> dict[str, str]:
-        """Return ids in git of commits by key; unknown ones are left out."""
+        """Return git ids of commits by key; unknown ones are left out."""
         return {key: bytes(id).hex() for key, id in await self._rows(_COMMIT, "name, data", keys)}
 
     async def blobs(self, digests: Collection[str]) -> dict[str, str]:
-        """Return ids in git of contents by SHA-256; unknown ones are left out."""
+        """Return git ids of contents by SHA-256; unknown ones are left out."""
         return {digest: bytes(id).hex() for digest, id in await self._rows(_BLOB, "name, data", digests)}
 
     async def put_blobs(self, ids: Mapping[str, str]) -> None:
-        """Insert ids in git of contents by SHA-256."""
+        """Insert git ids of contents by SHA-256."""
         rows = [_row(_BLOB, digest, bytes.fromhex(id)) for digest, id in sorted(ids.items())]
         await self._write(lambda tx: self._insert(tx, rows))
 
     async def put(
         self, commits: Sequence[GitCommitRow], objects: Collection[GitObjectRow], parent: tuple[str, str] | None
     ) -> None:
-        """Insert commits of one line, oldest first, and before them their objects, in several transactions.
+        """Insert the commits of one line, oldest first, each after its objects, in several transactions.
 
-        `parent` is the key and id of the commit before; raise `ConcurrentChange` if it has another id by now, or if
+        `parent` is the key and id of the commit before. Raise `ConcurrentChange` if it has another id now, or if
         objects were cleared meanwhile.
         """
         listed, seen = list(objects), list[tuple[bytes, bool]]()
@@ -129,7 +129,7 @@ class GitObjectTable:
         await self._write(work)
 
     async def is_stale(self) -> bool:
-        """Return True if a store of a commit was removed since its row was made, or came back."""
+        """Return True if the store of a commit was removed or restored after its row was written."""
         sql = f"""
             SELECT 1 FROM kept_files k WHERE {_ALL} AND store IS NOT NULL AND (path IS NULL) <> EXISTS (
                 SELECT 1 FROM stores s WHERE s.space = k.space AND s.digest = k.store AND s.deleted IS NULL

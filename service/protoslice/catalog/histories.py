@@ -50,28 +50,28 @@ Kind = Literal["heads", "tags"]
 
 
 class NoRepository(NotFound):
-    """Name of no repository."""
+    """A name that no repository has."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"No repository {name!r}")
 
 
 class NoCommit(NotFound):
-    """Name of no branch, tag or commit of a repository."""
+    """A name that no branch, tag or commit of a repository has."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(f"The repository has no branch, tag or commit {revision!r}")
 
 
 class RefExists(Conflict):
-    """Name of a new branch or tag that another one has."""
+    """A name for a new branch or tag that another one has already."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The repository already has a branch or tag {name!r}")
 
 
 class BranchMoved(ConcurrentChange, Changed):
-    """Change of a branch that another change has moved meanwhile."""
+    """A change of a branch that another change moved meanwhile."""
 
     def __init__(self, branch: str) -> None:
         super().__init__(f"The branch {branch!r} has changed meanwhile: read it again")
@@ -140,7 +140,7 @@ class History:
     """Branches, tags and commits of one repository."""
 
     def __init__(self, database: Database, usage: Usage, id: int, name: str) -> None:
-        """Use the repository of this id, which has this name in events and errors."""
+        """Use the repository of this id; events and errors show this name."""
         self.name = name
         self._database = database
         self._usage = usage
@@ -221,15 +221,12 @@ class History:
         return await self._database.read(lambda tx: [str(row[0]) for row in tx.all(sql, **values)])
 
     async def at(self, place: str) -> Commit | None:
-        """Return the commit at a place, or None if there is none."""
+        """Return the commit at a place in the history, or None if there is none."""
         found, _ = await self.ancestors(place, 1)
         return found[0] if found else None
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
-        """Return a page of commits from the one at `place` on, along their parents, and the place of the next.
-
-        That is None at the end.
-        """
+        """Return a page of commits from the one at `place` along its parents, and the next page's place or None."""
         sql = f"""
             WITH RECURSIVE line (id, depth) AS (
                 SELECT c.id, 1 FROM commits c
@@ -305,9 +302,9 @@ class History:
 
 
 def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
-    """Take the files of a store from commits, then from the branches and tags that point at these; return how many.
+    """Remove the files of a store from commits, then from the branches and tags at these; return how many.
 
-    Histories stay as they are but for that, with the same titles and messages.
+    Histories stay otherwise the same, with the same titles and messages.
     """
     key = {"space": space, "store": store, "limit": limit}
     these = "SELECT {} FROM {} WHERE space = :space AND store = :store LIMIT :limit"
@@ -350,7 +347,7 @@ def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
 
 
 def refs_of(tx: Transaction, key: Mapping[str, Any], limit: int, after: tuple[str, str] = ("", "")) -> list[Ref]:
-    """Return at most `limit` branches and tags of a repository by kind and name, behind a kind and a name."""
+    """Return at most `limit` branches and tags of a repository by kind and name, after a kind and a name."""
     sql = f"{_REFS} AND (n.kind, n.name) > (:kind, :name) ORDER BY n.kind, n.name LIMIT :limit"
     return [_ref(row) for row in tx.all(sql, **key, kind=after[0], name=after[1], limit=limit)]
 

@@ -1,4 +1,4 @@
-"""Files of repositories that are in no commit: the bytes, or the upload or the file of a store that has them."""
+"""Files of repositories that are in no commit: their bytes, or the upload or stored file with these bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RepositoryFile:
 
     @property
     def has_come(self) -> bool:
-        """Return True for a file whose bytes are in an upload or a store."""
+        """True for a file whose bytes are in an upload or a store."""
         return self.upload is not None or self.store is not None
 
 
@@ -119,7 +119,7 @@ def replace_file(
 
 
 async def purge_kept_files(database: Database, grace_seconds: float) -> None:
-    """Delete the files that were written before a grace, and whose uploads are gone."""
+    """Delete the files that were written before the grace period, and whose uploads are gone."""
     sql = """
         DELETE FROM kept_files WHERE updated < :before AND (space, repository, kind, name) IN (
             SELECT space, repository, kind, name FROM kept_files k

@@ -42,7 +42,7 @@ def label(space: str, protocol: str, repository: str, name: str) -> str:
 
 
 def files_label(space: str, paths: Iterable[str]) -> str:
-    """Return the text by which a store is found by its files, the first of them if they are many."""
+    """Return the text by which a store is found by its files; if there are many, by the first of them."""
     text = "\n".join((FILES, *paths)).casefold().encode()[:_LONGEST].decode(errors="ignore")
     return f"{space}\n{text}"
 
@@ -51,8 +51,8 @@ def files_label(space: str, paths: Iterable[str]) -> str:
 class LabelSearch:
     """A search for a part of a name, or of the path of a file.
 
-    A term of three characters or more is found anywhere in a name, by an index of trigrams; a shorter one, or one in
-    which no three characters in a row are ordinary, only at its beginning.
+    A term of three or more characters is found anywhere in a name, by an index of trigrams. A shorter one is found only
+    at the beginning, and so is one without three ordinary characters in a row.
     """
 
     dialect: str

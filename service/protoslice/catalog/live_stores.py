@@ -1,4 +1,4 @@
-"""Stores and repositories that exist, for transactions that make something point at one."""
+"""Existence of stores and repositories, for transactions that make something point at one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMING: Final = {
 
 
 def is_named(digest: str) -> str:
-    """Return the condition that a store has a name: a tag, or one in a registry.
+    """Return the SQL condition that a store has a name: a tag, or one in a registry.
 
     Each table is asked for one row: for EXISTS, PostgreSQL may read the whole table.
     """
@@ -30,17 +30,17 @@ def is_named(digest: str) -> str:
 
 
 def lock_store(tx: Transaction, space: str, digest: str) -> bool:
-    """Return True if a store exists, which stays until the transaction has ended."""
+    """Return True if a store exists, and keep it from being removed until the transaction ends."""
     return tx.first(f"SELECT id FROM stores WHERE {LIVE} FOR SHARE", space=space, digest=digest) is not None
 
 
 def require_store(tx: Transaction, space: str, digest: str | None) -> None:
-    """Raise `Conflict` unless a store exists, which stays until the transaction has ended; None needs none."""
+    """Raise `Conflict` unless a store exists, and keep it until the transaction ends; ignore None."""
     if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
 
 
 def lock_repository(tx: Transaction, space: str, id: int) -> bool:
-    """Return True if a repository was not removed, which stays until the transaction has ended."""
+    """Return True if a repository was not removed, and keep it until the transaction ends."""
     sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed FOR SHARE"
     return tx.first(sql, space=space, id=id, removed=REMOVED) is not None

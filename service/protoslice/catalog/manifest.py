@@ -53,9 +53,9 @@ A list reads manifests: a page of a hundred stores reads half a mebibyte of file
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Location of bytes: an own object with block sums, several such parts, or a pinned external URI.
+    """Location of bytes: an own object with block checksums, several such parts, or a pinned external URI.
 
-    Bytes of small files may be part of the location itself.
+    The bytes of small files may be part of the location.
     """
 
     size: int
@@ -77,7 +77,7 @@ class ObjectLocation:
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
     def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:
-        """Yield the extents of objects that make up the bytes from `start` to `end`, in order; none for no bytes."""
+        """Yield the extents of objects that make up the bytes from `start` to `end`, in order."""
         end = self.size if end is None else end
         if not self.parts:
             if start < end:
@@ -92,7 +92,7 @@ class ObjectLocation:
 
     @property
     def objects(self) -> Iterator[ObjectLocation]:
-        """Objects at this location, each of which holds some of the bytes or, for no bytes, none."""
+        """Objects at this location, without those that would hold no bytes."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -100,12 +100,12 @@ class ObjectLocation:
 
     @property
     def is_held(self) -> bool:
-        """True when a manifest holds some of the bytes."""
+        """True when a manifest holds some of the bytes inline."""
         return any(each.held is not None for each in self.objects)
 
     @property
     def keys(self) -> Iterator[str]:
-        """Keys of the storage's own objects at this location."""
+        """Keys of the objects at this location that belong to the storage."""
         if self.key is not None:
             yield self.key
         for part in self.parts:
@@ -113,7 +113,7 @@ class ObjectLocation:
 
     @property
     def object_ids(self) -> set[int]:
-        """Ids of the storage's own objects at this location."""
+        """Ids of the objects at this location that belong to the storage."""
         return {object_id(key) for key in self.keys}
 
 
@@ -132,7 +132,7 @@ class ObjectExtent:
 
     @property
     def location(self) -> ObjectLocation:
-        """The location of these bytes alone."""
+        """The location of only these bytes."""
         whole = self.start == 0 and self.end == self.object.size
         return self.object if whole else ObjectLocation(self.size, parts=(self.object,), at=self.start)
 
@@ -213,7 +213,7 @@ class Manifest:
 
     @property
     def weight(self) -> int:
-        """Size of the manifest's JSON form, about."""
+        """Approximate size of the manifest's JSON form, in bytes."""
         paths = sum(len(file.path) for file in self.files)
         records = 2 * sum(map(len, self.inline.values())) + 2 * sum(len(each.held or b"") for each in self.objects)
         texts = len(self.why or "") + len(self.stream or "") + sum(map(len, self.rules))
@@ -250,7 +250,7 @@ class Manifest:
 
     @property
     def records(self) -> tuple[str, ...]:
-        """Names of the records that the root is read by, inline or not."""
+        """Names of the records by which the root is read, inline or not."""
         kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
         return tuple(name for name, there in kept.items() if there)
 
@@ -294,7 +294,7 @@ def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
-    """Return the sums of objects by key, once for all files and extents that they may hold; no entry without sums."""
+    """Return the checksums of objects by key, each once for all files and extents; objects without any are left out."""
     sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
     return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 
@@ -308,7 +308,7 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
-    """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they lie elsewhere."""
+    """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they are elsewhere."""
     if "sums" in raw:
         sums = _decoded(raw["sums"])
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))

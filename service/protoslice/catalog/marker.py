@@ -1,4 +1,4 @@
-"""Marker of a storage: the catalogue whose objects it holds. Storage and catalogue are opened together here."""
+"""Marker of a storage, which names the catalogue of its objects. Storage and catalogue are opened together here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_STORES: Final = "This storage contains no stores: check PROTOSLICE_STORAGE o
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a storage says of itself: the id of its catalogue, and True for a backup.
+    """What a storage says about itself: the id of its catalogue, and True for a backup.
 
     A catalogue and its restored copies have the same id. Each restoration has another `incarnation`, and the storage
     belongs to the one in its marker. It is `restoring` until the restoration is complete.
@@ -73,7 +73,7 @@ async def write_marker(storage: Storage, marker: Marker) -> None:
 
 
 async def check_storage(storage: Storage, database: Database | None, *, mark: bool) -> None:
-    """Raise `Unsupported` unless a storage belongs to the catalogue; `mark` makes it so where it belongs to none.
+    """Raise `Unsupported` unless a storage belongs to the catalogue; with `mark`, claim one that belongs to none.
 
     Without a database only the layout is checked. Raise `NotFound` for a storage without a marker.
     """
@@ -149,7 +149,7 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
 async def open_catalogue(
     storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url` of an opened storage; `create` it where the storage belongs to none."""
+    """Yield the catalogue at `url` of an opened storage; `create` it if the storage belongs to none."""
     shared = storage.abilities.shared
     if url is not None or shared:
         file_of(url, uri)  # before the storage is asked, which may take long

@@ -58,7 +58,7 @@ class ArtifactFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangedFolder:
-    """A folder of artifacts with changes of which no store was made, the last at `changed`."""
+    """A folder of artifacts whose latest changes are in no store; the last change was at `changed`."""
 
     space: str
     name: str
@@ -66,7 +66,7 @@ class ChangedFolder:
 
 
 class MlflowTable:
-    """Artifacts of one space. The bytes of small files are in their rows, and count for the quota of the space."""
+    """Artifacts of one space. The bytes of small files are in their rows, and count for the space's quota."""
 
     def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
@@ -74,7 +74,7 @@ class MlflowTable:
         self._space = usage.space
 
     async def put(self, path: str, file: RepositoryFile) -> None:
-        """Create or replace a file, unless it is there as it is; raise `Conflict` if its path is that of a folder."""
+        """Create or replace a file; an identical one stays. Raise `Conflict` if its path is that of a folder."""
         folder = artifact_folder(check_file_path(path))
 
         def work(tx: Transaction) -> None:
@@ -115,7 +115,7 @@ class MlflowTable:
         return kept(row)
 
     async def remove(self, path: str) -> None:
-        """Delete a file, or else all below a folder; raise `NoArtifact` if there is neither."""
+        """Delete a file, or everything below a folder; raise `NoArtifact` if there is neither."""
         check_form(path)
 
         def work(tx: Transaction) -> int:
@@ -146,7 +146,7 @@ class MlflowTable:
             raise NoArtifact(path)
 
     async def entries(self, folder: str) -> list[ArtifactEntry]:
-        """Return folders and files directly in a folder, each kind by name; clients write what is listed to a disk."""
+        """Return the folders and files directly in a folder, each kind by name; names are safe to write to a disk."""
         _checked(folder)
         found = list[ArtifactEntry]()
         after: str | None = ""
@@ -156,7 +156,7 @@ class MlflowTable:
         return sorted(found, key=lambda each: (each.size is not None, each.name))
 
     async def _entries(self, folder: str, after: str) -> tuple[list[ArtifactEntry], str | None]:
-        """Return a page of what is directly in a folder, behind the path `after`, and that of the next page or None.
+        """Return a page of what is directly in a folder, after the path `after`, and the path of the next page or None.
 
         A page ends with the first folder that fills it.
         """
@@ -198,9 +198,9 @@ class MlflowTable:
         return await self._database.read(lambda tx: self._versions(tx, folder))
 
     async def freeze(self, folder: str, version: bytes, store: str) -> None:
-        """Note the store that was made of a version of a folder, unless the folder has another version by now.
+        """Record the store that was made of a version of a folder, unless the folder has another version now.
 
-        A slow replica would otherwise replace what another one has noted of a later version.
+        Otherwise a slow replica would replace what another one recorded for a later version.
         """
         lock = """
             SELECT 1 FROM names
@@ -232,7 +232,7 @@ class MlflowTable:
         await self._database.write(work)
 
     async def last_frozen(self, folder: str) -> tuple[str, bytes] | None:
-        """Return the store that was made last of a folder, and the version it was made of; None if there is none."""
+        """Return the last store that was made of a folder, and the version of the folder; None if there is none."""
         row = await self._database.read(lambda tx: tx.first(_FROZEN, space=self._space, name=folder))
         return None if row is None else (row[0], bytes(row[1]))
 
@@ -253,10 +253,10 @@ class MlflowTable:
         return False
 
     async def folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
-        """Return a page of the folders of artifacts in a folder or below, by path, and True if there are more.
+        """Return a page of the folders of artifacts in or below a folder, by path, and True if there are more.
 
-        A folder called `artifacts` is one, as MLflow has it for each run and model, and any other folder that holds
-        files directly.
+        These are the folders called `artifacts`, as MLflow makes one for each run and model, and any other folder that
+        directly holds files.
         """
         _checked(below)
         sql = """
@@ -274,11 +274,11 @@ class MlflowTable:
         return {name: bytes(version) for name, version in rows}
 
     def _lock(self, tx: Transaction) -> None:
-        """Let other writers wait: of two, one would not see what the other wrote."""
+        """Make other writers wait: of two concurrent writers, one would not see what the other wrote."""
         tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
 
     def _check_tree(self, tx: Transaction, path: str) -> None:
-        """Raise `Conflict` if there are files below `path`, or one that it would be below."""
+        """Raise `Conflict` if there are files below `path`, or if one of its parents is a file."""
         below = f"SELECT name FROM kept_files WHERE {_BELOW} LIMIT 1"
         if tx.first(below, space=self._space, **_range(path)) is not None:
             raise Conflict(f"{path!r} is a folder: remove it first, or choose another name for the file")
@@ -332,13 +332,13 @@ def folder_version(versions: Mapping[str, bytes]) -> bytes:
 
 
 class ChangedFolders:
-    """Folders of artifacts of all spaces with changes of which no store was made."""
+    """Folders of artifacts, of all spaces, whose latest changes are in no store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def quiet(self, seconds: float, limit: int) -> list[ChangedFolder]:
-        """Return at most `limit` folders whose last change is `seconds` ago, the oldest first."""
+        """Return at most `limit` folders whose last change is at least `seconds` ago, oldest first."""
         sql = """
             SELECT space, name, changed FROM names WHERE changed IS NOT NULL AND changed <= :before
             ORDER BY changed LIMIT :limit"""
@@ -348,7 +348,7 @@ class ChangedFolders:
         )
 
     async def settle(self, folder: ChangedFolder) -> None:
-        """Note that a store was made of a folder, unless it has changed since."""
+        """Record that a store was made of a folder, unless the folder has changed since."""
         sql = """
             UPDATE names SET changed = NULL
             WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name AND changed = :changed"""

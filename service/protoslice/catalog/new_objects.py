@@ -1,6 +1,6 @@
-"""Objects of one request: rows for them, their bytes with checksums, and their end.
+"""Objects that one request writes: their rows, their bytes with checksums, and what happens to them at the end.
 
-A process reserves the rows in blocks, so that an upload commits once.
+A process reserves the rows in blocks, so that an upload commits only once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Objects that were reserved at a time, and are free."""
+    """Objects that were reserved at one time and are not used yet."""
 
     at: float
     objects: list[ReservedObject]
@@ -68,16 +68,16 @@ class Reservations:
         raise StorageUnavailable("The service is busy; try again")
 
     def forget(self) -> None:
-        """Forget what was reserved and is not taken; rows that are there become garbage in a day."""
+        """Forget reserved objects that are not used; their rows become garbage in a day."""
         self._free.clear()
 
     def drop(self, space: str, objects: Collection[ReservedObject]) -> None:
-        """Leave objects that were written in vain to the collector, in the background."""
+        """Leave objects that were written but not published to the collector, in the background."""
         if objects:
             self._begin(self._table.drop(space, objects))
 
     async def close(self) -> None:
-        """Delete the rows of what was reserved and is not taken."""
+        """Delete the rows of reserved objects that are not used."""
         unused = [(space, each) for space, block in self._free.items() for each in block.objects]
         self._free.clear()
         if unused:
@@ -85,7 +85,7 @@ class Reservations:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _fill(self, space: str) -> None:
-        """Reserve a block of objects in the place of those that are too old."""
+        """Reserve a block of objects, and discard those that are too old."""
         at, objects = monotonic(), new_objects(BLOCK)
         await self._table.reserve(space, objects)
         old = self._free.get(space)
@@ -135,15 +135,15 @@ class NewObjects:
         return key
 
     async def writer(self) -> ObjectWriter:
-        """Begin a new object, whose bytes are counted while they come."""
+        """Begin a new object, whose bytes are counted as they arrive."""
         key = await self._key()
         self._sizes.setdefault(object_id(key.text), 0)
         return ObjectWriter(self, key, await self._storage.writer(key))
 
     def sums(self, key: str | None) -> bytes | None:
-        """Return the checksums of an object that the request has written, so that they are not read again.
+        """Return the checksums of an object that this request wrote, so that they are not read again.
 
-        None if not kept.
+        None if unknown.
         """
         return self._sums.get(key or "")
 
@@ -153,9 +153,9 @@ class NewObjects:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Context of a transaction that publishes objects; what was reserved with lost ones is not used.
+        """Run a transaction that publishes objects; if it finds them lost, discard everything reserved with them.
 
-        A database that was set back has lost all rows that this process reserved.
+        A database that was reset to an older state has lost all rows that this process reserved.
         """
         try:
             yield
@@ -164,13 +164,13 @@ class NewObjects:
             raise
 
     def kept(self, own: Collection[OwnObject]) -> None:
-        """Leave objects to those who refer to them: they were published, and count for the space."""
+        """Hand objects over to those who refer to them: they were published, and count for the space."""
         for each in own:
             self._reserved.pop(each.id, None)
             self._settle(self._sizes.pop(each.id, 0))
 
     def end(self) -> None:
-        """Give up all that was not published."""
+        """Give up all objects that were not published."""
         self._reservations.drop(self._space, list(self._reserved.values()))
         self._settle(self._unpublished)
         self._reserved, self._sizes = {}, {}
@@ -188,7 +188,7 @@ class NewObjects:
         self._sizes[id] = self._sizes.get(id, 0) + size
 
     def _settle(self, size: int) -> None:
-        """Count bytes no longer, which were published or are garbage."""
+        """Stop counting bytes that were published or are garbage."""
         self._unpublished -= size
         self._reservations.unpublished_bytes -= size
 

@@ -1,8 +1,8 @@
-"""Objects of the storage: reserved by writers, published with what refers to them, and trashed when nothing does.
+"""Objects of the storage: reserved by writers, published with what refers to them, trashed when nothing does.
 
 While the row of an object exists, a foreign key may refer to it; a later reference raises `ForeignKeyViolation`. A
 writer reserves rows before it writes bytes, so bytes without a row do not occur. It publishes them within a day:
-`unpublished` is the time of the reservation, and NULL from then on.
+`unpublished` is the time of the reservation, and NULL after publishing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ones have 20, until 2077. An id has to be larger than all older ones."""
 
 
 class Collected(Conflict):
-    """Garbage collection removed objects of an upload before the upload was complete."""
+    """Garbage collection deleted objects of an upload before the upload was complete."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class Collected(Conflict):
 
 
 class ReservationLost(Collected):
-    """Objects that this process had reserved are gone, and perhaps all that it reserved."""
+    """Objects that this process reserved are gone, and perhaps all that it reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ class OwnObject:
 
 
 class _Ids:
-    """Ids of this process: those of one millisecond follow a random one, so that they seldom meet those of others."""
+    """Ids of this process.
+
+    In each millisecond they start at a random one, so that two processes seldom make the same.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,7 +80,7 @@ _ids: Final = _Ids()
 
 
 def new_id() -> int:
-    """Return an id that sorts behind older ones, to a millisecond; another process may return the same one, seldom."""
+    """Return an id that sorts after older ones, to a millisecond; two processes may, rarely, make the same."""
     return _ids.new()
 
 
@@ -108,7 +111,7 @@ class ObjectTable:
         await self._database.write(lambda tx: tx.many(sql, [row | {"now": tx.now} for row in rows]))
 
     async def drop(self, space: str, objects: Iterable[ReservedObject]) -> None:
-        """Leave objects that were written in vain to the collector; those published meanwhile stay."""
+        """Leave objects that were written but not published to the collector; published ones stay."""
         sql = f"UPDATE objects SET unpublished = NULL, due = :now WHERE {_UNPUBLISHED}"
         await self._change(sql, [(space, each) for each in objects])
 
@@ -149,6 +152,6 @@ def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> in
 
 
 def release_objects(tx: Transaction, space: str, objects: Iterable[int]) -> None:
-    """Let the collector look at objects to which a reference has gone."""
+    """Mark objects that lost a reference, so that the collector examines them."""
     sql = "UPDATE objects SET due = :now WHERE space = :space AND id = :id AND unpublished IS NULL"
     tx.many(sql, [{"now": tx.now, "space": space, "id": id} for id in sorted(objects)])

@@ -26,7 +26,7 @@ class ResultPage(Generic[T]):
 
 
 def item_bytes(*parts: str | Sequence[int | None] | None) -> int:
-    """Return the bytes of an item's JSON, about; `parts` are its texts and lists of numbers."""
+    """Return the approximate size of an item's JSON in bytes; `parts` are its texts and lists of numbers."""
     return ITEM_BYTES + sum([len(part) if isinstance(part, str) else 6 * len(part) for part in parts if part])
 
 
@@ -44,7 +44,7 @@ class PageBudget:
         return self._items if self._size > 0 or self._empty else 0
 
     def takes(self, weight: int) -> bool:
-        """Return True when an item of about `weight` bytes fits; counts the item then. False ends the page."""
+        """Return True, and count the item, if an item of about `weight` bytes fits; False ends the page."""
         if self._items <= 0 or (weight > self._size and not self._empty):
             self._items = 0
             return False
@@ -55,10 +55,7 @@ class PageBudget:
 
 
 def first_item(cursor: str | None) -> int:
-    """Return the number of the page's first item, from a cursor that counts.
-
-    Raise `InvalidInput` for any other cursor.
-    """
+    """Return the number of the page's first item, from a numeric cursor; raise `InvalidInput` for another one."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

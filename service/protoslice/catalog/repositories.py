@@ -49,7 +49,7 @@ Without `coalesce` SQLite would read the stores of all names of a space, for eac
 
 
 class RepositoryMoved(NoRepository):
-    """Former name of a repository, or its name in another case."""
+    """A former name of a repository, or its name in another case."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(name)
@@ -58,7 +58,7 @@ class RepositoryMoved(NoRepository):
 
 
 class RepositoryExists(Conflict):
-    """Name of a new repository that another one has, perhaps in another case: it is called `current`."""
+    """A name for a new repository that another one has, perhaps in another case: it is called `current`."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(f"The repository {name!r} already exists")
@@ -99,7 +99,7 @@ class RepositoryTable:
             raise await self._exists(name) from None
 
     async def get(self, name: str) -> RepositoryRow | None:
-        """Return the repository of a name, else the one that has it in another case, else the last that had it."""
+        """Return the repository with a name; else the one with it in another case, else the last one that had it."""
         sql = f"""
             {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.name = :name
             UNION ALL {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.folded = :folded
@@ -120,7 +120,7 @@ class RepositoryTable:
         return found[:limit], len(found) > limit
 
     async def rename(self, name: str, new: str) -> None:
-        """Rename a repository and the artifacts of its name; it is found by its old name until another one takes that.
+        """Rename a repository and its artifacts; the old name leads to it until another repository takes that name.
 
         Raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken.
         """
@@ -161,10 +161,10 @@ class RepositoryTable:
             raise await self._exists(new) from None
 
     async def remove(self, name: str) -> bool:
-        """Delete a repository with all that is in it; return False if there is none of that name.
+        """Delete a repository with its content; return False if there is none of that name.
 
-        It has no name from now on; `purge_repositories` deletes its rows. Of very many branches and tags, all but the
-        last ones are deleted before, in batches.
+        It loses its name at once; `purge_repositories` deletes its rows later. If it has very many branches and tags,
+        most are deleted before, in batches.
         """
         these = "WHERE space = :space AND protocol = :protocol AND name = :name"
         space, found = self._place["space"], f"SELECT id FROM repositories {these}"
@@ -196,16 +196,16 @@ class RepositoryTable:
         return RepositoryExists(name, name if row is None else row.name)
 
     def _folded(self, name: str) -> str | None:
-        """Return the name by which a repository is unique in its space; OCI has names in lower case alone."""
+        """Return the name by which a repository is unique in its space; OCI allows only lower case."""
         return name.lower() if self._place["protocol"] == HUB else None
 
     def _forget(self, tx: Transaction, name: str) -> int:
-        """Delete a former name that a repository takes; return 1 if there was one, else 0."""
+        """Delete a former name that a repository now takes; return 1 if there was one, else 0."""
         sql = "DELETE FROM former_names WHERE space = :space AND folded = :folded"
         return tx.run(sql, space=self._place["space"], folded=name.lower())
 
     def _pass_on(self, tx: Transaction, name: str) -> bool:
-        """Give a name that has become free to a repository whose name differs in case; return False if there is none.
+        """Give a free name to a repository whose name differs only in case; return False if there is none.
 
         Such repositories are older than the rule that names differ in more than case: see migration 11.
         """
@@ -219,7 +219,7 @@ class RepositoryTable:
 
 
 def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: str) -> None:
-    """Label the names of a renamed repository again; SQLite's index of labels follows rows that come and go."""
+    """Label the names of a renamed repository again; SQLite's index of labels follows inserted and deleted rows."""
     columns = "kind, name, store, commit_id, manifest, version, updated, changed"
     these = "WHERE space = :space AND repository = :repository"
     names = [
@@ -347,7 +347,7 @@ class RepositoryListing:
         }
 
     async def rows(self, after: str) -> list[ListedRepository]:
-        """Return the next repositories behind a name, at most `WALKED`; a search may leave some of them in."""
+        """Return the next repositories after a name, at most `WALKED`; with a search, some may not match."""
         return await self._database.read(lambda tx: self._rows(tx, after))
 
     def _rows(self, tx: Transaction, after: str) -> list[ListedRepository]:

@@ -43,11 +43,11 @@ class IngestRequest:
 
     @property
     def names_a_root(self) -> bool:
-        """True when the client names the root, its type or rules; a store without a root is an error then."""
+        """True when the client names the root, its type or rules; then a store without a root is an error."""
         return self.root is not None or self.type is not None or bool(self.rules)
 
     def type_or(self, detected: str | None) -> str | None:
-        """Return the type of the root: the one asked for, else the one detected; None for `unknown`."""
+        """Return the requested type of the root, else the detected one; None for `unknown`."""
         return None if self.type == UNKNOWN else self.type or detected
 
 
@@ -62,7 +62,7 @@ class Created:
 
 
 class FilePaths:
-    """File paths of one store: unique, and none a folder of another, so that all fit on one disk."""
+    """File paths of one store: unique, and none a folder of another, so that all can be written to one disk."""
 
     def __init__(self) -> None:
         # Separators become NUL, which sorts first, so that the contents of a folder follow its name.

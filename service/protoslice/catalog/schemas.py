@@ -16,7 +16,7 @@ _COLUMNS = "name, version, modified, size"
 
 @dataclass(frozen=True, slots=True)
 class SchemaRow:
-    """A descriptor set without its bytes; `version` is another one whenever they change."""
+    """A descriptor set without its bytes; `version` changes whenever they change."""
 
     name: str
     version: str
@@ -60,10 +60,10 @@ class SchemaTable:
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> tuple[SchemaRow, bool]:
-        """Create or replace a schema, unless it has these bytes, and return it, and True if it is new.
+        """Create or replace a schema, unless it has these bytes; return it, and True if it is new.
 
-        Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`, and `Changed`
-        unless this one has the version `if_match`, or there is none for `if_none_match`.
+        Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`. Raise `Changed`
+        unless this one has the version `if_match`, or, with `if_none_match`, does not exist.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"

@@ -1,7 +1,7 @@
-"""Spaces, their quotas and what they hold.
+"""Spaces, their quotas and their usage.
 
-Usage is exact. It is counted by the last statement of each transaction that changes it, in one of several slots, so
-that commits of one space seldom wait for each other. Close to a quota they do, and the limit is exact there.
+Usage is exact. The last statement of each transaction that changes it counts it, in one of several slots, so that
+commits of one space seldom wait for each other. Close to a quota they do wait, and the limit is exact.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Quota:
                 raise InvalidInput(f"Invalid quota {name}: use a number from 0 (no limit) to {_MOST}")
 
     def over(self, defaults: Quota) -> Quota:
-        """Return the limits of this quota, and those of `defaults` where it has none."""
+        """Return the limits of this quota, and those of `defaults` where this one has None."""
         both = zip(_limits_of(self), _limits_of(defaults), strict=True)
         return Quota(*[default if limit is None else limit for limit, default in both])
 
@@ -83,7 +83,7 @@ NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)
 
 @dataclass(frozen=True, slots=True)
 class SpaceRow:
-    """A space: what it holds, and its own limits."""
+    """A space: its usage, and its own limits."""
 
     name: str
     held: SpaceUsage
@@ -94,7 +94,7 @@ class SpaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts what a space holds. Limits of the service apply where the space has none (0: unlimited)."""
+    """Counter of a space's usage. The limits of the service apply where the space has none (0: unlimited)."""
 
     space: str
     stored_bytes: int = 0
@@ -104,7 +104,10 @@ class Usage:
     def add(
         self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0, entries: int = 0
     ) -> None:
-        """Count so much more, or less; the last statement of a transaction. Raise `QuotaExceeded` if it is too much."""
+        """Add to the usage, or subtract, as the last statement of a transaction.
+
+        Raise `QuotaExceeded` above a limit.
+        """
         if not stored_bytes and not stores and not entries:
             return
         if stored_bytes > 0 or stores > 0 or entries > 0:
@@ -126,7 +129,7 @@ class Usage:
         )
 
     def check(self, tx: Transaction, stored_bytes: int, stores: int, entries: int = 0) -> None:
-        """Raise `QuotaExceeded` if so much more does not fit."""
+        """Raise `QuotaExceeded` if this much more does not fit."""
         row = tx.first("SELECT quota_bytes, quota_stores FROM spaces WHERE name = :space", space=self.space)
         own = (None, None) if row is None else row
         most_bytes = self.stored_bytes if own[0] is None else own[0]
@@ -156,7 +159,7 @@ class Usage:
 def check_quota(
     used: SpaceUsage, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
 ) -> None:
-    """Raise `QuotaExceeded` if so many more bytes and stores of a caller do not fit; 0 means unlimited."""
+    """Raise `QuotaExceeded` if this many more bytes and stores of a caller do not fit; 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
             exceeded(
@@ -170,7 +173,7 @@ def check_quota(
 
 
 def exceeded(what: str, actor: Actor | None) -> str:
-    """Return the message about a quota of a space, whose totals are shown to those who may read there."""
+    """Return the message about an exceeded quota; callers who may read in the space see its totals."""
     shown = what if actor is None or actor.reads else "the space has no room for this; ask its operator"
     return f"Quota exceeded: {shown}"
 
@@ -195,8 +198,8 @@ class SpaceTable:
     ) -> bool:
         """Insert a space if there is none of that name, set its `quota` if given, and return True if it is new.
 
-        Raise `InvalidInput` for impossible limits, and `Changed` unless its version is `if_match`, if given, or there
-        is no such space for `if_none_match`.
+        Raise `InvalidInput` for impossible limits. Raise `Changed` unless its version is `if_match`, if given, or, with
+        `if_none_match`, it does not exist.
         """
         limits = dict[str, int | None]()
         if quota is not None:
@@ -215,10 +218,10 @@ class SpaceTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> None:
-        """Remove a space, in which no request changes anything from then on; raise `NotFound` if there is none.
+        """Remove a space, so that no request changes anything in it; raise `NotFound` if there is none.
 
         Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its version
-        is `if_match`, if given. It can be restored until `purge_spaces` deletes what it has.
+        is `if_match`, if given. It can be restored until `purge_spaces` deletes its rows.
         """
         uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
 
@@ -263,14 +266,14 @@ class SpaceTable:
         return _space(row)
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
-        """Return at most `limit` spaces behind `after`, by name."""
+        """Return at most `limit` spaces after `after`, by name."""
         sql = _SPACES.format("name > :after ORDER BY name LIMIT :limit")
         return await self._database.read(lambda tx: [_space(row) for row in tx.all(sql, after=after, limit=limit)])
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set these of the `LIMITS` of a space, and leave the others; raise `NotFound` if there is none of that name.
+        """Set these of the `LIMITS` of a space, and leave the others; raise `NotFound` if there is no such space.
 
         Raise `Changed` unless its version is `if_match`, if given.
         """
@@ -278,7 +281,7 @@ class SpaceTable:
             raise NotFound(f"No space {name!r}")
 
     async def totals(self) -> tuple[SpaceUsage, int]:
-        """Return what all spaces hold, and the number of their tags."""
+        """Return the total usage of all spaces, and the number of their tags."""
         tags = "SELECT count(*) FROM names WHERE repository = 0 AND kind = 'tag'"
 
         def work(tx: Transaction) -> tuple[SpaceUsage, int]:
@@ -313,7 +316,7 @@ def _version(limits: Sequence[int | None], held: SpaceUsage) -> tuple[int | None
 
 
 def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:
-    """Count bytes no longer; a space may occur several times."""
+    """Subtract bytes from the usage of spaces; a space may occur several times."""
     sizes: dict[str, int] = {}
     for space, size in bytes_of_spaces:
         sizes[space] = sizes.get(space, 0) + size
@@ -322,7 +325,7 @@ def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> No
 
 
 def _held(tx: Transaction, space: str | None = None) -> SpaceUsage:
-    """Return what a space holds, or all of them."""
+    """Return the usage of a space, or of all of them."""
     where = "" if space is None else "WHERE space = :space"
     return SpaceUsage(*map(int, tx.all(f"SELECT {_SUMS} FROM usage {where}", space=space)[0]))
 
@@ -341,10 +344,10 @@ FRESH_SECONDS: Final = 1.0
 
 
 class Quotas:
-    """Quota of one space over the defaults of the service, and the usage that was read last."""
+    """Quota of one space over the defaults of the service, and the usage that was last read."""
 
     def __init__(self, spaces: SpaceTable, space: str, defaults: Quota, *, entries: int = 0) -> None:
-        """`entries` is the limit of the service for tags, commits and the like in one space; 0 is no limit."""
+        """Set the service's limit `entries` on tags, commits and the like in one space; 0 is no limit."""
         self._table = spaces
         self._space = space
         self.defaults = defaults
@@ -364,11 +367,11 @@ class Quotas:
 
     @property
     def used(self) -> SpaceUsage:
-        """What the space held when that was read last."""
+        """Usage of the space when it was last read."""
         return self._held
 
     def learn(self, row: SpaceRow) -> None:
-        """Take over quota and usage as they were read just now."""
+        """Take over quota and usage that were just read."""
         self.quota, self._held = row.quota.over(self.defaults), row.held
         self._read_at = asyncio.get_running_loop().time()
 
@@ -378,7 +381,7 @@ class Quotas:
             await self._reading.get(None, self._read)
 
     async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Raise `QuotaExceeded` if the space has no room for so much more."""
+        """Raise `QuotaExceeded` if the space has no room for this much more."""
         await self.refresh(after_seconds=FRESH_SECONDS)
         if self.quota.stored_bytes or self.quota.stores:
             check_quota(
@@ -387,7 +390,7 @@ class Quotas:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request under way while the context lasts; raise `SpaceLimit` if there are too many."""
+        """Count a running request while the context lasts; raise `SpaceLimit` if there are too many."""
         most = self.quota.requests
         if most and self.requests >= most:
             said = f"{self.requests} concurrent requests in this space, the limit is {most}"

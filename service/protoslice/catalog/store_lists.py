@@ -53,8 +53,8 @@ _LARGEST: Final = (1 << 63) - 1
 class StoreQuery:
     """Which stores a list shows, and in which order; times are in microseconds since the epoch.
 
-    A list that is sorted by name shows each store at the first of its names that match. Stores of which only files do
-    come last.
+    A list that is sorted by name shows each store at the first of its names that match. Stores that match only by a
+    file come last.
     """
 
     name: str | None = None
@@ -75,7 +75,7 @@ class StoreQuery:
 
     @property
     def order(self) -> Sort:
-        """Sort key that has an effect: stores of one type, or of one uploader, are sorted by time."""
+        """Effective sort key: stores of one type, or of one uploader, are sorted by time."""
         fixed = {"type": self.type, "uploader": self.uploader}.get(self.sort)
         return self.sort if fixed is None else "created"
 
@@ -86,7 +86,7 @@ class StoreQuery:
 
     @property
     def filters(self) -> list[str]:
-        """Filters on the columns of a store that are given, in the order in which one gives candidates."""
+        """Given filters on the columns of a store; the first ones yield candidates first."""
         given = {
             "uploader": self.uploader is not None,
             "type": self.type is not None,
@@ -110,7 +110,7 @@ class StoreQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store of a list; `key` continues the list behind it."""
+    """A store of a list; the list continues after `key`."""
 
     id: int
     digest: str
@@ -141,9 +141,9 @@ class StoreListing:
         }  # fmt: skip
 
     def page(self, tx: Transaction, *, limit: int, after: Key | None, room: int) -> tuple[list[FoundStore], Key | None]:
-        """Return at most `limit` stores behind a key, and the key behind which a short page continues.
+        """Return at most `limit` stores after a key, and, for a short page, the key after which to continue.
 
-        Manifests are left out once those before have filled `room` bytes.
+        Manifests are left out once earlier ones have filled `room` bytes.
         """
         values = self._values | {"limit": limit, "room": room}
         behind = ""
@@ -184,7 +184,7 @@ class StoreListing:
             ) p LEFT JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY {order}"""
 
     def _by_store(self, behind: str) -> tuple[str, str]:
-        """Return the statement for the stores of a page, and for those that it may walk."""
+        """Return the statement for the stores of a page, which examines a bounded number of stores."""
         walk = f"""
             SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
         if self._query.nameless:  # no index has them
@@ -205,7 +205,7 @@ class StoreListing:
         return self._choice(hits, few, many), walk
 
     def _by_name(self, behind: str) -> tuple[str, str]:
-        """Return the statement for the stores of a page, and for the names that it may walk."""
+        """Return the statement for the stores of a page, which examines a bounded number of names."""
         search = self._search
         if search is not None and search.by_trigrams:
             walk = self._names(_WITHIN, behind)
@@ -230,7 +230,7 @@ class StoreListing:
         return self._choice(hits, few, many), walk
 
     def _names(self, within: str, behind: str) -> str:
-        """Return the statement for the names that a list may walk."""
+        """Return the statement for the names that a list examines."""
         conditions = _all(within, "store IS NOT NULL", behind)
         return f"SELECT label, store FROM names n WHERE {conditions} {self._sorted} LIMIT :walked"
 
@@ -240,7 +240,7 @@ class StoreListing:
         return f"WITH hits AS MATERIALIZED ({hits} LIMIT :candidates) {ends}"
 
     def _picked(self, source: str, *conditions: str) -> str:
-        """Return the statement for at most a page of the rows of `source` that meet conditions, in order."""
+        """Return the statement for at most one page of the rows of `source` that meet conditions, in order."""
         return f"""
             SELECT * FROM (
                 SELECT id, digest, weight, {self._named} FROM {source} WHERE {_all(*conditions)}
@@ -253,7 +253,7 @@ class StoreListing:
 
 
 def _first_label(store: str, low: str) -> str:
-    """Return the first label of a store from `low` on; the row values leave PostgreSQL no index but that of stores."""
+    """Return the first label of a store from `low` on; row values make PostgreSQL use the index of stores."""
     return f"""(
         SELECT m.label FROM names m WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :{low})
         ORDER BY m.store, m.label LIMIT 1

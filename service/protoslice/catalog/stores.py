@@ -42,7 +42,7 @@ _NEWEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """Row of a store; `manifest` is None for one that the caller has already."""
+    """Row of a store; `manifest` is None if the caller has it already."""
 
     id: int
     digest: str
@@ -77,7 +77,7 @@ class StoreDraft:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The store in the place of one that was sent; `created` is False if it was there before."""
+    """The published store; `created` is False if it existed before."""
 
     row: StoreRow
     created: bool
@@ -86,7 +86,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class RestoredRow:
-    """A store that is there again, and those of its tags that point at another store by now."""
+    """A restored store, and those of its tags that now point at another store."""
 
     row: StoreRow
     taken: Sequence[str] = ()
@@ -94,7 +94,7 @@ class RestoredRow:
 
 @dataclass(frozen=True, slots=True)
 class ListedStore:
-    """Store of a list, with the first of its tags; `key` continues the list behind it."""
+    """Store of a list, with the first of its tags; the list continues after `key`."""
 
     row: StoreRow
     weight: int
@@ -113,7 +113,7 @@ class StoreTable:
         self._space = usage.space
 
     async def get(self, digest: str, known: int | None = None) -> StoreRow | None:
-        """Return a store, without its manifest if its row is the one that is `known`; None if there is none."""
+        """Return a store, without its manifest if its row is the `known` one; None if there is none."""
         sql = f"SELECT id, CASE WHEN id = :known THEN NULL ELSE manifest END FROM stores WHERE {LIVE}"
         values = {"space": self._space, "digest": digest, "known": -1 if known is None else known}
         row = await self._database.read(lambda tx: tx.first(sql, **values))
@@ -129,7 +129,7 @@ class StoreTable:
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
     async def last_with(self, tag: str) -> str | None:
-        """Return the digest of the store whose tag was removed last; None if the audit does not have it any more."""
+        """Return the digest of the store whose tag was removed last; None if the audit no longer has it."""
         order = "ORDER BY at DESC, change DESC, n DESC LIMIT"
         sql = f"""
             SELECT detail FROM (SELECT * FROM audit WHERE space = :space AND subject = :tag {order} {_CHANGES}) newest
@@ -138,10 +138,10 @@ class StoreTable:
         return None if row is None else json.loads(row[0]).get("store")
 
     async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
-        """Insert a store and point tags at it, unless it exists already; return the one that is there.
+        """Insert a store and point tags at it, unless it exists; return the store that exists then.
 
-        `replaces` is a damaged row of the same store, whose place the new one takes. Raise `Collected` if an object
-        that the store needs is gone.
+        `replaces` is a damaged row of the same store, which the new one replaces. Raise `Collected` if an object that
+        the store needs is gone.
         """
 
         def work(tx: Transaction) -> Published:
@@ -185,7 +185,7 @@ class StoreTable:
         return await self._database.read(lambda tx: _version(tx, self._space, digest))
 
     async def remove(self, digest: str, *, if_match: str | None = None) -> list[str] | None:
-        """Remove a store with its tags, which are returned; return None if it does not exist.
+        """Remove a store and its tags, and return the tags; return None if it does not exist.
 
         Raise `Changed` unless it has the version `if_match`, if that is given.
         """
@@ -202,13 +202,13 @@ class StoreTable:
         return await self._database.write(work)
 
     async def keep(self, digest: str) -> None:
-        """Keep a store without names: it was uploaded directly too."""
+        """Keep a store even without names: it was uploaded directly too."""
         await self._database.write(lambda tx: _keep(tx, self._space, digest))
 
     async def restore(self, digest: str) -> RestoredRow | None:
-        """Undo the last removal of a store, and set its tags again unless others have these names.
+        """Undo the last removal of a store, and set its tags again unless other stores have these names.
 
-        If it was sent again meanwhile, the live store gets those tags. Return None if there is neither.
+        If it was sent again meanwhile, the existing store gets those tags. Return None if there is neither.
         """
 
         def work(tx: Transaction) -> RestoredRow | None:
@@ -243,7 +243,7 @@ class StoreTable:
         raise Conflict("The store is being restored and sent at the same time: try again")
 
     async def removed(self, *, limit: int, after: tuple[int, int] | None) -> list[tuple[int, int, str, str]]:
-        """Return stores whose removal can be undone, the latest first: its time, a number, the digest, the tags."""
+        """Return stores whose removal can be undone, latest first: time, number, digest, tags."""
         behind = "" if after is None else "AND (r.deleted, r.id) < (:time, :id)"
         other = "SELECT 1 FROM stores s WHERE s.space = r.space AND s.digest = r.digest AND s.deleted"
         sql = f"""
@@ -287,10 +287,10 @@ class StoreTable:
     async def page(
         self, query: StoreQuery, *, limit: int, after: Key | None, room: int, tags: int
     ) -> tuple[list[ListedStore], Key | None]:
-        """Return at most `limit` stores behind a key, each with its first `tags` tags.
+        """Return at most `limit` stores after a key, each with its first `tags` tags.
 
-        Manifests are left out once those before have filled `room` bytes. A page may be short, or empty, and be
-        followed by another: then the key behind which that begins is returned too.
+        Manifests are left out once earlier ones have filled `room` bytes. A page may be short, or empty, and still be
+        followed by another; then the key after which that begins is returned too.
         """
         listing = StoreListing(self._database.dialect, self._space, query)
 
@@ -301,9 +301,9 @@ class StoreTable:
         return await self._database.read(work)
 
     async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
-        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`.
+        """Return at most `limit` stores by tag, for tags that begin with `prefix` and follow `after`.
 
-        See `page` for `room` and `tags`.
+        Each store comes at its first such tag. See `page` for `room` and `tags`.
         """
         sql = """
             SELECT p.id, p.digest, p.weight, s.uploader_id, s.uploader, s.description,
@@ -339,7 +339,7 @@ class StoreTable:
         ]  # fmt: skip
 
     async def about(self, digest: str, tags: int) -> tuple[Sequence[str], Actor, str, bool]:
-        """Return the first tags of a store, at most `tags`, its uploader, its description, and if it is of commits."""
+        """Return a store's first tags, at most `tags`, its uploader, its description, and whether commits made it."""
         sql = f"SELECT uploader_id, uploader, description, of_commits FROM stores WHERE {LIVE}"
 
         def work(tx: Transaction) -> tuple[Sequence[str], Actor, str, bool]:
@@ -362,7 +362,7 @@ class StoreTable:
         )
 
     async def with_pieces(self, digests: Collection[bytes]) -> list[tuple[int, str, bytes]]:
-        """Return rows and digests of stores with the piece that each was found by; the newest stores of each piece."""
+        """Return rows and digests of stores, and the piece that led to each; the newest stores of each piece."""
         sql = f"""
             SELECT s.id, s.digest FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store
             WHERE p.space = :space AND p.digest = :piece AND s.deleted IS NULL
@@ -412,7 +412,7 @@ class StoreTable:
 
 
 def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[str]] | None:
-    """Remove a store with its tags; return its size and the tags, which the caller has to count, or None."""
+    """Remove a store with its tags; return its size and the tags, which the caller has to subtract, or None."""
     row = tx.first(
         f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size", now=tx.now, space=space, digest=digest
     )
@@ -430,13 +430,13 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
 
 
 def _find_by_files(tx: Transaction, space: str, id: int, digest: str | None) -> None:
-    """Let searches find a store by its files; with None, let them find none."""
+    """Let searches find a store by its files; with None, stop that."""
     these = "space = :space AND repository = 0 AND kind = 'files' AND name = :name"
     tx.run(f"UPDATE names SET store = :store WHERE {these}", space=space, name=str(id), store=digest)
 
 
 def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -> str | None:
-    """Return a text that changes with what `describe` and `remove` change; None if there is no store."""
+    """Return a text that changes with everything that `describe` and `remove` change; None if there is no store."""
     lock = " FOR UPDATE" if locks else ""
     row = tx.first(f"SELECT id, description FROM stores WHERE {LIVE}{lock}", space=space, digest=digest)
     if row is None:
@@ -447,13 +447,13 @@ def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -
 
 
 def _check_version(tx: Transaction, space: str, digest: str, if_match: str | None) -> None:
-    """Raise `Changed` if a store has another version than `if_match`; its row stays as it is for the transaction."""
+    """Raise `Changed` if a store has another version than `if_match`; lock its row for the transaction."""
     if if_match is not None:
         check_unchanged(f"Store {digest[:12]}", _version(tx, space, digest, locks=True), if_match)
 
 
 def _keep(tx: Transaction, space: str, digest: str) -> None:
-    """Keep a store of commits when they go: it was uploaded directly too."""
+    """Keep a store of commits when these are deleted: it was uploaded directly too."""
     sql = f"UPDATE stores SET of_commits = 0 WHERE {LIVE} AND of_commits = 1"
     if tx.run(sql, space=space, digest=digest):
         record(tx, space, "store.kept", digest, {"store": digest})

@@ -129,7 +129,7 @@ class UploadUnknown(ArtifactFault, NotFound):
 
 
 class UploadInvalid(ArtifactFault, InvalidInput):
-    """Upload that cannot go on as asked."""
+    """Upload that cannot continue as requested."""
 
     code = "BLOB_UPLOAD_INVALID"
 
@@ -221,7 +221,7 @@ class Digest:
 
 
 def check_oci_tag(text: str) -> str:
-    """Return `text`; raise `ManifestUnknown` unless it may be a tag of OCI, since no manifest can bear it."""
+    """Return `text`; raise `ManifestUnknown` unless it is a valid OCI tag, since no manifest can have it."""
     if not _OCI_TAG.fullmatch(text):
         raise ManifestUnknown(
             f"Invalid tag {text[:160]!r}: use letters, digits, '.', '_' or '-', at most 128 characters"

@@ -88,8 +88,8 @@ class TagTable:
     ) -> list[tuple[StoredTag, bool]]:
         """Point tags at a store, in one transaction; return each by name, and True for a new one.
 
-        Raise `NotFound` if the store does not exist. `if_match` is the entity tag that the tag must have,
-        `if_none_match` requires that there is none: else `Changed`.
+        Raise `NotFound` if the store does not exist. Raise `Changed` unless the tag has the entity tag `if_match`, or,
+        with `if_none_match`, does not exist.
         """
         names = sorted(map(check_tag, names))
 
@@ -175,7 +175,7 @@ def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -
 
 
 def _locked(tx: Transaction, space: str, name: str) -> StoredTag | None:
-    """Return a tag, which no other transaction changes until the transaction has ended; None if there is none."""
+    """Return a tag, locked until the transaction ends; None if there is none."""
     row = tx.first(f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name FOR UPDATE", space=space, name=name)
     return None if row is None else _tag(row)
 

@@ -1,6 +1,6 @@
 """Resumable uploads and their parts; parts that are not recorded do not count.
 
-Every change of an upload raises its epoch and names the one that it saw, so a writer that was overtaken changes
+Every change of an upload increases its epoch and names the epoch that it read, so a writer that was overtaken changes
 nothing.
 """
 
@@ -79,7 +79,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """Upload, whose bytes are those of its immutable parts."""
+    """Upload, which consists of immutable parts."""
 
     id: str
     path: str | None
@@ -121,7 +121,7 @@ class Upload:
 
     @property
     def is_begun(self) -> bool:
-        """True when it has bytes, or is open no longer."""
+        """True when it has bytes, or is no longer open."""
         return self.offset > 0 or self.state != "open"
 
     @property
@@ -241,12 +241,12 @@ class UploadTable:
             await self._read(id)
 
     async def again(self, upload: Upload) -> Upload:
-        """Return `upload` if its epoch is still the latest, at the cost of one small statement; else as `read`."""
+        """Return `upload` if its epoch is still the latest, which needs only a small statement; else read it again."""
         return upload if await self.epoch(upload.id) == upload.epoch else await self.read(upload.id)
 
     @asynccontextmanager
     async def unless_changed(self, upload: Upload) -> AsyncIterator[None]:
-        """Context for reading parts: `IntegrityError` becomes `ConcurrentChange` if the upload has changed meanwhile.
+        """Read parts; turn `IntegrityError` into `ConcurrentChange` if the upload has changed meanwhile.
 
         Another replica may have merged the parts into larger ones.
         """
@@ -279,7 +279,7 @@ class UploadTable:
         return None if row is None else int(row[0])
 
     async def take(self, id: str) -> Upload:
-        """Return an upload as `read` does, after `check`; other writers of an open one can change it no longer."""
+        """Return an upload as `read` does, after `check`; other writers can no longer change an open one."""
 
         def work(tx: Transaction) -> Upload | None:
             row = tx.first(
@@ -301,7 +301,7 @@ class UploadTable:
         keep_seconds: float | None = None,
         objects: NewObjects | None = None,
     ) -> Upload:
-        """Replace an upload; raise `ConcurrentChange` if another writer took it or was first.
+        """Replace an upload; raise `ConcurrentChange` if another writer took it or changed it first.
 
         It expires after `keep_seconds`; without them, when `after` says. `objects` are those that the caller wrote.
         """
@@ -322,10 +322,10 @@ class UploadTable:
     async def put(
         self, upload: Upload, *, kept_parts: int, keep_seconds: float | None, objects: ObjectChanges
     ) -> Upload:
-        """Replace an upload that has the epoch of `upload`, of whose parts the first `kept_parts` are stored already.
+        """Replace an upload that has the epoch of `upload`; the first `kept_parts` of its parts are stored already.
 
-        An upload that ends refers to no objects any more, whatever else has changed. Raise `ConcurrentChange` if it
-        has another epoch, `Collected` if an object that it needs is gone.
+        An upload that ends no longer refers to objects, whatever else has changed. Raise `ConcurrentChange` if it has
+        another epoch, `Collected` if an object that it needs is gone.
         """
 
         def work(tx: Transaction) -> Upload:
@@ -383,13 +383,13 @@ class UploadTable:
         return await self._database.read(lambda tx: dict(tx.all(sql, **self._key(id))))
 
     async def xorb(self, id: str, name: str) -> XorbRow | None:
-        """Return a xorb of a session, or None if it has not come."""
+        """Return a xorb of a session, or None if it was not uploaded."""
         sql = "SELECT size, record FROM xorbs WHERE space = :space AND upload = :id AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key(id), name=name))
         return None if row is None else XorbRow(row[0], bytes(row[1]))
 
     async def add_xorb(self, id: str, name: str, xorb: XorbRow, own: OwnObject) -> bool:
-        """Insert a xorb and refer to its object; return False if it has come already.
+        """Insert a xorb and refer to its object; return False if it exists.
 
         Raise `NotFound` if the session is gone.
         """

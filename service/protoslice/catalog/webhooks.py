@@ -1,4 +1,4 @@
-"""Webhooks: where each space sends its events, and events on their way, written in the transaction of a change."""
+"""Webhooks: where each space sends its events, and the deliveries, written in the transaction of a change."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class WebhookTable:
     async def put(
         self, hook: Webhook, *, if_match: bytes | None = None, if_none_match: bool = False
     ) -> tuple[Webhook, bool]:
-        """Create or replace a webhook and return it with the id that it had, and True if it is new.
+        """Create or replace a webhook; return it with its former id, and True if it is new.
 
-        Raise `LimitExceeded` if the space has too many, and `Changed` unless the webhook has the secret `if_match`,
-        which is another one after each change, or there is none for `if_none_match`.
+        Raise `LimitExceeded` if the space has too many. Raise `Changed` unless the webhook has the secret `if_match`,
+        which changes with each change, or, with `if_none_match`, does not exist.
         """
         sql = "SELECT secret FROM webhooks WHERE space = :space AND name = :name"
 
@@ -124,7 +124,7 @@ class WebhookTable:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event on its way to one webhook. Times are in microseconds since the epoch."""
+    """One event for one webhook. Times are in microseconds since the epoch."""
 
     hook: str
     """Id of the webhook."""
@@ -172,13 +172,13 @@ def _cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[st
 
 
 class DeliveryTable:
-    """Deliveries to all webhooks: those that are tried again, and the dead ones, which were given up."""
+    """Deliveries to all webhooks: those that are retried, and dead ones, which were given up."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def page(self, hook: str, *, dead: bool, limit: int, after: str = "") -> list[Delivery]:
-        """Return at most `limit` deliveries to a webhook behind `after`, oldest first."""
+        """Return at most `limit` deliveries to a webhook after `after`, oldest first."""
         sql = f"""
             SELECT {_DELIVERY} FROM deliveries WHERE hook = :hook AND dead = :dead AND id > :after
             ORDER BY id LIMIT :limit"""
@@ -186,7 +186,7 @@ class DeliveryTable:
         return await self._database.read(lambda tx: [Delivery(*row) for row in tx.all(sql, **values)])
 
     async def take(self, now: float, due: float) -> list[Delivery]:
-        """Take deliveries that wait no longer, oldest first, and postpone them, so that no other caller gets them.
+        """Take due deliveries, oldest first, and postpone them, so that no other caller gets them.
 
         Times are in seconds since the epoch.
         """
@@ -211,7 +211,7 @@ class DeliveryTable:
         return await self._database.write(work, background=True)
 
     async def postpone(self, taken: Delivery, error: str, due: float) -> None:
-        """Note a failed attempt, and the time of the next, unless another replica has taken the delivery since."""
+        """Record a failed attempt, and the time of the next, unless another replica has taken the delivery since."""
         sql = """
             UPDATE deliveries SET due = :due, attempts = attempts + 1, error = :error
             WHERE hook = :hook AND id = :id AND dead = 0 AND due = :seen"""
@@ -219,7 +219,7 @@ class DeliveryTable:
         await self._database.write(lambda tx: tx.run(sql, **values, due=int(due * SECOND)), background=True)
 
     async def mark_dead(self, delivery: Delivery, error: str, *, most: int) -> None:
-        """Note the last failed attempt, and delete the oldest dead deliveries to the webhook beyond `most`."""
+        """Record the last failed attempt, and delete the oldest dead deliveries to the webhook beyond `most`."""
         sql = """
             UPDATE deliveries SET dead = 1, attempts = attempts + 1, error = :error
             WHERE hook = :hook AND id = :id AND dead = 0"""
@@ -238,7 +238,7 @@ class DeliveryTable:
         await self._database.write(lambda tx: tx.run(sql, hook=delivery.hook, id=delivery.id), background=True)
 
     async def trim(self, hook: str, most: int) -> int:
-        """Delete the oldest deliveries to a webhook that wait, beyond `most`; return how many there were."""
+        """Delete the oldest waiting deliveries to a webhook beyond `most`; return how many there were."""
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:

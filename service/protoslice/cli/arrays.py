@@ -1,4 +1,4 @@
-"""Elements of tensors as text, as NumPy prints arrays: of large ones the first and last of each dimension."""
+"""Elements of tensors as text, as NumPy prints arrays: for large ones, the first and last of each dimension."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Read = Callable[[str], bytes]
 
 
 def array_lines(dtype: str, shape: Sequence[int], read: Read) -> Iterator[str]:
-    """Yield the lines of a tensor of `shape`, whose elements `read` gives; only those that are shown are read."""
+    """Yield the lines of a tensor of `shape`, whose elements `read` returns; only those that are shown are read."""
     shown = [_places(length) if prod(shape) > _WHOLE else [(0, length)] for length in shape]
     cells: dict[tuple[int, ...], str] = {}
     for boxes in product(*shown):
@@ -39,7 +39,7 @@ def array_lines(dtype: str, shape: Sequence[int], read: Read) -> Iterator[str]:
 
 
 def reader_of(data: bytes, shape: Sequence[int]) -> Read:
-    """Return a function that takes boxes such as `0:3,5:8` out of elements in memory."""
+    """Return a function that reads boxes such as `0:3,5:8` from elements in memory."""
     width = len(data) // max(prod(shape), 1)
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
@@ -110,7 +110,7 @@ def _lines(
 
 
 def _wrapped(words: Sequence[str], indent: int) -> Iterator[str]:
-    """Yield one row in brackets, broken where it is longer than a line."""
+    """Yield one row in brackets, wrapped where it is longer than a line."""
     line, begin = "[", True
     for word in words:
         if not begin and len(line) + 1 + len(word) + indent > _WIDTH:

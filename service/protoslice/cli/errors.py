@@ -32,8 +32,8 @@ from protoslice.plugins import PluginWarning
 class ExitCode(IntEnum):
     """Exit codes that scripts can use.
 
-    0 is success, and 1 a fault of ours: please report it. A program that SIGTERM, SIGHUP or a closed pipe ended has
-    143, 129 or 141.
+    0 is success, and 1 a bug in this program: please report it. A program that was ended by SIGTERM, SIGHUP or a closed
+    pipe has 143, 129 or 141.
     """
 
     USAGE = 2
@@ -132,7 +132,7 @@ def warnings_in_lines() -> None:
 
 
 class _Ended(BaseException):
-    """SIGTERM or SIGHUP was received."""
+    """Raised when SIGTERM or SIGHUP was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -157,7 +157,10 @@ def _message(error: BaseException) -> str:
 
 
 def _refused(error: OSError) -> str:
-    """Return one line for an error of the system, with its file; a full disk without one is that of standard output."""
+    """Return one line for an error of the system, with its file.
+
+    A full disk without a file is that of standard output.
+    """
     if error.errno == errno.EBADF:
         return "standard input or output is closed"
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""

@@ -22,9 +22,9 @@ def command_line(command: str, *names: object, **options: object) -> str:
 
 
 def quoted(word: str) -> str:
-    """Quote `word` for a shell: in single quotes, or as `$'…'` if not all of it prints.
+    """Quote `word` for a shell: in single quotes, or as `$'…'` if some of it is not printable.
 
-    Characters that do not print, such as a newline, would not survive being copied from a terminal.
+    Unprintable characters, such as a newline, would not survive copying from a terminal.
     """
     if word.isprintable():
         return quote(word)

@@ -1,4 +1,4 @@
-"""A progress bar, shown on a terminal for work that takes over a second."""
+"""A progress bar, shown on a terminal for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 1.0
 class Progress:
     """Count bytes, or items of another `unit`, towards a total.
 
-    A terminal is shown the rate and the time left after a second.
+    On a terminal, the rate and the time left are shown after a second.
     """
 
     def __init__(self, what: str, total: int | None = None, *, unit: str | None = None) -> None:

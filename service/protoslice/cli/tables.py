@@ -102,8 +102,8 @@ def print_items(
     """Print a list: with `as_json` the items as one document, else a table with a row for each.
 
     `columns` has a function for the cells below each title: None is shown as nothing, a time to the minute, and a
-    sequence with blanks between its members. If there are more items than `limit`, only so many are shown, with a note
-    on standard error; 0 shows all.
+    sequence with blanks between its members. If there are more items than `limit`, only that many are shown, with a
+    note on standard error; 0 shows all.
     """
     found = list(islice(items, limit + 1 if limit else None))
     shown = found[: limit or None]

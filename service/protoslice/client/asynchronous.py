@@ -41,7 +41,7 @@ _END: Final = object()
 
 
 class _Cancelled(ProtosliceError):
-    """Ends a transfer whose task was cancelled."""
+    """Raised to end a transfer whose task was cancelled."""
 
 
 class _InThreads(Generic[W]):
@@ -60,7 +60,7 @@ class _InThreads(Generic[W]):
 def _coroutine(
     method: Callable[Concatenate[W, P], T],
 ) -> Callable[Concatenate[_InThreads[W], P], Coroutine[Any, Any, T]]:
-    """Return the method as a coroutine, which runs it in a thread."""
+    """Return the method as a coroutine that runs it in a thread."""
 
     @wraps(method)
     async def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ def _coroutine(
 def _iterator(
     method: Callable[Concatenate[W, P], Iterator[T]],
 ) -> Callable[Concatenate[_InThreads[W], P], AsyncIterator[T]]:
-    """Return the method as an async iterator, which makes each item in a thread."""
+    """Return the method as an async iterator that makes each item in a thread."""
 
     @wraps(method)
     def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
@@ -279,7 +279,7 @@ class AsyncClient(_InThreads[Client]):
     async def close(self) -> None:
         """Wait for the awaited calls, then close the connections.
 
-        A call whose task was cancelled is waited for one second at most, because the service may be silent for long.
+        A call whose task was cancelled is waited for at most one second, because the service may not respond.
         """
         if self._awaited:
             await asyncio.wait(self._awaited)
@@ -305,10 +305,10 @@ class AsyncClient(_InThreads[Client]):
 
 @named_options
 class AsyncRecords(_InThreads[RemoteRecords]):
-    """Records of a store, with the calls of `RemoteRecords` as coroutines and async iterators of a client."""
+    """Records of a store: the calls of `RemoteRecords` as coroutines and async iterators."""
 
     def __init__(self, records: RemoteRecords, client: AsyncClient) -> None:
-        """Calls run in threads of `client`."""
+        """Run calls in threads of `client`."""
         self.summary = records.summary
         """Framing, type, count, size in bytes, and damage of the stream."""
         self.type = records.type
@@ -333,7 +333,7 @@ class AsyncRecords(_InThreads[RemoteRecords]):
 
 
 class _CancellingProgress:
-    """Progress callback that ends the transfer once its task is gone, and until then calls the caller's."""
+    """Progress callback that ends the transfer once its task is gone, and until then calls the caller's callback."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -346,7 +346,7 @@ class _CancellingProgress:
             self._progress(done, total)
 
     def result(self, coming: Future[T]) -> T:
-        """Return the result of `coming`, which is cancelled when the task goes."""
+        """Return the result of `coming`; cancel it when the task is gone."""
         self._awaited = coming
         if self._gone.is_set():  # before it could be seen
             coming.cancel()
@@ -372,7 +372,7 @@ class _CancellingProgress:
 def _pieces(
     source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _CancellingProgress
 ) -> Iterator[bytes]:
-    """Yield the pieces of an asynchronous iterator, for a thread; the loop makes them meanwhile."""
+    """Yield the pieces of an asynchronous iterator in a thread; the event loop makes them."""
     pieces = aiter(source)
 
     async def following() -> bytes | None:

@@ -80,7 +80,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _TagsTaken:
-    """Tags of a restored store that point at other stores by now."""
+    """Tags of a restored store that now point at other stores."""
 
     tags_taken: tuple[str, ...]
 
@@ -125,7 +125,7 @@ class Client(Administration, ClosedAtEnd):
         return f"<Client of {self.url}>"
 
     def __reduce__(self) -> tuple[Callable[[], Client], tuple[()]]:
-        """Pickled as the way to make it again; options go along, a token too."""
+        """Pickle the URL and the options, a token too, from which the client is made again."""
         return partial(type(self), self.url, **self._options), ()
 
     @property
@@ -1075,7 +1075,7 @@ class Client(Administration, ClosedAtEnd):
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
     def _strings(self, ref: str, name: str, params: Params) -> np.ndarray[Any, Any] | None:
-        """Return the tensor of strings, which the service gives as JSON only; None for other tensors."""
+        """Return a tensor of strings, which the service sends only as JSON; None for other tensors."""
         try:
             path = self._view(ref, "tensors", name)
             said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
@@ -1087,7 +1087,7 @@ class Client(Administration, ClosedAtEnd):
 def merge_params(
     path: str, fields: Sequence[str], omit_larger_than: int | str | None, omit: Sequence[str] = ()
 ) -> Params:
-    """Query parameters of a merge."""
+    """Return the query parameters of a merge."""
     return [
         *given_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
@@ -1096,20 +1096,20 @@ def merge_params(
 
 
 def _steps(view: str) -> list[str]:
-    """Return the segments of the URL of a view: the path of a file has several, all else one behind its kind."""
+    """Return the segments of the URL of a view: several for the path of a file, else one after the kind."""
     kind, _, rest = view.partition("/")
     return [kind, *(rest.split("/") if kind == "files" else [rest] if rest else [])] if view else []
 
 
 def _comma(tags: Sequence[str] | None) -> str | None:
-    """Return the tags as a query has them."""
+    """Return tags as a query parameter."""
     return None if tags is None else ",".join(tags)
 
 
 def _records_of(
     url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
 ) -> RemoteRecords:
-    """Return the records by a new client, which ends with the process."""
+    """Return the records through a new client, which ends with the process."""
     return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 

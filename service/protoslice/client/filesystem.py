@@ -1,7 +1,7 @@
 """File system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
 
-Those of a space are below `protoslice://host:port/spaces/NAME/`.
-`protoslices://` is the same over TLS. Stores are read-only; all bytes read have been verified.
+Stores of a space are below `protoslice://host:port/spaces/NAME/`. `protoslices://` is the same over TLS. Stores are
+read-only; all bytes are verified.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StoreFileSystem(AbstractFileSystem):
         return {"tls": True} if path.startswith("protoslices://") else {}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-        """Return the entries of a folder; a file is the only entry of itself."""
+        """Return the entries of a folder; for a file, its entry."""
         path = self._strip_protocol(path)
         found = self._listed(path)
         if found is None:
@@ -203,7 +203,7 @@ def _listed_as(path: str, listed: list[Info]) -> Info | None:
 
 
 def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:
-    """Return the entries directly in `folder`, or of the file that `folder` names."""
+    """Return the entries directly in `folder`, or the entry of the file that `folder` names."""
     if folder in files:
         return [_file(f"{root}/{folder}", files[folder])]
     prefix = f"{folder}/" if folder else ""

@@ -35,7 +35,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """Options of a look at a graph."""
+    """Options of `graph`."""
 
     graph: str
     """Path of the graph; the outermost by default."""

@@ -16,7 +16,7 @@ _LONGEST_HEAD: Final = 1 << 17
 
 @dataclass(slots=True)
 class StorePart:
-    """One part: its headers, and its bytes, which are read once, before the next part."""
+    """One part: its headers, and its bytes, which have to be read before the next part."""
 
     view: str
     """The view that was asked for."""
@@ -33,7 +33,7 @@ class StorePart:
 
 
 class PartReader:
-    """Reads parts off the pieces of a body."""
+    """Reader of parts from the pieces of a body."""
 
     def __init__(self, content_type: str, body: Iterator[bytes]) -> None:
         media, _, boundary = content_type.partition("; boundary=")
@@ -44,7 +44,7 @@ class PartReader:
         self._held = b""
 
     def parts(self, views: list[str]) -> Iterator[StorePart]:
-        """Yield the parts, one for each of `views`; raise `IntegrityError` for another number of them."""
+        """Yield one part for each of `views`; raise `IntegrityError` if there are more or fewer."""
         for number, view in enumerate(views):
             headers = self._head(b"\r\n" * bool(number))
             size = headers.get("content-length", "")
@@ -68,7 +68,7 @@ class PartReader:
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     def _content(self, size: int, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield exactly `size` bytes, compared with the digest of the whole representation if they are all of it."""
+        """Yield exactly `size` bytes, and compare them with the digest if they are the whole view."""
         digest, left = hashlib.sha256(), size
         while left:
             if not self._held and not self._more():
@@ -89,7 +89,7 @@ class PartReader:
         return found
 
     def _more(self) -> bool:
-        """Read the next piece; False at the end."""
+        """Read the next piece; return False at the end."""
         piece = next(self._body, b"")
         self._held += piece
         return bool(piece)

@@ -48,9 +48,9 @@ class RemoteRecords(Sequence[bytes]):
     def __init__(
         self, summary: RecordsSummary, ask: Ask, again: Callable[[], RemoteRecords], parallel: int = CONNECTIONS
     ) -> None:
-        """`ask` gives the verified bytes of the view of records with these parameters.
+        """Set `ask`, which returns the verified bytes of records with given parameters.
 
-        `again` opens the same records in another process, and so can be pickled.
+        `again` opens the same records in another process; it has to be picklable.
         """
         self.summary = summary
         """Framing, type, count, size in bytes, and damage of the stream."""
@@ -226,7 +226,7 @@ class RemoteRecords(Sequence[bytes]):
         return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 
     def __reduce__(self) -> tuple[Callable[..., RemoteRecords], tuple[object, ...]]:
-        """Pickled as the way to open them again, for workers of data loaders; credentials go along."""
+        """Pickle how to open the records again, for workers of data loaders; credentials are pickled along."""
         return _opened, (self._again, self._numbers)
 
     def _only(self, numbers: range) -> RemoteRecords:
@@ -244,11 +244,14 @@ class RemoteRecords(Sequence[bytes]):
 
     @property
     def _framing(self) -> str:
-        """Framing of answers: the stream's own, whose bytes come as they lie; `delimited` for decoded ones."""
+        """Framing of responses: the stream's, whose bytes are then copied unchanged.
+
+        `delimited` for decoded records.
+        """
         return "delimited" if self.summary.framing in DECODED else self.summary.framing
 
     def _records_in(self, size: int) -> int:
-        """Return the number of records that have `size` bytes together, by their mean; one at least."""
+        """Return the number of records that have about `size` bytes together; at least one."""
         return max(1, size * self.summary.count // max(1, self.summary.size))
 
     def _number(self, index: int) -> int:
@@ -272,7 +275,7 @@ class RemoteRecords(Sequence[bytes]):
                 coming.extend(pool.submit(partial(self._read, part)) for part in islice(parts, 1))
 
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the records of `numbers`, which ascend or descend, by one request."""
+        """Return the records of `numbers`, which ascend or descend, with one request."""
         if numbers[0] > numbers[-1]:
             return self._read(numbers[::-1])[::-1]
         near = _consecutive(numbers)

@@ -1,4 +1,4 @@
-"""Daemon threads, which a program can leave without waiting, and concurrent transfers whose bytes come out in order.
+"""Daemon threads, which do not delay the end of a program, and concurrent transfers whose bytes arrive in order.
 
 Executors of the standard library make a program wait at its end, however long a silent service keeps their threads.
 """
@@ -44,7 +44,7 @@ class _Job(Generic[T]):
             del self  # else the error, its traceback and this frame keep each other alive, with all the work's data
 
     def drop(self, error: Exception) -> None:
-        """Raise `error` in the caller that waits for the result, instead of the work."""
+        """Raise `error` in the caller that waits for the result, without running the work."""
         if self._coming.set_running_or_notify_cancel():
             self._coming.set_exception(error)
 
@@ -52,7 +52,7 @@ class _Job(Generic[T]):
 class DaemonPool(ClosedAtEnd):
     """Pool of at most `size` threads, each started on demand.
 
-    The end of the pool drops work that has not begun; its futures raise `InvalidInput`.
+    Closing the pool drops work that has not begun; its futures raise `InvalidInput`.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -68,9 +68,9 @@ class DaemonPool(ClosedAtEnd):
         self._process = os.getpid()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Return the future of `work`; cancelled work that has not begun never runs.
+        """Return the future of `work`; work that is cancelled before it begins never runs.
 
-        Raise `InvalidInput` after the pool's end.
+        Raise `InvalidInput` after `close`.
         """
         coming: Future[T] = Future()
         if self._process != os.getpid():  # threads do not survive a fork
@@ -90,7 +90,7 @@ class DaemonPool(ClosedAtEnd):
             del job  # releases its result while waiting for the next job
 
     def close(self) -> None:
-        """Drop work that has not begun and end the threads; a thread still busy after a second is left alone."""
+        """Drop work that has not begun and end the threads; leave a thread that is still busy after a second."""
         with self._lock:
             self._ended = True
         with suppress(Empty):

@@ -1,1 +1,1 @@
-"""Comparing two models, wherever their bytes lie: the command line and the service call it."""
+"""Comparison of two models, for the command line and the service."""

@@ -28,11 +28,11 @@ class ComparedModel(Protocol):
 
     @property
     def root(self) -> str | None:
-        """The path of its root among the files; None where none of them is one."""
+        """The path of its root among the files; None if none of them is one."""
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
-        """Compared files: all of a store or a directory; of a model named by its root, those it refers to."""
+        """Compared files: all of a store or a directory; for a model named by its root, those it refers to."""
 
     @property
     def model(self) -> Model:
@@ -44,7 +44,7 @@ class ComparedModel(Protocol):
 
     @property
     def tensors(self) -> Tensors:
-        """Tensors of the model; none of a model that no format knows."""
+        """Tensors of the model; none if no format knows the model."""
 
     def sha256(self, path: str) -> str | None:
         """Return the digest of a whole file, if it is known."""
@@ -55,7 +55,7 @@ def steps_of_differences(
 ) -> Found:
     """Yield each difference of `after` from `before`, and None after each slice of work without one.
 
-    Nothing differs where both are the same, byte for byte. `pairs` are those of `pairs_job`, if known.
+    Nothing differs if both are byte for byte the same. `pairs` are the result of `pairs_job`, if known.
     """
     return _Models(before, after, equality, pairs).differences()
 
@@ -73,7 +73,7 @@ class _Models:
         """Names of files that differ, before and after."""
 
     def differences(self) -> Found:
-        """Yield all of them: files first, then tensors, then other parts."""
+        """Yield all differences: files first, then tensors, then other parts."""
         files = yield from self._files()
         held = [*files]  # until it is known whether anything is different in them
         for found in chain(self._tensors(), self._parts()) if files else ():
@@ -84,14 +84,14 @@ class _Models:
         yield from map(self._plainly, held)
 
     def _plainly(self, file: Difference) -> Difference:
-        """Return the difference of a file in which nothing else was found."""
+        """Return the difference of a file in which nothing more specific was found."""
         of_root = file.path == self._sides[1].root and file.change == "changed"
         if of_root and self._sides[1].model.proto is not None:
             return replace(file, detail="equal content, encoded differently")
         return file
 
     def _files(self) -> Job[list[Difference]]:
-        """Yield the files that differ. The roots are a pair, whatever they are called."""
+        """Yield the files that differ. The roots are compared even if their names differ."""
         before, after = self._sides
         found: list[Difference] = []
         roots: tuple[str | None, str | None] = (None, None)
@@ -127,12 +127,12 @@ class _Models:
         return (yield from self._equality.equal(before, after)) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
-        """Return the equality of two files by their digests; None where one is not known."""
+        """Return whether two files have equal digests; None if one is not known."""
         before, after = (side.sha256(name) for side, name in zip(self._sides, (one, other), strict=True))
         return None if before is None or after is None else before == after
 
     def _tensors(self) -> Found:
-        """Yield the tensors that differ; their places are noted as reported."""
+        """Yield the tensors that differ, and remember their paths as reported."""
         before, after = (side.tensors for side in self._sides)
         pairs = self._pairs
         if pairs is None:
@@ -166,7 +166,7 @@ class _Models:
         return _of_tensor(key, change, before, after, "; ".join(filter(None, (f"was {before.name}", more))))
 
     def _detail(self, before: Tensor, after: Tensor) -> Job[str | None]:
-        """Yield in what two tensors differ beside their elements; None when they are the same."""
+        """Yield how two tensors differ besides their elements; None when they are the same."""
         facts, now = _facts(before), _facts(after)
         if facts != now:
             return f"{facts} → {now}"
@@ -186,7 +186,7 @@ class _Models:
         self._reported.update(filter(None, map(_place, tensors)))
 
     def _parts(self) -> Found:
-        """Yield the parts that differ, but for those that belong to tensors that do."""
+        """Yield the parts that differ, except those that belong to differing tensors."""
         before, after = (side.model.proto for side in self._sides)
         if before is not None and after is not None:
             yield from parts_that_differ(before, after, self._equality, self._reported)
@@ -209,7 +209,7 @@ def _of_tensor(key: str, change: Change, before: Tensor | None, after: Tensor | 
 
 
 def _place(tensor: Tensor) -> str:
-    """Return the path of the tensor in the proto; empty when the tensor lies in another file."""
+    """Return the path of the tensor in the proto; empty when the tensor is in another file."""
     return tensor.address.removeprefix("path:") if tensor.address.startswith("path:") else ""
 
 
@@ -219,7 +219,7 @@ def _facts(tensor: Tensor) -> str:
 
 
 def _compared(one: Tensor, other: Tensor) -> tuple[Rope, Rope]:
-    """Return the elements of two tensors of one type and shape, of those that repeat in both only the first."""
+    """Return the elements of two tensors of one type and shape; if both repeat a part, only the first."""
     before, after = elements_of(one), elements_of(other)
     if before.size != after.size or one.dtype is None:
         return before, after

@@ -31,10 +31,10 @@ Unverified = Callable[[Extent, Extent, int], Ranges | None]
 
 
 class Equality:
-    """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
+    """Comparison of bytes of two models; results for long ranges are remembered, compared bytes count as progress."""
 
     def __init__(self, unverified: Unverified, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
-        """`stored`: bytes of both models, by which the bytes that are read for the comparison are bounded."""
+        """Set `stored`, the bytes of both models, which bound the bytes that are read for the comparison."""
         self._stored = stored
         self._unverified = unverified
         self._advance = advance
@@ -51,7 +51,7 @@ class Equality:
         """Range that was read and is equal, by two sources and how far one is shifted in the other."""
 
     def equal(self, one: Rope, other: Rope) -> Job[bool]:
-        """Return True if both are the same bytes; bytes that no digest tells about are read."""
+        """Return True if both are the same bytes; bytes whose digests are unknown are read."""
         key = _key(one, other)
         if key is None:
             return (yield from self._compare(one, other))
@@ -94,7 +94,7 @@ class Equality:
         return True
 
     def _left_open(self, one: Rope, other: Rope) -> Ranges | None:
-        """Return the ranges to be read before anything is known; None if both differ."""
+        """Return the ranges that have to be read to decide; None if both differ."""
         left: Ranges = []
         for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
@@ -110,14 +110,14 @@ class Equality:
         return left
 
     def _remember(self, one: Extent, other: Extent, at: int, many: int) -> None:
-        """Remember equal bytes of a file: the tensors in them need not be read again."""
+        """Remember equal bytes of a file, so that tensors in them need not be read again."""
         key, start = (one[0], other[0], one[1] - other[1]), one[1] + at
         low, high = self._equal.get(key, (start, start))
         if start == high:
             self._equal[key] = low, high + many
 
     def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
-        """Return True for one extent, and for two that lie in a range that was read."""
+        """Return True for one extent, and for two that are in a range that was read."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
         low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
@@ -125,16 +125,16 @@ class Equality:
 
 
 def _only_extent(bytes_: Rope) -> Extent | None:
-    """Return the extent that these bytes are; None where they are in several pieces."""
+    """Return the extent that has all these bytes; None if there are several."""
     pieces = list(_steps(bytes_)) if bytes_.core.piece_count == 1 else []
     only = pieces[0][0] if pieces else b""
     return None if isinstance(only, bytes) or _is_computed(only) else only
 
 
 def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
-    """Key under which a result is remembered; None for bytes that are short, computed or in many extents.
+    """Return the key under which a result is remembered; None for bytes that are few, computed or in many extents.
 
-    It holds the sources: another one made later could have the `id` of one that is gone.
+    It holds the sources, since a later source could have the `id` of one that is gone.
     """
     if one.size < CHEAP or one.core.piece_count + other.core.piece_count > 8:
         return None
@@ -143,7 +143,7 @@ def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
 
 
 def _is_computed(what: bytes | Extent) -> bool:
-    """Return True for computed elements: their source belongs to one tensor, so a result for it is never used again."""
+    """Return True for computed elements, whose source belongs to one tensor: a result is never used again."""
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
@@ -162,9 +162,9 @@ def _behind(what: bytes | Extent, length: int) -> bytes | Extent:
 def side_by_side(
     one: Iterable[tuple[T, int]], other: Iterable[tuple[T, int]], behind: Callable[[T, int], T]
 ) -> Iterator[tuple[int, int, T, T]]:
-    """Yield the bytes of two sides, cut at the borders of either: offset, length, and what each side begins with.
+    """Yield the bytes of two sides, cut at the borders of either: offset, length, and what each side has there.
 
-    A side is what its extents begin with, and their lengths; `behind` returns what lies so many bytes behind that.
+    A side consists of extents with their lengths; `behind` returns what is that many bytes after an extent's start.
     """
     at, sides = 0, (iter(one), iter(other))
     now, twin = (next(side, None) for side in sides)
@@ -179,7 +179,7 @@ def side_by_side(
 
 
 class PieceList:
-    """The pieces that cover one file, in order: 48 bytes of memory each."""
+    """The pieces that cover one file, in order; each takes 48 bytes of memory."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         self._file, self._starts, self._sizes, self._digests = "", array("Q"), array("Q"), bytearray()
@@ -193,7 +193,7 @@ class PieceList:
         return map(self._piece, range(len(self._starts)))
 
     def within(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield the pieces that the bytes from `start` up to `end` lie in."""
+        """Yield the pieces that overlap the bytes from `start` up to `end`."""
         at = max(0, bisect_right(self._starts, start) - 1)
         while at < len(self._starts) and self._starts[at] < end:
             if self._starts[at] + self._sizes[at] > start:

@@ -46,9 +46,9 @@ Pair = tuple[int | None, int | None]
 def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
     """Return the pairs of the tensors of two models, in the order of the names after.
 
-    Tensors of one name are a pair. Where numbers in names changed, as those of a graph exported again do, tensors are
-    paired in the order of these numbers, by type and shape. Of the others, those are a pair that have the same end of
-    the name, or the same bytes at their ends; bytes of many tensors are only read if they are `local`.
+    Tensors with one name are a pair. Where numbers in names changed, as when a graph is exported again, tensors are
+    paired in the order of these numbers, by type and shape. Others are paired by the end of the name, or by the bytes
+    at their ends; bytes of many tensors are only read if they are `local`.
     """
     families: dict[str, tuple[list[int], list[int]]] = {}
     names: tuple[list[str], list[str]] = ([], [])
@@ -98,7 +98,7 @@ def _paired(
 def _rematched(
     pairs: Sequence[Pair], trait: Callable[[int, int], str | None], *, several: bool = False
 ) -> Iterator[Pair]:
-    """Yield `pairs`, of which tensors without a twin are paired by `trait`, which gets their side and number.
+    """Yield `pairs`, after pairing tensors without a twin by `trait`, a function of their side and number.
 
     Where several tensors of a side share a trait, they are paired in order, or not at all.
     """
@@ -133,7 +133,7 @@ def _looks_of_single(
 ) -> Job[tuple[Mapping[int, str], Mapping[int, str]]]:
     """Return type, shape and bytes at the ends of tensors without a twin.
 
-    Tensors without elements have no look, nor has any if more than `most` would have to be read.
+    Tensors without elements are left out; all are if more than `most` would have to be read.
     """
     facts: tuple[dict[int, str], dict[int, str]] = ({}, {})
     for turn, (side, number) in enumerate(_single(pairs), 1):
@@ -168,7 +168,7 @@ def elements_of(tensor: Tensor) -> Rope:
 
 
 def _trait(name: str, tensor: Tensor) -> str:
-    """Return what a tensor keeps when layers are renamed, or the model becomes a part of another."""
+    """Return the part of a tensor's name that stays when layers are renamed, or the model becomes a part of another."""
     end = ".".join(_STEPS.split(name)[-2:])
     return f"{end} {' '.join(_NUMBER.findall(name))} {_look(tensor)}"
 
@@ -178,7 +178,7 @@ def _look(tensor: Tensor) -> str:
 
 
 def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return names with how often each has been met: several tensors may share one."""
+    """Return names with how often each has occurred before: several tensors may share one."""
     met: dict[str, int] = {}
     found = list[tuple[str, int]]()
     for number in numbers:
@@ -191,9 +191,9 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
 def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
     """Return the distances of the elements of two tensors.
 
-    Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
-    spread evenly, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
-    compared as F32. Raise `Unsupported` for tensors of different shapes, and of other different types.
+    Varints of both have to be counted before (`ready`). Of tensors with more than `sample` elements, evenly spread runs
+    are compared, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
+    compared as F32. Raise `Unsupported` for tensors of different shapes, and for other different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -285,7 +285,7 @@ def _layer_of(name: str) -> str:
 
 
 def runs_of(counts: Mapping[tuple[str, Kind], int]) -> Iterator[EqualTensors]:
-    """Yield the numbers of equal tensors by layer and kind: consecutive layers that have as many are one run."""
+    """Yield the numbers of equal tensors by layer and kind; consecutive layers with equal numbers are one run."""
     runs: dict[tuple[str, int, Kind, int], EqualTensors] = {}
     for (layer, kind), count in counts.items():
         found = _PLAIN.fullmatch(layer)

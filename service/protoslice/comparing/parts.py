@@ -1,4 +1,4 @@
-"""Parts of two protos, and records of two streams, that differ: equal ones are recognized and not looked into."""
+"""Differing parts of two protos, and differing records of two streams; equal parts are skipped."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Found = Generator[Difference | None, None, None]
 
 
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
-    """Yield the outermost parts on one side alone, and innermost changed parts; paths in `reported` are left out."""
+    """Yield the outermost parts that only one side has, and the innermost changed parts; not those in `reported`."""
     one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
     yield from _Walk(one, other, equality, reported).below("", "", elements=False)
 
 
 def records_that_differ(before: RangeSource, after: RangeSource, equality: Equality) -> Found:
-    """Yield the parts of records that differ, records on one side alone; nothing for files that are no streams."""
+    """Yield differing parts of records, and records that only one side has; nothing for other files."""
     if max(before.size, after.size) > LARGEST_STREAM:
         return
     with ExitStack() as held:
@@ -69,7 +69,10 @@ class _Walk:
         self._turns = 0
 
     def below(self, here: str, there: str, *, elements: bool) -> Found:
-        """Differences between the children of two places, which are `elements` of a repeated field or fields."""
+        """Yield the differences between the children of two places.
+
+        `elements` says that these are the elements of a repeated field.
+        """
         one = yield from _children(self._before, here, elements)
         other = yield from _children(self._after, there, elements)
         held = max(len(one), len(other))
@@ -154,7 +157,7 @@ def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None)
 
 
 def _name(node: Node) -> str:
-    """Return the number and text of a message that has a name, else the empty string: the same in any position."""
+    """Return the number and text of a message that has a name, else the empty string; its position does not matter."""
     return f"{node.number} {node.text}" if node.kind == "message" and node.text is not None else ""
 
 
@@ -181,7 +184,7 @@ class _Streams:
         yield from self._alone("added", 1, begin + paired, right - paired)
 
     def _alike(self, most: int, place: Callable[[int], tuple[int, int]], *, backwards: bool = False) -> Job[int]:
-        """Yield the number of equal records from one end on, in runs; of the run that differs, halves are looked at."""
+        """Yield the number of equal records from one end on, in runs; a run that differs is halved."""
         at, run = 0, min(_RUN, most)
         while run and at < most:
             run = min(run, most - at)
@@ -193,7 +196,7 @@ class _Streams:
         return at
 
     def _pairs(self, begin: int, count: int) -> Found:
-        """Yield the differences of `count` records from `begin` on, paired in order; equal runs are not looked into."""
+        """Yield the differences of `count` records from `begin` on, paired in order; equal runs are skipped."""
         open_runs = [(begin, count)]
         while open_runs:
             start, length = open_runs.pop()

@@ -22,7 +22,7 @@ def finish(job: Job[T]) -> T:
 
 
 def coarse(job: Job[T], count: int) -> Job[T]:
-    """Return `job` with `count` of its slices made one, for slices that are short."""
+    """Return `job` with every `count` slices joined to one, for slices that are short."""
     while True:
         for _ in range(count):
             try:

@@ -1,4 +1,4 @@
-"""Background work of a service: loops that are started again, and steps that all run."""
+"""Background work of a service: loops that are restarted, and steps that all run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTART_SECONDS: Final = 10.0
 
 
 async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
-    """Run `loop` until it returns; if it raises an exception, log that and start it again after a pause."""
+    """Run `loop` until it returns; if it raises an exception, log it and start the loop again after a pause."""
     while True:
         try:
             return await loop()
@@ -37,7 +37,7 @@ async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> Asyn
 
 
 async def run_all(steps: Iterable[Callable[[], Awaitable[Any]]]) -> None:
-    """Run steps in turn, also those behind one that fails; raise the first failure at the end, and log the others."""
+    """Run all steps in turn, even after one fails; raise the first failure at the end, and log the others."""
     failures = list[Exception]()
     for step in steps:
         try:

@@ -1,8 +1,8 @@
-"""Thread pools: an `Executor` for each storage that blocks, one `Worker` for what the stores compute.
+"""Thread pools: an `Executor` for each storage that blocks, and one `Worker` for computations of the stores.
 
-The two are apart because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
-hold every thread that the storage needs. The client's `DaemonPool` is another thing: a program ends without waiting
-for its threads.
+They are separate because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
+hold every thread that the storage needs. The client uses a `DaemonPool`, whose threads do not delay the end of a
+program.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Executor:
     async def run(self, call: Callable[[], T]) -> T:
         """Return the result of `call`, run in a thread; raise `StorageUnavailable` after `close`.
 
-        Cancellation ends the wait, not a call that has begun.
+        Cancellation ends the wait, but not a call that has begun.
         """
         try:
             waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -82,18 +82,18 @@ class Executor:
         return await waiting
 
     async def close(self) -> None:
-        """Refuse new calls and wait for those under way, which may hold descriptors."""
+        """Refuse new calls and wait for running ones, which may hold descriptors."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     def abandon(self) -> None:
-        """Refuse new calls and leave those under way, which may hang, to their threads."""
+        """Refuse new calls and leave running ones, which may hang, to their threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Worker(Executor):
-    """Pool of threads, and the event loop that the threads may call back.
+    """Pool of threads that may call the event loop.
 
-    Long work takes half of the threads at most, and always one, so that short calls find a thread.
+    Long work takes at most half of the threads, and always one, so that short calls find a thread.
     """
 
     def __init__(self, threads: int) -> None:
@@ -106,13 +106,13 @@ class Worker(Executor):
         return await super().run(_counted(call))
 
     async def run_if_large(self, weight: int, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
+        """Return the result of `call`, which handles about `weight` bytes; run it in a thread when they are many."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def run_long(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, one slice of long work, run in a thread. Slices wait for each other in turn.
+        """Return the result of `call`, one slice of long work, run in a thread. Slices take turns.
 
-        A slice whose caller is cancelled before the start never runs; a started slice keeps its lane until the end.
+        A slice whose caller is cancelled before its start never runs; a started slice keeps its lane until the end.
         """
         await self._lanes.acquire()
         try:
@@ -124,7 +124,7 @@ class Worker(Executor):
         return await asyncio.wrap_future(begun)
 
     async def iterate(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
-        """Yield the items of the iterator `work`, each made by a slice of its own when the caller asks for the item."""
+        """Yield the items of the iterator `work`; each is made by one slice when the caller asks for it."""
         while True:
             made: object = await self.run_long(lambda: next(work, _END))
             if made is _END:
@@ -132,7 +132,7 @@ class Worker(Executor):
             yield made  # type: ignore[misc]
 
     async def finish(self, job: Job[T]) -> T:
-        """Return the result of `job`, whose slices wait for their turns as those of `run_long` do."""
+        """Return the result of `job`, whose slices take turns as those of `run_long` do."""
 
         def run() -> StopIteration | None:
             try:
@@ -147,7 +147,7 @@ class Worker(Executor):
         return found
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
-        """Return the result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""
+        """Return the result of the coroutine `work`, run on the loop; for callers in a thread, which it blocks."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _ended(self, _: Future[T]) -> None:

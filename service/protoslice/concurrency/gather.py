@@ -1,4 +1,4 @@
-"""Concurrent coroutines within a window, such as calls of a storage."""
+"""Concurrent coroutines, such as calls of a storage, with a bound on how many run at a time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WINDOW: Final = 32
 
 
 async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S], *, window: int = WINDOW) -> list[T]:
-    """Return the results of `call` for each of `things`, in order, of which at most `window` are under way.
+    """Return the results of `call` for each of `things`, in order; at most `window` run at a time.
 
-    The first error cancels the others. `things` may be of any length: there is a task for each call under way alone.
+    The first error cancels the others. `things` may be of any length: only running calls have a task.
     """
     left, found = enumerate(things), dict[int, T]()
 

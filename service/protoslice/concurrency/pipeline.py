@@ -1,4 +1,4 @@
-"""Pipelines: the next item, or the next generators, have begun while one is being read."""
+"""Pipelines: while one item is read, the next item, or the next generators, have already begun."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Begun(Generic[T]):
-    """Generator whose first item is on its way."""
+    """Generator whose first item is already being made."""
 
     def __init__(self, generator: AsyncGenerator[T, None]) -> None:
         self.generator = generator
@@ -26,7 +26,7 @@ class _Begun(Generic[T]):
             yield item
 
     async def close(self) -> None:
-        """Stop the generator, wherever it is."""
+        """Stop the generator, in whatever state it is."""
         self._first.cancel()
         await asyncio.gather(self._first, return_exceptions=True)
         await self.generator.aclose()
@@ -39,7 +39,7 @@ class _Begun(Generic[T]):
 
 
 async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, ahead: int) -> AsyncGenerator[T, None]:
-    """Yield the items of the generators that `begin` makes, in order; up to `ahead` more of them have begun."""
+    """Yield the items of the generators that `begin` makes, in order; up to `ahead` further ones have begun."""
     waiting = iter(begin)
     begun: deque[_Begun[T]] = deque()
     try:
@@ -58,7 +58,7 @@ async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, a
 
 
 async def one_ahead(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-    """Yield all of `items`; each has been asked for while its predecessor is being used."""
+    """Yield all of `items`; each is requested while its predecessor is in use."""
     coming = asyncio.ensure_future(anext(items))
     try:
         while True:

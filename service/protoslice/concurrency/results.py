@@ -1,4 +1,4 @@
-"""Results of costly work: kept in a cache with a bound, and made once for all who wait."""
+"""Results of costly work: kept in a bounded cache, and computed once for all callers that wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Making(Generic[V]):
-    """Task under way, and the number of callers that wait for its result."""
+    """Running task, and the number of callers that wait for its result."""
 
     task: asyncio.Task[V]
     cancellable: bool
@@ -27,7 +27,7 @@ class SingleFlight(Generic[K, V]):
         self._making: dict[K, _Making[V]] = {}
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]], *, cancellable: bool = False) -> V:
-        """Return the result of the task for `key` under way, or else of a new task that runs `make`.
+        """Return the result of the running task for `key`, or else of a new task that runs `make`.
 
         A `cancellable` task is cancelled when its last caller leaves; any other one runs to the end.
         """
@@ -45,7 +45,7 @@ class SingleFlight(Generic[K, V]):
                 self._drop(key, making.task)  # the next caller starts a new task
 
     async def idle(self) -> None:
-        """Wait until no task is under way; errors of tasks are ignored."""
+        """Wait until no task is running; errors of tasks are ignored."""
         while self._making:
             await asyncio.gather(*(making.task for making in self._making.values()), return_exceptions=True)
 
@@ -62,7 +62,7 @@ class SingleFlight(Generic[K, V]):
 class LruCache(Generic[K, V]):
     """Cache of at most `most` entries and `room` bytes, which evicts the least recently used.
 
-    The newest entry stays, however heavy it is: what costs most to make is not made again for each request.
+    The newest entry stays even if it is too large, so that the most costly result is not computed for each request.
     """
 
     def __init__(self, *, most: int, room: int) -> None:
@@ -113,10 +113,10 @@ _ENTRY: Final = 1 << 10
 
 
 class Results:
-    """Results by key, of at most `max_bytes` bytes together; those used longest ago go first.
+    """Results by key, of at most `max_bytes` bytes together; the least recently used are evicted first.
 
     The newest result of each kind stays as long as anything of its owner does, and the owner that was used last stays,
-    however heavy it is: what costs most to make is not made again for each request.
+    even if it is too large, so that the most costly result is not computed for each request.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -180,10 +180,10 @@ class Results:
         cancellable: bool = False,
         alone: bool = False,
     ) -> V:
-        """Return the result of `key`: the kept one, or that of `make`, with its approximate size in bytes.
+        """Return the result of `key`: the kept one, or that of `make`, which also returns its size in bytes.
 
-        Callers of one key share the work. `cancellable` work is cancelled when its last caller leaves. Of work that
-        runs `alone`, which needs much memory, one runs at a time.
+        The size may be approximate. Callers of one key share the work. `cancellable` work is cancelled when its last
+        caller leaves. Work that runs `alone`, because it needs much memory, runs one at a time.
         """
         found: V | None = self.find(key)
         if found is not None:

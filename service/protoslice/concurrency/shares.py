@@ -1,4 +1,4 @@
-"""Places for work that waits or costs much: bounded in all, and for each client."""
+"""Places for work that waits or is costly: bounded in total, and for each client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SLOW: Final = 16
 class Shares:
     """At most `most` places, of which one client has at most `each`.
 
-    0, as for `most` where nothing bounds all together, is no limit, and the client "" has none.
+    0 is no limit; the client "" has none either.
     """
 
     def __init__(self, most: int, each: int, what: str) -> None:
-        """Places for the work `what`, named in the plural."""
+        """Set the name `what` of the work, in the plural, for messages."""
         self._most = most
         self._each = each
         self._what = what
@@ -43,7 +43,7 @@ class Shares:
         return 0 < self._most <= self._taken
 
     def _has_share(self, client: str, held: Counter[str]) -> bool:
-        """Return True for a client that may have no more than it has."""
+        """Return True for a client that has as many places as it may have."""
         return client != "" and 0 < self._each <= held[client]
 
     def give(self, client: str) -> None:
@@ -55,7 +55,7 @@ class Shares:
 
     @contextmanager
     def one(self, client: str) -> Iterator[None]:
-        """Have a place while the context lasts; see `take`."""
+        """Hold a place while the context lasts; see `take`."""
         self.take(client)
         try:
             yield
@@ -64,26 +64,26 @@ class Shares:
 
 
 class Work(Protocol):
-    """Work on bytes that a client sends, which has a place or waits for one."""
+    """Work on bytes that a client sends; it has a place or waits for one."""
 
     def progress(self) -> tuple[int, float]:
-        """Return the bytes that have come, and seconds of waiting for them."""
+        """Return the number of bytes that have arrived, and the seconds spent waiting for them."""
 
     def preempt(self) -> None:
-        """Fail, and so give the place back, as soon as the work waits for its client."""
+        """Make the work fail as soon as it waits for its client, and so give its place back."""
 
     async def left(self) -> Never:
         """Wait until the client has left, and raise."""
 
 
 class QueuedShares(Shares):
-    """Shares for which a client waits: the next place is for the client that has the fewest.
+    """Shares for which clients wait: the next place is for the client that has the fewest.
 
-    While some wait, works whose clients hardly send are preempted.
+    While some wait, work whose client hardly sends anything is preempted.
     """
 
     def __init__(self, most: int, each: int, what: str, *, seconds: float, slowest: int) -> None:
-        """Clients wait for so many `seconds`; a work is slow below `slowest` bytes per second."""
+        """Let clients wait `seconds`; work is slow below `slowest` bytes per second."""
         super().__init__(most, each, what)
         self._seconds = seconds
         self._slowest = max(1, slowest)
@@ -95,7 +95,7 @@ class QueuedShares(Shares):
 
     @asynccontextmanager
     async def queued(self, client: str, work: Work) -> AsyncIterator[None]:
-        """Have a place while the context lasts; raise `TooMany` or `ClientLimit` when none was free in time."""
+        """Hold a place while the context lasts; raise `TooMany` or `ClientLimit` when none was free in time."""
         try:
             self.take(client)
         except TooMany:
@@ -110,7 +110,7 @@ class QueuedShares(Shares):
             self.give(client)
 
     def give(self, client: str) -> None:
-        """Give a place back, to the next that waits for one."""
+        """Give a place back, to the next caller that waits for one."""
         super().give(client)
         waiting = {turn: key for turn, key in self._waiting.items() if not self._has_share(key, self._of)}
         if waiting and not self._is_full():
@@ -119,7 +119,7 @@ class QueuedShares(Shares):
             turn.set_result(None)
 
     async def _turn(self, client: str, work: Work) -> None:
-        """Wait for a place, and have it."""
+        """Wait for a place, and take it."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = client
         if self._timer is None:
@@ -147,7 +147,7 @@ class QueuedShares(Shares):
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Preempt works that keep others waiting, the slowest since the last look first."""
+        """Preempt work that keeps others waiting, starting with the slowest since the last look."""
         self._timer = None
         slow: list[tuple[float, Work]] = []
         for work in self._works:
@@ -171,9 +171,9 @@ class QueuedShares(Shares):
                 found[1].preempt()
 
     def _gives_way(self, speed: float, work: Work, client: str, held: Counter[str]) -> bool:
-        """Return True if the place of `work` is rather for `client`.
+        """Return True if `client` should have the place of `work`.
 
-        What still moves only gives way to make shares even.
+        Work that makes progress is only preempted to make shares equal.
         """
         owner = self._works[work]
         if self._has_share(client, held):

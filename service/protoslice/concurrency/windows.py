@@ -1,4 +1,4 @@
-"""Read windows: limits on bytes in memory that clients have not yet taken."""
+"""Read windows: limits on the bytes in memory that clients have not received yet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _GROWTH: Final = 2
 
 
 class Windows:
-    """Memory for bytes that clients have not taken yet, shared by all responses of one process.
+    """Memory for bytes that clients have not received yet, shared by all responses of one process.
 
-    Each read gets an equal share of the free memory, so windows shrink as responses become more; a client's windows
-    shrink to the least as the client comes to hold as much as is left for all others. A read is always granted at least
-    `LEAST` bytes, even beyond the limit.
+    Each read gets an equal share of the free memory, so windows shrink as responses become more. A client's windows
+    shrink to the minimum when it holds as much as is left for all others. A read is always granted at least `LEAST`
+    bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:
@@ -30,7 +30,7 @@ class Windows:
         """Bytes that each client holds, by key."""
 
     def open(self, length: int, client: str) -> Window:
-        """Return the window of a response of `length` bytes to `client`; windows of the client "" count for none."""
+        """Return the window of a response of `length` bytes to `client`; windows of the client "" do not count."""
         return Window(self, length, client)
 
     def room(self, client: str) -> int:
@@ -39,7 +39,7 @@ class Windows:
         return min(LARGEST, max(LEAST, free // self._share))
 
     def take(self, client: str, most: int) -> int:
-        """Take room for one read of `client`: up to `most` bytes, fewer when memory is short."""
+        """Reserve room for one read of `client`: up to `most` bytes, fewer when memory is short."""
         size = min(most, self.room(client))
         self._count(client, size)
         return size
@@ -67,12 +67,12 @@ class Window:
 
     @property
     def is_wide(self) -> bool:
-        """True while there is room for whole streams, and what they read ahead; few readers leave so much."""
+        """True while there is room for whole streams and their read-ahead, because there are few readers."""
         return self._windows.room(self._client) >= LARGEST // 2
 
     @contextmanager
     def hold(self, *, near: bool) -> Iterator[int]:
-        """Size of the next read, held until the client has taken the bytes.
+        """Yield the size of the next read, which is held until the client has received the bytes.
 
         `near` says that reads of the source are cheap; a distant source always gets the full grant.
         """

@@ -39,9 +39,9 @@ EMPTY: Final = (
 
 
 def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
-    """Return the database at `url`, or without one the default for `storage`; its schema is not checked.
+    """Return the database at `url`, or by default that of `storage`; its schema is not checked.
 
-    Raise errors as `file_of`, and `Unsupported` for a missing file of SQLite, unless `create`.
+    Raise the errors of `file_of`, and `Unsupported` for a missing file of SQLite, unless `create`.
     """
     path = file_of(url, storage)
     if path is not None:
@@ -56,7 +56,7 @@ def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
 
 
 def file_of(url: str | None, storage: str) -> Path | None:
-    """Return the file of the database at `url`, or without one of the default for `storage`; None for PostgreSQL.
+    """Return the file of the database at `url`, or by default of that of `storage`; None for PostgreSQL.
 
     Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without one.
     Nothing is opened.
@@ -92,7 +92,7 @@ def _default(storage: str) -> Path:
 async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]:
     """Bring the schema up to date and return the versions before and after; copy a SQLite file first.
 
-    Warnings are logged about what takes long. Raise `Unsupported` for an empty database, unless `create`.
+    Log warnings about slow steps. Raise `Unsupported` for an empty database, unless `create`.
     """
     upgrading = _Upgrade(database, create)
     task = asyncio.create_task(database.alter(upgrading))
@@ -110,7 +110,7 @@ async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]
 
 
 class _Upgrade(Alteration):
-    """An upgrade of a database, which runs in a thread, and the step that it is at."""
+    """An upgrade of a database, which runs in a thread, and its current step."""
 
     def __init__(self, database: Database, create: bool) -> None:
         self._database = database
@@ -119,7 +119,7 @@ class _Upgrade(Alteration):
         self.step = "waiting for another process"
 
     def is_due(self, tx: Transaction) -> bool:
-        """Return whether the schema is an older one."""
+        """Return True if the schema is an older one."""
         dialect = self._database.dialect
         schema.lock(tx, dialect)
         self.found = schema.version(tx, dialect)

@@ -1,7 +1,7 @@
 """PostgreSQL: threads with a connection each, so that transactions are plain functions.
 
-No session state is kept and settings are per transaction, so a pooler such as PgBouncer may stand in between. Then, and
-with `prepare=off` in the URL, no statement is prepared.
+No session state is kept and settings are per transaction, so a pooler such as PgBouncer may be in between. Behind a
+pooler, or with `prepare=off` in the URL, no statement is prepared.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class PostgresDatabase(Database):
         self._alone(work, _WRITING)
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return connections that have the name of those of earlier versions, in words.
+        """Return connections whose names are those of earlier versions, in words.
 
-        A pooler keeps connections of processes that have ended; those of a service do something once a minute.
+        A pooler keeps connections of processes that have ended; those of a running service are used once a minute.
         """
         rows = tx.all(_EARLIER, name=self._name, seconds=_QUIET_SECONDS)
         return [f"an earlier version on {host or 'this machine'} (PostgreSQL process {pid})" for host, pid in rows]
@@ -202,7 +202,7 @@ class PostgresDatabase(Database):
         return connection
 
     def _reset(self, connection: psycopg.Connection[Row]) -> None:
-        """Roll back; forget a connection on which that fails."""
+        """Roll back; close a connection on which that fails."""
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
@@ -234,7 +234,7 @@ class PostgresTransaction(Transaction):
         return self._now
 
     def record(self, change: bytes, schema: int) -> None:
-        """Insert a row into `changes`, if the schema is this one."""
+        """Insert a row into `changes`, if the schema is the expected one."""
         sql = f"INSERT INTO changes (id, at) SELECT :id, {_NOW} FROM meta WHERE :schema IN (0, schema) RETURNING at"
         row = self.first(sql, id=change, schema=schema)
         if row is None:
@@ -289,7 +289,7 @@ def _statement(sql: str) -> bytes:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise PostgreSQL's errors as those of the package; messages never contain the URL."""
+    """Turn PostgreSQL's errors into those of the package; messages never contain the URL."""
     try:
         yield
     except psycopg.Error as error:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def registered(database: Database) -> AsyncIterator[None]:
-    """Context in which this process has a row; raise `Outdated` if the schema is another than when it was checked."""
+    """Keep a row for this process while the context lasts; raise `Outdated` if the schema was changed meanwhile."""
     database.process = uuid.uuid4().bytes
     await _renew(database)
     ended = asyncio.Event()
@@ -79,10 +79,10 @@ async def _renew(database: Database) -> None:
 
 
 async def settle_secrets(database: Database, own: Sequence[str]) -> None:
-    """Note the fingerprints of the secrets by which this process signs, with the first, and verifies, with all.
+    """Record the fingerprints of this process's secrets: it signs with the first, and verifies with all.
 
-    Raise `Conflict` if another process would not verify what this one signs, or the other way round. Lists that only
-    differ otherwise, as in the middle of a rotation, are logged.
+    Raise `Conflict` if another process would not verify what this one signs, or the other way round. Other differences,
+    as in the middle of a rotation, are logged.
     """
 
     def work(tx: Transaction) -> list[tuple[str, list[str]]]:
@@ -109,12 +109,12 @@ async def settle_secrets(database: Database, own: Sequence[str]) -> None:
 
 
 def running(tx: Transaction, own: bytes) -> list[str]:
-    """Return the other processes that have been seen lately, in words."""
+    """Return the other processes that were active lately, in words."""
     return [name for name, _ in _others(tx, own)]
 
 
 def _others(tx: Transaction, own: bytes) -> list[tuple[str, str | None]]:
-    """Return the other processes that have been seen lately, in words, with the fingerprints of their secrets."""
+    """Return the other processes that were active lately, in words, with the fingerprints of their secrets."""
     rows = tx.all(
         "SELECT host, pid, version, seen, secrets FROM processes WHERE seen > :since AND id <> :own ORDER BY host, pid",
         since=tx.now - SEEN_SECONDS * SECOND,
@@ -127,7 +127,7 @@ def _others(tx: Transaction, own: bytes) -> list[tuple[str, str | None]]:
 
 
 def refuse_running(found: Sequence[str], what: str) -> None:
-    """Raise `Conflict`, which names processes, if there are any."""
+    """Raise `Conflict` with the names of `processes` if there are any."""
     if found:
         raise Conflict(
             f"Cannot {what} while other processes use the database: {'; '.join(found)}. Stop them and try again; one "

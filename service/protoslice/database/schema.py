@@ -1,7 +1,7 @@
 """Schema of the catalogue: numbered SQL files, applied in order.
 
 A file is for both engines, unless its name has the dialect of one: `0009.sqlite.sql`. Alembic would bring SQLAlchemy as
-a second way to talk to the database; forward-only files need neither.
+a second way to use the database; forward-only files need neither.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def refuse_newer(found: int, known: int) -> None:
 
 
 async def migrate(database: Database) -> None:
-    """Apply the migrations that a database lacks, in one transaction, without a look at other processes."""
+    """Apply the migrations that a database lacks, in one transaction, without checking for other processes."""
     await database.alter(_Migrations(database.dialect))
 
 
@@ -83,7 +83,7 @@ class _Migrations(Alteration):
 
 
 def lock(tx: Transaction, dialect: str) -> None:
-    """Wait for other programs that alter the database; SQLite's lock file does so already."""
+    """Wait for other programs that alter the database; for SQLite, the lock file does so already."""
     if dialect == "postgresql":
         tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
 

@@ -1,4 +1,4 @@
-"""Snapshots: the whole catalogue of either engine as one SQLite file, and back."""
+"""Snapshots: the whole catalogue of either engine as one SQLite file, and its restoration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def take_snapshot(database: Database, path: Path) -> None:
 
 
 async def note_snapshot(database: Database, *, dump: bool) -> None:
-    """Note that a backup, or a dump into the storage itself, was made now."""
+    """Record that a backup, or a dump into the storage itself, was made now."""
     column = "dumped" if dump else "backed_up"
     await database.write(lambda tx: tx.run(f"UPDATE meta SET {column} = :now", now=tx.now), background=True)
 
@@ -75,7 +75,7 @@ def _fill(source: Transaction, path: Path) -> None:
 
 
 class Snapshot:
-    """A snapshot that was taken before, upgraded to the schema of this program."""
+    """A snapshot that was taken earlier, upgraded to the schema of this program."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,7 +105,7 @@ class Snapshot:
             return bytes(connection.execute("SELECT catalogue_id FROM meta").fetchone()[0]).hex()
 
     def objects(self) -> Iterator[tuple[str, int | None]]:
-        """Return the keys of all objects that may be needed, sorted, with their sizes where the catalogue has them."""
+        """Return the keys of all objects that may be needed, sorted, with their sizes if the catalogue has them."""
         sql = f"SELECT key, size FROM objects WHERE {NEEDED} ORDER BY key"
         with self._connected() as connection:
             yield from connection.execute(sql)
@@ -151,9 +151,9 @@ def _require_empty(tx: Transaction) -> None:
 
 @cache
 def tables() -> list[tuple[str, list[str]]]:
-    """Return the tables of a catalogue with the columns that are copied, each behind those that it refers to.
+    """Return the tables of a catalogue with the columns that are copied, each after those that it refers to.
 
-    They are those of this program: a snapshot is a file that others may have changed.
+    They are those of this program, because a snapshot is a file that others may have changed.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.apply_migrations(SqliteTransaction(connection), "sqlite")
@@ -169,13 +169,13 @@ def tables() -> list[tuple[str, list[str]]]:
 
 
 def _reading(path: Path) -> closing[sqlite3.Connection]:
-    """Open a file for reading, by any thread: several read the objects of a snapshot in turn."""
+    """Open a file for reading by any thread."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return closing(sqlite3.connect(uri, uri=True, check_same_thread=False))
 
 
 def _check_tables(path: Path) -> None:
-    """Raise `IntegrityError` unless a file has the tables of a catalogue, and no views in their place."""
+    """Raise `IntegrityError` unless a file has the tables of a catalogue, and no views instead of them."""
     with _reading(path) as connection:
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, columns in tables():

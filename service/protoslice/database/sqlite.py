@@ -1,7 +1,7 @@
 """SQLite: one writer thread that commits in groups, and a few threads that read.
 
-SQLite before 3.51.3 can lose the log if several connections write or checkpoint at once ("WAL-reset bug"). A lock
-file keeps writers, checkpoints and closing of all processes apart, so older versions are safe too.
+SQLite before 3.51.3 can lose the log if several connections write or checkpoint at once ("WAL-reset bug"). A lock file
+keeps writing, checkpointing and closing of all processes apart, so older versions are safe too.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class SqliteDatabase(Database):
                 connection.execute("COMMIT")
 
     def _exclusive_connection(self) -> sqlite3.Connection:
-        """Return the only connection to the file, or a usual one if there are others."""
+        """Return the only connection to the file, or a shared one if there are others."""
         connection = sqlite3.connect(uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -188,7 +188,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _alone(self, lock: int) -> Iterator[None]:
-        """Context in which no other process writes, for which `_interrupt` stops waiting."""
+        """Hold off all other processes that write; `_interrupt` stops waiting for this."""
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,7 +202,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _own_connection(self) -> Iterator[tuple[sqlite3.Connection, int]]:
-        """Context with a new connection, and the lock for writing."""
+        """Yield a new connection, while holding the lock for writing."""
         self._file.check()
         with open(self._writer.lock, "ab") as lock, translated():
             connection = connect(self.path)
@@ -224,7 +224,7 @@ class SqliteDatabase(Database):
         return shutil.disk_usage(self.path.parent).free
 
     async def copy(self, target: Path) -> None:
-        """Write a copy of the database, as it is now, to a new file."""
+        """Write a copy of the database in its current state to a new file."""
         await asyncio.to_thread(self._copy, target)
 
     def _copy(self, target: Path) -> None:
@@ -257,7 +257,7 @@ class SqliteTransaction(Transaction):
         return self._now
 
     def record(self, change: bytes, schema: int) -> None:
-        """Check the schema; the answer to COMMIT is never lost."""
+        """Check the schema; SQLite never loses the response to COMMIT."""
         if self.first("SELECT 1 FROM meta WHERE :schema IN (0, schema)", schema=schema) is None:
             raise Outdated
 
@@ -305,7 +305,7 @@ class SqliteTransaction(Transaction):
 
 
 def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values; raise `InvalidInput` for text that PostgreSQL would not store."""
+    """Return `values`; raise `InvalidInput` for text that PostgreSQL would not store."""
     for value in values.values():
         if type(value) is str and "\0" in value:
             raise InvalidInput(UNSTORABLE)
@@ -397,7 +397,7 @@ class _Writer:
         close_connection(connection, self._lock)
 
     def _missed(self) -> DatabaseUnavailable | None:
-        """Return why nothing can be written any more, after what the log holds was written into the database."""
+        """Write the rest of the log into the database, and return why nothing more can be written."""
         try:
             self._file.check(self._file.writing)
         except DatabaseUnavailable as failure:
@@ -410,7 +410,7 @@ class _Writer:
         return None
 
     def _next_group(self) -> list[_Job] | None:
-        """Return the jobs that wait, at least one; None once the writer is closed and the queue is empty."""
+        """Return the waiting jobs, at least one; None once the writer is closed and the queue is empty."""
         group: list[_Job] = []
         while len(group) < _GROUP:
             try:
@@ -431,9 +431,9 @@ class _Writer:
 
 
 def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
-    """Run jobs in one transaction, each in a savepoint, and return what they gave once it is committed.
+    """Run jobs in one transaction, each in a savepoint, and return their results once it is committed.
 
-    A job that fails does not fail the others, and none is answered before the COMMIT: it may have decided by what an
+    A job that fails does not fail the others. None is answered before the COMMIT, since it may depend on what an
     earlier job of the group wrote.
     """
     connection.execute("BEGIN IMMEDIATE")
@@ -462,13 +462,13 @@ def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[
 
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> str:
-    """Return `sql` without locks on rows: a transaction that writes has the whole file."""
+    """Return `sql` without row locks: a transaction that writes has the whole file."""
     return re.sub(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?", "", sql)
 
 
 @contextmanager
 def _deadline(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Interrupt a statement that runs beyond `seconds` from now."""
+    """Interrupt a statement that runs longer than `seconds`."""
     end = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
     try:

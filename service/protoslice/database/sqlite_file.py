@@ -50,13 +50,13 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and which files of the log it has open; they stay in their place as long as it is open."""
+    """A connection, and the files of the log that it has open, which stay in place as long as it is open."""
 
     logs: tuple[_Identity | None, ...] = ()
 
 
 class DatabaseFile:
-    """The file of a database, which is created if it is missing, and those of its log."""
+    """The file of a database, created if it is missing, and the files of its log."""
 
     def __init__(self, path: Path) -> None:
         private_folder(path.parent)
@@ -73,10 +73,10 @@ class DatabaseFile:
         """Called once, when files of the log are missed."""
 
     def check(self, connection: Connection | None = None) -> None:
-        """Raise `DatabaseUnavailable` if a file was removed or replaced: what is committed to it would be lost.
+        """Raise `DatabaseUnavailable` if a file was removed or replaced: commits to it would be lost.
 
         Files of the log are those that `connection` has open, or else the connection that writes. Without them, nothing
-        is read or written any more.
+        is read or written.
         """
         if _identity(self._name) != self._opened:
             raise DatabaseUnavailable(
@@ -101,7 +101,7 @@ class DatabaseFile:
         return 0
 
     def rescue(self, connection: Connection) -> bool:
-        """Write what is in a log that was removed, and is still open, into the database; return True if that is done.
+        """Write the rest of a log that was removed, but is still open, into the database; return True on success.
 
         A log in its place may belong to another process, which must not be disturbed.
         """
@@ -127,7 +127,7 @@ def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
 
 
 def close_connection(connection: sqlite3.Connection | None, lock: int) -> None:
-    """Close a connection, while no other process writes: the last one that closes writes a checkpoint."""
+    """Close a connection while no other process writes, because the last one to close writes a checkpoint."""
     if connection is not None:
         with suppress(sqlite3.Error), exclusive(lock):
             connection.close()
@@ -158,7 +158,7 @@ def set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
 
 
 def openers(path: Path) -> list[tuple[int, str]]:
-    """Return the number and the name of each other process of this machine that has a file open, if we may see it."""
+    """Return number and name of each other process of this machine that has a file open, as far as is visible."""
     wanted, found = os.stat(path), list[tuple[int, str]]()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -181,7 +181,7 @@ def exclusive(file: int) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise SQLite's errors as those of the package."""
+    """Turn SQLite's errors into those of the package."""
     try:
         yield
     except sqlite3.Error as error:

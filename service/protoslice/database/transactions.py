@@ -76,30 +76,30 @@ def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_matc
 
 
 class UniqueViolation(Conflict):
-    """A row with this key exists."""
+    """Raised when a row with this key exists."""
 
 
 class ForeignKeyViolation(Conflict):
-    """A row that this one refers to is gone, or a row that others refer to was removed."""
+    """Raised when a row that this one refers to is gone, or a removed row is referred to by others."""
 
 
 class ConcurrentChange(Conflict):
-    """Another request has changed the row since the caller read it."""
+    """Raised when another request has changed the row since the caller read it."""
 
 
 UNSTORABLE: Final = "Text with NUL or unpaired surrogates cannot be stored"
 
 
 class Transient(ProtosliceError):
-    """An attempt failed in a way that the same transaction may survive; `write` and `read` repeat it."""
+    """Raised when an attempt failed, but a repetition may succeed; `write` and `read` repeat it."""
 
 
 class Disconnected(Transient):
-    """The database cannot be reached."""
+    """Raised when the database cannot be reached."""
 
 
 class CommitUnknown(Transient):
-    """The connection to PostgreSQL broke during COMMIT: the change may or may not have taken effect."""
+    """Raised when the connection to PostgreSQL broke during COMMIT: the change may have taken effect or not."""
 
     def __init__(self, result: object) -> None:
         super().__init__("The database closed the connection during COMMIT")
@@ -107,7 +107,7 @@ class CommitUnknown(Transient):
 
 
 class Outdated(DatabaseUnavailable):
-    """A newer version has changed the schema while this process was running."""
+    """Raised when a newer version has changed the schema while this process was running."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -165,7 +165,7 @@ OF_STORAGE: Final = frozenset(
 
 
 class Unaudited(Enum):
-    """Changes of audited tables that the audit does not need: the only exceptions."""
+    """Kinds of changes of audited tables that are not recorded in the audit."""
 
     UPLOAD = auto()
     """Bytes that came, by their digest: no name refers to them yet."""
@@ -202,7 +202,7 @@ class Transaction(ABC):
     """Tables that it has changed rows of."""
 
     def note(self, sql: str, rows: int) -> int:
-        """Note what a statement changed; return the number of rows."""
+        """Record which tables a statement changed; return the number of rows."""
         if rows > 0:
             self.changed |= written_by(sql)
         return rows
@@ -252,18 +252,18 @@ class Transaction(ABC):
 
     @abstractmethod
     def record(self, change: bytes, schema: int) -> None:
-        """Raise `Outdated` if the database has another schema; 0 stands for any.
+        """Raise `Outdated` if the database has another schema than expected; 0 accepts any.
 
         PostgreSQL keeps `change` in a row, by which a later attempt sees that this transaction was committed.
         """
 
 
 class Alteration(ABC):
-    """A change of the schema. Statements of it have no deadline."""
+    """A change of the schema. Its statements have no deadline."""
 
     @abstractmethod
     def is_due(self, tx: Transaction) -> bool:
-        """Return whether the schema has to be changed."""
+        """Return True if the schema has to be changed."""
 
     @abstractmethod
     def prepare(self, tx: Transaction) -> None:
@@ -298,13 +298,13 @@ class Database(ABC):
     async def write(self, work: Work[T], *, background: bool = False, unaudited: Unaudited | None = None) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
 
-        When PostgreSQL's answer to COMMIT is lost, the next attempt finds out by the key in `changes` whether the first
-        one took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
-        a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
+        If the response to a COMMIT of PostgreSQL is lost, the next attempt sees by the key in `changes` whether the
+        first one took effect. `background` work has connections that requests cannot use up. A cancelled caller does
+        not stop a transaction that has begun. Raise `DatabaseUnavailable` if the database does not respond in time.
 
-        What a request changes in tables of `AUDITED` is not committed unless `work` adds to the audit, or `unaudited`
-        says why it does not: then `RuntimeError` is raised. While the storage is read-only, nothing but what is
-        computed changes in tables of `OF_STORAGE`: see `check_writable`.
+        A change of tables in `AUDITED` by a request is not committed unless `work` adds to the audit, or `unaudited`
+        says why it does not: else `RuntimeError` is raised. While the storage is read-only, only computed data changes
+        in tables of `OF_STORAGE`: see `check_writable`.
         """
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
@@ -339,10 +339,10 @@ class Database(ABC):
             raise Unsupported(f"The service cannot write to its storage: {self.read_only}")
 
     async def write_in_batches(self, step: Callable[[Transaction, int], T]) -> AsyncIterator[T]:
-        """Run `step` in one background transaction after the other until its result is false; yield the others.
+        """Run `step` in background transactions until its result is false; yield the other results.
 
         `step` gets the number of rows that it may change. A batch that the database does not finish in time is halved.
-        Batches delete what was removed or has expired, so that none adds to the audit.
+        Batches delete what was removed or has expired, so they add nothing to the audit.
         """
         rows = BATCH
         while True:
@@ -362,7 +362,7 @@ class Database(ABC):
             yield done
 
     async def read(self, work: Work[T], *, background: bool = False) -> T:
-        """Run `work`, which only reads, in a transaction of at most a second."""
+        """Run `work`, which must only read, in a transaction of at most a second."""
         return await self._observed("read", lambda: self._read(work, background=background))
 
     async def _observed(self, kind: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -397,7 +397,7 @@ class Database(ABC):
             pause = min(pause * 2, 0.5)
 
     async def ping(self) -> None:
-        """Raise `DatabaseUnavailable` unless the database answers; raise `Outdated` if its schema has changed."""
+        """Raise `DatabaseUnavailable` unless the database responds, and `Outdated` if its schema has changed."""
         row = await self.read(lambda tx: tx.first("SELECT schema FROM meta"), background=True)
         if self.schema and (row is None or row[0] != self.schema):
             raise Outdated
@@ -415,13 +415,13 @@ class Database(ABC):
         return None
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return other processes that use the database, in words; for a schema without a table of processes."""
+        """Return other processes that use a database without a table of processes, in words."""
         return []
 
     async def alter(self, alteration: Alteration) -> None:
         """Change the schema.
 
-        Other processes that do so wait meanwhile. A cancelled caller stops it.
+        Other processes that do so wait meanwhile. Cancelling the caller stops it.
         """
         try:
             await self._repeated(lambda: asyncio.to_thread(self._alter, alteration))
@@ -453,9 +453,9 @@ class Database(ABC):
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[Database]:
-        """Context of a database that sees what is written to it until the end, when all of that is rolled back.
+        """Yield a database that sees its changes until the end of the context, when all are rolled back.
 
-        It has one transaction, of any length, so that rows that it changes, or in SQLite the whole file, are locked.
+        It has one transaction, of any length, so rows that it changes, or in SQLite the whole file, are locked.
         """
         apart = self._apart_for_rehearsal()
         tx = await asyncio.to_thread(apart.__enter__)
@@ -487,7 +487,7 @@ class Database(ABC):
 
 
 class _Rehearsal(Database):
-    """A database in one transaction, whose steps are not committed."""
+    """A database in one transaction, which is not committed."""
 
     def __init__(self, dialect: str, tx: Transaction) -> None:
         self.dialect = dialect
@@ -518,7 +518,7 @@ class Lane:
         self._closed = False
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what `function` returns in a thread; it ends its work when the caller is cancelled."""
+        """Return the result of `function`, run in a thread; cancelling the caller ends its work."""
         self.waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -542,6 +542,6 @@ class Lane:
             future.exception()  # mark it as retrieved: a caller that was cancelled does not read it
 
     async def close(self) -> None:
-        """Refuse new work, and wait for what has begun."""
+        """Refuse new work, and wait for running work."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)

@@ -1,4 +1,4 @@
-"""Detect the kind and the message type of a file by its first kilobytes, which are walked tolerantly, and its name."""
+"""Detection of the kind and message type of a file, by its name and a tolerant parse of its first kilobytes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TypeLookup:
 class Evidence:
     """Result of a walk: `weight` for the type, `doubt` against it, and number paths of the fields met.
 
-    `broken` is True when the fields of the root do not parse, so that the bytes begin no message of any type.
+    `broken` is True when the fields of the root do not parse, so that the bytes are no message of any type.
     """
 
     weight: float = 0.0
@@ -69,12 +69,12 @@ class Evidence:
 
     @property
     def score(self) -> float:
-        """Score for comparisons between types, in which doubts count four times."""
+        """Score for comparisons between types, in which each doubt counts four times."""
         return self.weight - 4 * self.doubt
 
 
 def score(head: bytes, shape: TypeLookup) -> Evidence:
-    """Return the evidence that `head`, the beginning of a file of any length, is the root type of `shape`."""
+    """Return the evidence that a file that begins with `head` has the root type of `shape`."""
     walk = _Walk(head, shape)
     walk.message(0, _ENDLESS, 0, ())
     return walk.found
@@ -89,7 +89,7 @@ class _Walk:
         self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
 
     def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:
-        """Walk the message from `start` to its declared `end`, which may lie beyond the head."""
+        """Walk the message from `start` to its declared `end`, which may be after the end of the head."""
         fields, met, at = self.shape.fields[index], set[int](), start
         while 0 <= at < min(end, len(self.head)) and self._goes_on():
             tag, at = self._varint(at)
@@ -103,7 +103,7 @@ class _Walk:
             at = self._value(row, tag & 7, at, end, (*path, number))
 
     def _goes_on(self) -> bool:
-        """Return True while the budget of fields lasts and the type is not ruled out."""
+        """Return True until the limit of fields is reached or the type is ruled out."""
         self.budget -= 1
         return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
 
@@ -122,7 +122,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judge one value; return the offset of the next field, negative when this message cannot go on."""
+        """Judge one value; return the offset of the next field, negative when this message cannot continue."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)
@@ -297,7 +297,7 @@ TEXT: Final = (".pbtxt", ".textproto", ".txtpb")
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A type of whole files: how it is recognized by its fields, and what its files are called."""
+    """A type of whole files: how its fields identify it, and what its files are called."""
 
     type: str
     marks: tuple[str, ...] = ()

@@ -131,8 +131,8 @@ def is_array_record_end(block: bytes) -> bool:
 def is_table(head: bytes, size: int | None) -> bool:
     """Return True when `head` begins the index of a tensor bundle.
 
-    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, `head` has to
-    be the whole file and to end like a table.
+    Its first entry has an empty key and a BundleHeaderProto as its value. An index of an old checkpoint has none; then
+    `head` has to be the whole file and to end like a table.
     """
     ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
     blocks = head, _literal(head)
@@ -140,7 +140,7 @@ def is_table(head: bytes, size: int | None) -> bool:
 
 
 def _begins_bundle(block: bytes) -> bool:
-    """Return True when `block` begins with an unshared empty key and a BundleHeaderProto for its value."""
+    """Return True when `block` begins with an unshared empty key and a BundleHeaderProto as its value."""
     if len(block) < 3 or block[:2] != _EMPTY_KEY or not 2 <= block[2] < 0x40:
         return False
     header, at = block[3 : 3 + block[2]], 0
@@ -162,7 +162,7 @@ def _literal(head: bytes) -> bytes:
 
 
 def first_tfrecord(head: bytes) -> bytes:
-    """Return the first record of the TFRecord file that begins with `head`; incomplete if `head` ends in it."""
+    """Return the first record of the TFRecord file that begins with `head`; incomplete if `head` is too short."""
     return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 
@@ -206,7 +206,7 @@ def has_rows(head: bytes) -> bool:
 
 
 def _after_levels(head: bytes) -> int | None:
-    """Return the offset behind the levels of detail; None where they make no sense."""
+    """Return the offset after the levels of detail; None if they are invalid."""
     levels, at = int.from_bytes(head[4:12], "little"), 12
     if levels > _MOST_LEVELS:
         return None
@@ -219,13 +219,13 @@ def _after_levels(head: bytes) -> int | None:
 
 
 def _after_rows(head: bytes) -> int | None:
-    """Return the offset behind the row numbers and the height; None for more rows than fit the head."""
+    """Return the offset after the row numbers and the height; None for more rows than fit into the head."""
     rows = int.from_bytes(head[4:12], "little")
     return 12 + 8 * rows + 8 if rows <= _MOST_ROWS else None
 
 
 def _begins_tensor(head: bytes, at: int | None) -> bool:
-    """Return True when version words of 0 and a whole TensorDesc stand where they are due."""
+    """Return True when version words of 0 and a complete TensorDesc are where they should be."""
     if at is None or head[:4] != bytes(4) or head[at : at + 4] != bytes(4):
         return False
     length, start = int.from_bytes(head[at + 4 : at + 8], "little"), at + 8
@@ -247,7 +247,7 @@ def _is_desc(desc: bytes) -> bool:
 
 
 def decoded(head: bytes) -> str | None:
-    """Return `head` as text, without a character cut off at its end; None if it is not printable UTF-8."""
+    """Return `head` as text, without an incomplete last character; None if it is not printable UTF-8."""
     try:
         return _printable(head.decode())
     except UnicodeDecodeError as error:

@@ -83,7 +83,7 @@ _SHORT: Final = 0xFFFF_FFFF
 
 
 def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
-    """Return the `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
+    """Return the `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless it is None.
 
     Raise `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
     """
@@ -121,7 +121,10 @@ def plain_key(key: str) -> str:
 
 
 def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-    """Key and full name of each variable in the serialized `graph`; names may repeat. Empty if malformed."""
+    """Yield key and full name of each variable in the serialized `graph`, or nothing if it is malformed.
+
+    Names may repeat.
+    """
     try:
         message: Any = schema.parsed(schema.bundled().message_class("tensorflow.TrackableObjectGraph"), b"".join(graph))
     except DecodeError:
@@ -146,7 +149,7 @@ _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
 class Bundle:
-    """Checkpoints of TensorFlow since format version 2."""
+    """TensorFlow checkpoints since format version 2."""
 
     name = "tensor bundle"
 
@@ -157,7 +160,7 @@ class Bundle:
         return model.type == _SAVED_MODEL and _index(model) in model.files
 
     def tensors(self, model: Model) -> BundleTensors:
-        """Return all variables, with the slices of partitioned ones put together; reads the index."""
+        """Return all variables, with partitioned ones put together; this reads the index."""
         index = _index(model)
         return BundleTensors(model.files, index.removesuffix(_ENDING), model.file(index))
 
@@ -171,7 +174,7 @@ class BundleTensors(Tensors):
     """The tensors of one bundle."""
 
     def __init__(self, files: Mapping[str, RangeSource], prefix: str, index: RangeSource) -> None:
-        """Reads and validates all of `index`; `CorruptModel` names the index as its path."""
+        """Read and validate all of `index`; raise `CorruptModel` with the index as its path."""
         self._files = files
         self._prefix = prefix
         try:
@@ -199,7 +202,7 @@ class BundleTensors(Tensors):
         return Tensor(name, f"bundle:{name}", dtype, shape, holder, file, data, details, self._use)
 
     def _use(self, tensor: Tensor) -> Use:
-        """Return what a variable is for, by its key and by the name that the program gave it."""
+        """Return the role of a variable, by its key and by its name in the program."""
         of = _SLOT.sub("", tensor.name)
         kind = kind_named(self._called_as.get(of, of), tensor.rank)
         layer = self._bundle.find(_BIAS.sub("/kernel", of).encode()) if kind == "other" and tensor.rank == 1 else None
@@ -356,7 +359,7 @@ class BundleTensors(Tensors):
 
 
 def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:
-    """Return the elements themselves if one tile covers the whole tensor, else `tiled`."""
+    """Return the elements of the only tile if it covers the whole tensor, else `tiled`."""
     whole = len(tiled.tiles) == 1 and tiled.tiles[0].shape == shape
     return tiled.tiles[0].stored if whole else tiled
 

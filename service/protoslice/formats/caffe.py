@@ -31,7 +31,7 @@ class Caffe(ProtoFormat):
     package = "caffe."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return one tensor per blob, from its data; gradients beside the data are not listed."""
+        """Return one tensor per blob, from its data; gradients are not listed."""
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return Tensors(
             len(found),
@@ -40,7 +40,7 @@ class Caffe(ProtoFormat):
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what blobs are for by the types of their layers."""
+        """Return the roles of blobs, by the types of their layers."""
         kinds = dict[str, Kind | None]()
         for type_name in _LAYERS:
             message = schema.bundled().message_class(type_name)

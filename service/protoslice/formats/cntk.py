@@ -47,7 +47,7 @@ class Cntk(ProtoFormat):
 
 
 class _Maker:
-    """Builds tensors from the findings in one model."""
+    """Builder of tensors from the findings in one model."""
 
     def __init__(self, file: str, proto: RootProto, found: _core.Findings) -> None:
         self._file = file

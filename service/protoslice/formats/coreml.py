@@ -140,7 +140,7 @@ _NAMING: Final = ("attributes", "name", "")
 
 
 class Constants:
-    """Builds tensors from the values among the findings in one model."""
+    """Builder of tensors from the values among the findings in one model."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
@@ -152,7 +152,7 @@ class Constants:
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
     def owner(self, number: int) -> int | None:
-        """Return the finding number of the operation that a constant belongs to; None for anything that is no tensor.
+        """Return the finding number of the operation that a constant belongs to; None for other findings.
 
         Must be called for all findings in order.
         """
@@ -244,7 +244,7 @@ class Constants:
 
 
 def operations_of(model: Model) -> Mapping[str, Kind]:
-    """Return the kinds of constants by the operations of an ML program that take them."""
+    """Return, for each operation of an ML program, the kinds of constants that it uses."""
     fields = Fields(name=[3, 1], op=[1], inputs=[2, 2, 1, 1], outputs=[3, 1], keyed=True)
     return kinds_in(model.proto, _OPERATION, fields).values
 
@@ -341,7 +341,7 @@ class CoreMl(ProtoFormat):
         return Tensors(len(numbers), make, called)
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what tensors are for by the layers that hold them, or the operations that take them."""
+        """Return the roles of tensors, by the layers that hold them, or the operations that use them."""
         kinds = operations_of(model)
 
         def use(tensor: Tensor) -> Use:

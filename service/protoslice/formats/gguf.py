@@ -43,7 +43,7 @@ class GgufFacts:
 
 
 def facts_of(source: RangeSource, path: str) -> GgufFacts:
-    """Return the facts of a GGUF file; it is read as far as its header goes."""
+    """Return the facts of a GGUF file; only its header is read."""
     header = read_header(source, path)
 
     def text(key: str) -> str:
@@ -219,7 +219,7 @@ class Cursor:
         return self.number("I"), self.number("Q")
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
-        """Go to the end of the next value."""
+        """Move to the end of the next value."""
         if kind in SCALARS:
             self._skip(struct.calcsize("<" + SCALARS[kind][1]))
         elif kind == STRING:
@@ -303,7 +303,7 @@ class GgufFile:
     """The tensors of one GGUF file."""
 
     def __init__(self, source: RangeSource, path: str) -> None:
-        """Reads and validates the header; raise `CorruptModel` if tensors overlap or have the same name."""
+        """Read and validate the header; raise `CorruptModel` if tensors overlap or have the same name."""
         self._source = source
         self._path = path
         self._header: GgufHeader = read_header(source, path)

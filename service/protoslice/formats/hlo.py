@@ -65,7 +65,7 @@ class Hlo(ProtoFormat):
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what constants are for by the instructions that take them; arguments and results are no weights."""
+        """Return the roles of constants, by the instructions that use them; arguments and results are no weights."""
         fields = Fields(name=[1], op=[2], inputs=[36], outputs=[35], numbers=True)
         constants = kinds_in(model.proto, _INSTRUCTION, fields).constants
 
@@ -79,7 +79,7 @@ class Hlo(ProtoFormat):
 
 
 class _Maker:
-    """Builds tensors from the findings in one model."""
+    """Builder of tensors from the findings in one model."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
@@ -158,7 +158,7 @@ class _Maker:
 
 
 def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
-    """Return `data` with its encoding; dtypes narrower than a byte are told apart by the size of `data`."""
+    """Return `data` with its encoding; for dtypes narrower than a byte, the size of `data` decides."""
     data = data or Rope.joined(())
     if not dtype.narrow:
         return Stored(data)

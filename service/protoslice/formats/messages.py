@@ -1,4 +1,4 @@
-"""What formats of messages share: a base class, fields of messages, builders of tensors, locations of other files."""
+"""Shared parts of formats of messages: a base class, fields of messages, builders of tensors, external files."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
 
 
 def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[str], about: str) -> tuple[Any, int]:
-    """Return the message at `path` with those `fields` alone, which declare inputs and outputs, and their bytes.
+    """Return the message at `path` with only those `fields`, which declare inputs and outputs, and their bytes.
 
-    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors are about the path `about`.
+    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors name the path `about`.
     """
     _, _, core = proto.document.view(path, fields)
     check_ends(core.size, about)

@@ -97,7 +97,7 @@ class Onnx(ProtoFormat):
 
 
 def _uses(proto: RootProto) -> Look:
-    """Say what tensors are for by the operators that take them; those in attributes are constants."""
+    """Return the roles of tensors, by the operators that use them; those in attributes are constants."""
     values, constants = kinds_in(proto, NODE, Fields(name=[3], op=[4], inputs=[1], outputs=[2]))
 
     def use(tensor: Tensor) -> Use:
@@ -110,10 +110,10 @@ def _uses(proto: RootProto) -> Look:
 
 
 class TensorMaker:
-    """Builds tensors from the TensorProtos of one model."""
+    """Builder of tensors from the TensorProtos of one model."""
 
     def __init__(self, model: Model, proto: RootProto, look: Look | None = None) -> None:
-        """`look` says what the tensors are for."""
+        """Set `look`, which returns the roles of the tensors."""
         self._model = model
         self._proto = proto
         self._look = look

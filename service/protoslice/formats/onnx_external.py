@@ -68,11 +68,11 @@ def check_alignment(align: int) -> int:
 def with_external_data(
     proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT, graph: Graph | None = None
 ) -> OnnxFiles:
-    """Return the model of `proto`, or `part` of its `graph`, with tensors of 1 KiB and more in a file of weights.
+    """Return the model of `proto`, or `part` of its `graph`, with tensors of at least 1 KiB in a file of weights.
 
-    These are initializers, and constants, which become initializers. Smaller ones are in the model, also those that are
-    external now. Of inner graphs and attributes, only weights that are external now are moved. Raise `Unsupported` if
-    the model then has 2 GiB or more.
+    These are initializers, and constants, which become initializers. Smaller ones are put into the model, even if they
+    are external now. In inner graphs and attributes, only weights that are external now are moved. Raise `Unsupported`
+    if the model then has 2 GiB or more.
     """
     weights = _Weights(align)
     model = _composed(proto, part, weights, graph)
@@ -99,7 +99,7 @@ def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | N
 
 
 class _Weights:
-    """The file of weights in the making."""
+    """A file of weights that is being composed."""
 
     def __init__(self, align: int) -> None:
         self._sources = SourceList()
@@ -107,7 +107,7 @@ class _Weights:
         self._zeros = Rope.of(_core.Computed.filled(Rope.joined(()), 1, align))
 
     def add(self, data: Rope) -> int:
-        """Append `data`, aligned; its offset."""
+        """Append `data`, aligned; return its offset."""
         gap = -self._builder.size % self._zeros.size
         if gap:
             self._builder.add(self._zeros.part(0, gap))
@@ -136,7 +136,10 @@ def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None,
 def _changes(
     proto: OnnxProto, part: SubModel | None, kept: set[int], weights: _Weights | None
 ) -> tuple[Changes, list[bytes]]:
-    """New contents of tensors, and initializers that take the place of Constant nodes, which are no longer `kept`."""
+    """Return the new contents of tensors, and initializers in place of Constant nodes.
+
+    These nodes are removed from `kept`.
+    """
     tops = {f"{_TOPS[number]}[{place}]": field for (number, place), field in numbered(proto.graph) if number in _TOPS}
     maker, found = TensorMaker(proto.model, proto.proto), proto.document.find([TENSOR])
     kind, constants = schema.bundled().message_class(TENSOR), _Constants(proto, part)
@@ -172,7 +175,7 @@ def _changes(
 
 
 def _put(changes: Changes, names: list[str], content: Rope | bytes) -> None:
-    """Note the new content of the message at a path."""
+    """Set the new content of the message at a path."""
     for name in names[:-1]:
         inner = changes.setdefault(name, {})
         assert isinstance(inner, dict)
@@ -181,7 +184,7 @@ def _put(changes: Changes, names: list[str], content: Rope | bytes) -> None:
 
 
 class _Constants:
-    """Nodes that can become initializers: those that make a constant out of a tensor in an attribute."""
+    """Nodes that can become initializers: those that make a constant from a tensor in an attribute."""
 
     def __init__(self, proto: OnnxProto, part: SubModel | None) -> None:
         self._proto = proto
@@ -189,7 +192,7 @@ class _Constants:
 
     @cached_property
     def names(self) -> Mapping[int, str]:
-        """Names of the values that they make, by the number of the node; looked up on first use."""
+        """Names of their values, by the number of the node; looked up on first use."""
         proto, found, number = self._proto, dict[int, str](), -1
         if proto.version < INITIALIZERS_AS_INPUTS:
             return found

@@ -211,7 +211,7 @@ def _copied(done: Copied) -> str:
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
-    """Name what is wrong on standard error, and end with a code if there is anything."""
+    """Print what is wrong on standard error, and exit with a code if there is anything."""
     if not found:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -89,7 +89,7 @@ def diff(
 
 @contextmanager
 def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Difference], DeltaOf]]:
-    """Give the differences, and a function for the distances of a tensor: two stores are compared by their service."""
+    """Yield the differences, and a function for the distances of a tensor; for two stores the service compares."""
     if is_address(before) and is_address(after):
         one, other = address_of(before), address_of(after)
         if one.service == other.service:
@@ -129,7 +129,7 @@ def _moved(delta: TensorDelta | None) -> str:
 
 
 def _relative(delta: TensorDelta) -> str:
-    """Return the relative change, which no number is for a tensor that was zero."""
+    """Return the relative change as text; for a tensor that was zero there is no number."""
     if delta.relative is None:
         return "from 0" if delta.max else ""
     return f"{100 * delta.relative:.3g} %"

@@ -81,7 +81,7 @@ def _run(check: Check, target: Target, *, quiet: bool) -> dict[str, str | None]:
 
 @contextmanager
 def _target(url: str, ref: str | None) -> Iterator[Target]:
-    """Give the store `ref`, or a new one that is removed at the end."""
+    """Yield the store `ref`, or a new one that is removed at the end."""
     with connect(url) as client:
         if ref is not None:
             yield _of(client, client.store(ref_on(url, ref), names=False), None)

@@ -189,7 +189,7 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
 
 
 async def _elsewhere(settings: Settings, database: Database, digest: str, keys: Collection[str]) -> list[Remainder]:
-    """Return the places that no removal of a store touches."""
+    """Return the places that no removal of a store changes."""
     from protoslice.catalog.erasing import traces
     from protoslice.database.snapshots import last_snapshots
     from protoslice.database.transactions import SECOND

@@ -118,7 +118,7 @@ def _external(source: ModelSource, file: str, path: str) -> str | None:
 
 
 def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent:
-    """Return the message without fields that are unreadable on a terminal, and say so; for a pipe, all of it."""
+    """Return the message without fields that are unreadable on a terminal, and report them; for a pipe, return all."""
     if part.content.size <= _LONGEST_SHOWN or not sys.stdout.isatty():
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
@@ -145,7 +145,7 @@ def _print_message(part: PathContent, form: str, root: RootType) -> None:
 
 
 def _show(part: PathContent) -> None:
-    """Show what people can read; anything else would only upset their terminal."""
+    """Print readable output; raise an error for bytes that would disturb a terminal."""
     if part.content.size > 1 << 20 or part.kind in _BINARY:
         raise Unsupported(f"Won't print {format_size(part.content.size)} of binary data: {BINARY}")
     print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
@@ -200,7 +200,7 @@ def split(  # noqa: PLR0913 - each is an option
 
 
 def _name_external(file: str, root: RootType) -> None:
-    """Name the files whose tensors stay outside of what is written."""
+    """Print the files whose tensors stay outside of what is written."""
     if file == STDIO or is_address(file):
         return
     with suppress(ProtosliceError), opened_model(file, root) as model:
@@ -212,7 +212,7 @@ def _name_external(file: str, root: RootType) -> None:
 
 
 def _note_earlier(other: str, file: str) -> None:
-    """Name a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
+    """Warn of a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
         note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 

@@ -58,7 +58,7 @@ def _typed(service: str) -> str:
 
 
 def _terms(service: str) -> SignInTerms | None:
-    """Return the way in which people sign in at a service, which needs no token."""
+    """Return how people sign in at a service; this needs no token."""
     with connect(service, header={}) as client:
         found: SignInTerms | None = client.sign_in_terms()
         return found
@@ -67,8 +67,9 @@ def _terms(service: str) -> SignInTerms | None:
 def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
     """Return the id token of a person who signs in now.
 
-    Everyone who has it gets in wherever this issuer and client are accepted. A service could name those of another one
-    to get in there as its user, so none gets a token that another origin accepts unless the user agrees.
+    Everyone who has it can sign in wherever this issuer and client are accepted. A malicious service could name the
+    issuer and client of another one to sign in there as its user. So no service gets a token that another origin
+    accepts, unless the user agrees.
     """
     from protoslice.sign_in import DevicePrompt, sign_in
 

@@ -81,7 +81,7 @@ class Target:
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """Send a request for `path`, as it is spelled, below the URL of the service."""
+        """Send a request for `path`, spelled exactly like that, below the URL of the service."""
         target = path if path.startswith(("http://", "https://")) else self.url + path
         with closing(_connection(target, _SECONDS)) as connection:
             place = urlsplit(target)
@@ -92,7 +92,7 @@ class Target:
             )
 
     def get(self, **headers: str) -> Answer:
-        """Return the request the file; underscores in names of headers stand for hyphens."""
+        """Request the file; underscores in names of headers become hyphens."""
         return self.ask("GET", self.path + self.file, {name.replace("_", "-"): text for name, text in headers.items()})
 
     def start_upload(self, length: int | None) -> Answer | None:
@@ -123,7 +123,7 @@ class Target:
 
     @contextmanager
     def upload(self, length: int) -> Iterator[str]:
-        """Create a resumable upload, give its URL, and remove it at the end."""
+        """Create a resumable upload, yield its URL, and remove it at the end."""
         place = self.create_upload(length)[1]
         if place is None or self.ask("HEAD", place, _TUS).status != 200:
             raise Inconclusive("A test upload cannot be found right after it was started")
@@ -199,7 +199,7 @@ def _exchange(send: Callable[[], None], connection: http.client.HTTPConnection) 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One property of a proxy, and how to restore it."""
+    """One property of a proxy, and advice if it is missing."""
 
     title: str
     run: Callable[[Target], str | None]
@@ -366,7 +366,7 @@ def _answers_wait(target: Target) -> str | None:
 
 
 def _sent(target: Target) -> float:
-    """Return the bytes of tensors in completed responses of the service; a unique query bypasses caches."""
+    """Return the bytes of tensors in complete responses of the service; a unique query bypasses caches."""
     answer = target.ask("GET", f"/metrics?{secrets.token_hex(8)}", headers={"cache-control": "no-cache"})
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise Inconclusive("not tested, because /metrics is not reachable here")

@@ -160,8 +160,9 @@ def _target_of(
 
     It is a `folder` for a view of several files.
 
-    A store's author chooses the names of its files. Without `out`, hidden names raise `InvalidInput`, and files that
-    exist with other content raise `Conflict`, unless `force` is set. `store` is None if only `out` matters.
+    The author of a store chooses the names of its files. Therefore, without `out`, hidden names raise `InvalidInput`,
+    and existing files with other content raise `Conflict`, unless `force` is set. `store` is None if only `out`
+    matters.
     """
     if out is not None:
         if view is not None and not folder and (out.endswith(os.sep) or os.path.isdir(out)):
@@ -198,7 +199,7 @@ def _checked(name: str, force: bool) -> str:
 
 
 def _keep_others(target: Path, store: Any, view: str | None) -> None:
-    """Raise `Conflict` if the pull would change an existing file, or fill a folder of something else."""
+    """Raise `Conflict` if the pull would change an existing file, or write into a folder with other content."""
     from protoslice.client.download.files import same_file
 
     if not os.path.lexists(target):

@@ -113,7 +113,7 @@ def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
 
 @contextmanager
 def _files_at(name: str) -> Iterator[tuple[Any, bool]]:
-    """Yield the file or directory to push, and True for a file alone.
+    """Yield the file or directory to push, and True for a single file.
 
     Raise `InvalidInput`, `Unsupported` or `NotFound` for anything else.
     """

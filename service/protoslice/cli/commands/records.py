@@ -116,7 +116,7 @@ def _from_start(between: str | None, count: int) -> str | None:
 
 
 def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Iterator[memoryview]:
-    """Return one record, or its part, as it is or rendered in `form`."""
+    """Return one record, or a part of it, unchanged or rendered in `form`."""
     if part == WHOLE:
         found = stream.one(number)
         pieces = found.content.pieces()
@@ -130,7 +130,7 @@ def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: 
 def _several(
     stream: Stream, choice: RecordChoice, part: RecordPart, form: str | None, root: RootType
 ) -> Iterator[memoryview]:
-    """Return chosen records, framed as in the stream or rendered in `form`, one after the other."""
+    """Return chosen records, framed as in the stream or rendered in `form`, concatenated."""
     if form is None:
         return stream.chosen(choice, part, None).content.pieces()
     found = stream.chosen(choice, part, "delimited")

@@ -149,11 +149,11 @@ class _Removal:
 
     @property
     def key(self) -> tuple[str, str]:
-        """A key that is equal for two ways to name one thing."""
+        """A key that is equal for two names of one thing."""
         return self.client.url, self.store.id if self.is_store else self.ref
 
     def tags(self, named: Collection[str]) -> list[str]:
-        """Return the tags that go with it, except those `named`."""
+        """Return the tags that are removed with it, except those `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
     def broken(self, forced: Collection[str]) -> list[Any]:
@@ -227,7 +227,7 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
 
 
 def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> None:
-    """Raise `StillNamed` if names in registries would break that are not `forced`."""
+    """Raise `StillNamed` if names in registries would break that `forced` does not list."""
     for removal in removals:
         broken = removal.broken(forced)
         if broken:
@@ -239,7 +239,7 @@ def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> No
 
 
 def _confirmed(removals: Sequence[_Removal]) -> bool:
-    """Ask on a terminal if unnamed tags may go with their stores; raise `InvalidInput` without one."""
+    """Ask on a terminal whether to remove unnamed tags with their stores; raise `InvalidInput` without a terminal."""
     named = {removal.ref for removal in removals}
     for removal in removals:
         tags = removal.tags(named)

@@ -144,7 +144,7 @@ def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
 
 @contextmanager
 def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
-    """Add similar names to the error for a tensor that does not exist; a name of several is bad input."""
+    """Add similar names to the error for an unknown tensor, and turn an ambiguous name into invalid input."""
     try:
         yield
     except Conflict as error:
@@ -157,7 +157,7 @@ def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
 
 
 def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
-    """Print the elements of a tensor or of a slice, of many only some, and statistics."""
+    """Print statistics and elements of a tensor or of a slice; of many elements, only some."""
     entry: dict[str, Any] = json.loads(source.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
@@ -188,7 +188,7 @@ def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
 
 
 def _warn(omitted: Omitted | None) -> None:
-    """Name on standard error what an output lacks."""
+    """Warn on standard error of what an output lacks."""
     if omitted is not None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
@@ -317,7 +317,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _share_of_zeros(found: TensorStatistics) -> str:
-    """Return the share of zeros; of sampled elements it is marked by `~`."""
+    """Return the share of zeros, with `~` before it if only a sample was read."""
     mark = "" if found.looked_at == found.elements else "~"
     return mark + _share(found.zeros, found.looked_at)
 

@@ -108,7 +108,7 @@ def _of_store(name: str) -> Iterator[Check]:
 
 
 class _Extent(NamedTuple):
-    """Bytes of the root that belong to a chunk, behind `before`, which is not in the root."""
+    """Bytes of the root that belong to a chunk; `before` are bytes of the chunk before them that the root lacks."""
 
     start: int
     end: int
@@ -117,7 +117,7 @@ class _Extent(NamedTuple):
 
 
 def _chunks_in(source: Any, store: Any, chunks: Sequence[Any]) -> list[_Extent]:
-    """Return where the root has the bytes of chunks, in order; chunks that are not all there are left out."""
+    """Return where in the root the bytes of chunks are, in order; chunks that are not entirely there are left out."""
     try:
         known = store.type if store.type in schema.bundled() else None
         with open_proto(source, known) as proto:
@@ -148,7 +148,7 @@ def _extents(number: int, pieces: Iterable[bytes | tuple[int, int, int]]) -> lis
 def _digesting(
     parts: Iterable[bytes | memoryview], extents: Sequence[_Extent], digests: list[str | None]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the `parts` of a root; then set the SHA-256 of the chunks in `extents`, if all their bytes came."""
+    """Yield the `parts` of a root; then set the SHA-256 of the chunks in `extents`, if all their bytes arrived."""
     hashes = {each.chunk: hashlib.sha256() for each in extents}
     at, rest = 0, iter(extents)
     extent = next(rest, None)
@@ -169,7 +169,7 @@ def _digesting(
 
 
 def _of_chunk(client: Any, store: Any, chunk: Any, sha256: str | None, progress: Progress) -> Check:
-    """Check a chunk by its `sha256`; without one, it is fetched."""
+    """Compare a chunk with its `sha256`; without one, fetch it."""
     name = f"{chunk.index} ({chunk.path or 'the base'})"
     if sha256 is None:
         progress.expect(chunk.size)
@@ -179,7 +179,7 @@ def _of_chunk(client: Any, store: Any, chunk: Any, sha256: str | None, progress:
 
 
 def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:
-    """Check the bytes of `parts` against the size and SHA-256 of `listed`."""
+    """Compare the bytes of `parts` with the size and SHA-256 of `listed`."""
 
     def compare() -> None:
         digest, size = hashlib.sha256(), 0

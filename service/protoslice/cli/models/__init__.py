@@ -1,1 +1,1 @@
-"""Models that the command line names, and files that are written whole or not at all."""
+"""Models that the command line names, and output files that are written completely or not at all."""

@@ -1,4 +1,4 @@
-"""Two models side by side: local files, and stores of which only the bytes that a local file lacks are fetched."""
+"""Two models to compare: local files, and stores, of which only bytes that no local file has are fetched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ComparedFiles(ComparedModel, Protocol):
         """True if bytes of the model come over the network."""
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """Return the pieces of one of its files; None if no store is compared, so that digests are not needed."""
+        """Return the pieces of one of its files; None if both are local, so that no digests are needed."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def chunks_like(store: Any, proto: Proto) -> Split:
 
 
 class _LocalPieces:
-    """Bytes that need not be fetched: pieces of local files, by digest, and recently fetched blocks."""
+    """Local bytes that need not be fetched: pieces of local files by digest, and recently fetched blocks."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[RangeSource, int]] = {}
@@ -188,7 +188,7 @@ class _Remote:
 
 
 class _RemoteFile:
-    """File of a store: pieces that a local file has too are read there, blocks of other bytes are fetched."""
+    """File of a store: pieces that a local file has are read there, other blocks are fetched."""
 
     def __init__(self, store: _Remote, path: str, size: int, local: _LocalPieces) -> None:
         self.size = size
@@ -218,7 +218,7 @@ class _RemoteFile:
         return self._fetched(start, end) if local is None else local
 
     def _fetched(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end`, of whole blocks, in one request for those that are missing."""
+        """Return the whole blocks from `start` up to `end`, with one request for the missing ones."""
         first, blocks = start // _BLOCK, self._local.blocks
         found = {number: blocks.get((self, number)) for number in range(first, -(-end // _BLOCK))}
         missing = [number for number, data in found.items() if data is None]

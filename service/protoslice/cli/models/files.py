@@ -138,7 +138,7 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
 
 @contextmanager
 def errors_about(name: str) -> Iterator[None]:
-    """Name the file in errors inside."""
+    """Add the name of the file to errors raised inside."""
     shown = "standard input" if name == STDIO else name
     try:
         with saying_what_was_tried(name):
@@ -155,9 +155,9 @@ def _floor(size: int) -> int:
 
 
 def rules_in(name: str | None) -> tuple[str, ...]:
-    """Return the rules in the file `name`, one a line, in canonical form; none for None.
+    """Return the rules in the file `name`, one per line, in canonical form; None for None.
 
-    Lines may be blank or comments after `#`. Errors name the file and the rule.
+    Lines may be blank, and `#` begins a comment. Errors name the file and the rule.
     """
     if name is None:
         return ()

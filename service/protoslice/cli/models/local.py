@@ -151,7 +151,7 @@ class LocalModelSource(ModelSource):
         return TreeListing([node_at(path, row) for row in rows], total)
 
     def _document(self, path: str) -> FileDocument:
-        """Return the document that has `path`: that of the proto, else of a bundle's index or a stream."""
+        """Return the document that has `path`: that of the proto, of a bundle's index, or of a stream."""
         try:
             proto = self.proto
         except (CorruptModel, Unsupported) as error:
@@ -218,7 +218,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _around(self) -> LocalModel:
-        """Return the model with its proto; of standard input without other files."""
+        """Return the model with its proto; a model from standard input has no other files."""
         return model_around(self.proto, {}, self._name) if is_stream(self._name) else self._model
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
@@ -244,9 +244,9 @@ class LocalModelSource(ModelSource):
 
 
 def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> dict[str, object]:
-    """Return sizes of the files of `model`, its root first; `place` is where it was opened, if not a stream.
+    """Return the sizes of the files of `model`, its root first; `place` is where it was opened, if not a stream.
 
-    `folder` has number and size of all files of the folder, if the model was named by that.
+    `folder` has the number and size of all files of the folder, if the model was named by its folder.
     """
     root, report = model.model.root, finish(report_job(model.model, most=None))
     sizes = {root: root_size} | {path: model.model.files[path].size for path in report.files if path != root}
@@ -264,7 +264,7 @@ def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> di
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:
-    """Return what the file says of a tensor beyond type and shape; nothing if that is too long."""
+    """Return the format's facts about a tensor besides type and shape; nothing if they are too long."""
     try:
         return {} if tensor.details is None else tensor.details()
     except LimitExceeded:

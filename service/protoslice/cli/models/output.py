@@ -1,4 +1,4 @@
-"""Output of commands: a file that is written whole or not at all, a device, or standard output."""
+"""Output of commands: a file that is written completely or not at all, a device, or standard output."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def write_content(
     source: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Write `pieces` to the file `out`, under a temporary name until it is whole; `-` is standard output.
+    """Write `pieces` to the file `out`, under a temporary name until it is complete; `-` is standard output.
 
-    Print the path and the size of a file on standard error, unless `quiet`: then the caller prints them. Raise
-    `Conflict` for a file that exists, unless `force` is set.
+    Print the path and the size of a file on standard error, unless `quiet`. Raise `Conflict` for a file that exists,
+    unless `force` is set.
     """
     check_output(out, force=force, source=source)
     with blaming("standard output" if out == STDIO else out):
@@ -55,7 +55,7 @@ def write_content(
 
 
 def check_output(out: str, *, force: bool, source: str | None = None) -> None:
-    """Raise unless `out` may be written: a file that exists needs `force`, and is not the input."""
+    """Raise `Conflict` unless `out` may be written: a file that exists needs `force`, and must not be the input."""
     if is_uri(out):
         raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
     if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):

@@ -47,7 +47,10 @@ class Stream(Protocol):
         """Return record `number` without a frame; raise `NotFound` if there is none."""
 
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
-        """Return the `part` of the records of `choice` in `framing`; None for the stream's own or the nearest."""
+        """Return a `part` of the records of `choice`, in `framing`.
+
+        None for that of the stream, or the nearest to it.
+        """
 
 
 @contextmanager
@@ -140,7 +143,7 @@ class _RemoteStream:
 
 
 def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
-    """Yield the delimited records of `content` in runs of whole ones, of about `most` bytes each."""
+    """Yield the delimited records of `content` in runs of complete ones, of about `most` bytes each."""
     rest = b""
     for piece in content.pieces():
         rest += piece

@@ -33,8 +33,8 @@ def connect(
 ) -> Iterator[Any]:
     """Open a client of the service with at most `parallel` concurrent requests.
 
-    `header` is the header Authorization; None takes the known credentials. Errors of the service name it: no response,
-    a refusal, or a wrong response. Errors of local causes don't.
+    `header` is the header Authorization; None uses the known credentials. Errors of the service name it: no response, a
+    refusal, or a wrong response.
     """
     from protoslice.client import Client
 
@@ -57,13 +57,13 @@ _ASK: Final = "check it, or ask the operator of the service for another"
 
 
 def _ended(sent: Mapping[str, str]) -> str:
-    """Say when the sent JWT expired; empty for any other credential."""
+    """Return when the sent JWT expired, in words; empty for any other credential."""
     end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
     return f"the JWT expired at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
 
 
 def _way_in(service: str) -> str:
-    """Say how to give the service a token."""
+    """Return how to give the service a token, in words."""
     ways = "run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
     return (
         ways
@@ -196,7 +196,7 @@ class RemoteModelSource(ModelSource):
 
 
 def _kind(headers: Any) -> str:
-    """Return the kind of the value at a path by its headers: enough to decide if a terminal may show it."""
+    """Return the kind of the value at a path by its headers, which tell whether a terminal may show it."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"
 

@@ -25,10 +25,10 @@ times as much as the write itself.
 
 
 class PartialFile(ClosedAtEnd):
-    """Temporary file beside `target` for one content; its size is the number of bytes that have arrived.
+    """Temporary file next to `target` for one content; its size is the number of bytes that have arrived.
 
     The name contains a digest of the entity tag, so a download never resumes another version. While another process
-    holds the file, a new one is begun.
+    holds the file, a new one is created.
     """
 
     def __init__(self, target: Path, facts: ObjectInfo) -> None:

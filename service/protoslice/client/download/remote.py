@@ -1,7 +1,7 @@
-"""Source of one representation on a service, read by ranges and verified.
+"""Source of one view on a service, read by ranges and verified.
 
-Callers that read a whole representation compare its SHA-256, when the service knows it. All other reads come in
-responses of at most a mebibyte, each with a digest of its own.
+Callers that read a whole view compare its SHA-256, if the service knows it. All other reads arrive in responses of at
+most a mebibyte, each with its digest.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Remote:
         self._ranged = True
 
     def __reduce__(self) -> tuple[Callable[[], Remote], tuple[()]]:
-        """Pickled with the way to connect again; headers go along, a token too."""
+        """Pickle how to connect again; headers are pickled along, a token too."""
         size, sha256 = self._expected
         again = partial(Remote, self._connection, self._path, self._params, lean=self._lean, parallel=self._parallel)
         return partial(again, size=size, sha256=sha256), ()

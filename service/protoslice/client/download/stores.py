@@ -1,6 +1,6 @@
-"""Downloads of stores: a view, or files with the digests that the store lists, each at a safe place.
+"""Downloads of stores: a view, or files with the digests that the store lists, each written to a safe place.
 
-Small files come concurrently, then large ones in turn, in parts.
+Small files are downloaded concurrently, then large ones in turn, in parts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Fetch = Callable[[File, Progress | None], T]
 
 @dataclass(frozen=True, slots=True)
 class DownloadOptions:
-    """Terms of downloads: retries, concurrent requests, cache of pieces, receiver of progress."""
+    """Options of downloads: retries, concurrent requests, cache of pieces, progress callback."""
 
     retries: RetryPolicy
     parallel: int
@@ -57,9 +57,9 @@ class DownloadOptions:
 
 
 def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
-    """Return the file to write, or the folder; a view that goes to a folder has its own name there.
+    """Return the file to write, or the folder; a view in a folder gets a name of that view.
 
-    A text that ends with a slash is a folder, which is made.
+    A text that ends with a slash is a folder, which is created.
     """
     path = folder_of(target) if os.fspath(target).endswith(os.sep) else Path(target)
     return path / view.rpartition("/")[2] if view is not None and path.is_dir() else path
@@ -71,12 +71,12 @@ def is_folder(view: str, params: Sequence[tuple[str, str]]) -> bool:
 
 
 def is_shard(name: object) -> bool:
-    """Return True for a file name that an index may have."""
+    """Return True for a valid file name in an index."""
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None
 
 
 def folder_of(target: str | os.PathLike[str]) -> Path:
-    """Return the folder `target`, which is made unless it exists."""
+    """Return the folder `target`, which is created unless it exists."""
     path = Path(target)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def download_view(
     terms: DownloadOptions,
     pieces: Callable[[], Sequence[Piece]] | None = None,
 ) -> Downloaded:
-    """Write a view to `target`; `make` opens the view, and again when it has changed meanwhile."""
+    """Write a view to `target`; `make` opens the view, again if it has changed meanwhile."""
     return retry_if_changed(
         make,
         lambda remote: Download(
@@ -124,9 +124,9 @@ class StoreFiles:
         raise NotFound(f"Store {self._store.id} has no file {path!r}")
 
     def all(self, target: Path) -> list[Downloaded]:
-        """Write all files into the folder `target`; the only file of a store to `target` itself, if no folder.
+        """Write all files into the folder `target`; if the store has one file, and `target` is no folder, write to it.
 
-        Files of version control, which services of older versions took, are left out with a warning.
+        Files of version control, which older versions of the service accepted, are left out with a warning.
         """
         paths = [file.path for file in self._store.files if not is_version_control(file.path)]
         gone = [file.path for file in self._store.files if is_version_control(file.path)]
@@ -195,7 +195,7 @@ class PiecesByFile:
 
 
 class _Total:
-    """Progress of several files, summed over threads."""
+    """Sum of the progress of several files in several threads."""
 
     def __init__(self, size: int, progress: Progress | None) -> None:
         self._size = size
@@ -221,10 +221,10 @@ class _Total:
 
 
 def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
-    """Return the place below `folder` of each of `paths`; raise `Conflict` for two that the disk takes for one file.
+    """Return the place of each of `paths` below `folder`; raise `Conflict` for two that are one file on the disk.
 
-    Raise `Conflict` as well if a link in `folder` leads somewhere else, or git would take a folder for a repository:
-    its settings run commands.
+    Also raise `Conflict` if a link in `folder` leads outside, or if git would take a folder for a repository, whose
+    settings run commands.
     """
     places = {path: _inside(folder, path) for path in paths}
     check_folders(folder, places)
@@ -248,9 +248,9 @@ def check_folders(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _check_repository(place: Path, added: set[str]) -> None:
-    """Raise `Conflict` if one of the entries `added` to a folder is that of version control, or makes it a repository.
+    """Raise `Conflict` if one of the entries `added` to a folder makes it a repository of version control.
 
-    Besides their spelling, the disk decides which names are one.
+    Which names are equal depends on the disk.
     """
     control = [place / name for name in CONTROL_FOLDERS if os.path.lexists(place / name)]
     for name in added if control else ():
@@ -269,7 +269,7 @@ def _check_repository(place: Path, added: set[str]) -> None:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """Return the path of a store's file below `folder`; raise `IntegrityError` for one that leads out of the folder.
+    """Return the path of a store's file below `folder`; raise `IntegrityError` if it is outside of the folder.
 
     A service must not choose where else a client writes.
     """
@@ -284,7 +284,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 
 def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of paths that differ in case, or in the composition of characters, alone."""
+    """Yield the pairs of paths that differ only in case, or in the composition of characters."""
     met: dict[str, str] = {}
     for path in paths:
         folded = unicodedata.normalize("NFC", path.casefold())
@@ -293,7 +293,7 @@ def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check(folder: Path, alike: list[tuple[str, str]]) -> None:
-    """Try out the pairs in a temporary directory of `folder`; raise `Conflict` for a pair that is one there."""
+    """Create the pairs in a temporary directory of `folder`; raise `Conflict` for a pair that is one file there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".", dir=folder) as trial:

@@ -45,7 +45,7 @@ class RetryPolicy:
     longest_retry_after_seconds: float = 120.0
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, retried after errors that may pass."""
+        """Return the result of `work`, retried after errors that may be temporary."""
         failures = FailuresInRow(self)
         while True:
             try:
@@ -67,9 +67,9 @@ class FailuresInRow:
         self._count = 0
 
     def pause(self, error: ProtosliceError, *, anyway: bool = False) -> float | None:
-        """Count a failure; seconds to wait after it, or None to give up.
+        """Count a failure; return the seconds to wait after it, or None to give up.
 
-        Errors that would recur are given up at once, unless `anyway` is set.
+        Errors that would recur give up at once, unless `anyway` is set.
         """
         self._count += 1
         policy, asked = self._policy, error.retry_after_seconds or 0.0
@@ -82,7 +82,7 @@ class FailuresInRow:
     def wait(self, error: ProtosliceError, *, anyway: bool = False) -> bool:
         """Count a failure and wait; return False at once when it is time to give up.
 
-        The caller raises, where it handles the error: a frame that keeps the error it raises is a reference cycle,
+        The caller raises the error where it handles it: a frame that keeps the error it raises is a reference cycle,
         which would leave connections open until the garbage collector runs.
         """
         pause = self.pause(error, anyway=anyway)
@@ -100,7 +100,10 @@ class ServiceAnswer:
     body: bytes
 
     def json(self) -> Any:
-        """Parse the body as JSON; raise `IntegrityError` when it is none, or has texts that are not valid Unicode."""
+        """Parse the body as JSON.
+
+        Raise `IntegrityError` when it is no JSON, or has texts that are not valid Unicode.
+        """
         try:
             return parse_json(self.body)
         except ValueError:
@@ -125,7 +128,7 @@ class Connection:
         self._again = partial(Connection, url, headers=headers, timeout_seconds=timeout_seconds, retries=retries)
 
     def __reduce__(self) -> tuple[Callable[[], Connection], tuple[()]]:
-        """Pickled as the way to make it again; headers go along, a token too."""
+        """Pickle how to connect again; headers are pickled along, a token too."""
         return self._again, ()
 
     def call(
@@ -140,9 +143,9 @@ class Connection:
         again: bool = True,
         slow: bool = False,
     ) -> ServiceAnswer:
-        """Return the successful response, read whole; retried after errors that may pass, unless `again` is False.
+        """Return the successful response with its body; retry after temporary errors, unless `again` is False.
 
-        `slow` allows the service minutes of work before the first byte.
+        With `slow`, the service may work for minutes before the first byte.
         """
         if json is not None:
             body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
@@ -167,7 +170,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         slow: bool = False,
     ) -> Iterator[httpx.Response]:
-        """Context with a successful response whose body is still to be read.
+        """Make a request, and yield the successful response before its body is read.
 
         Failures of request, response and body raise errors of `protoslice.errors`. Exceptions of the request body's
         iterator pass through, and the iterator is closed at the end of the request.
@@ -194,9 +197,10 @@ class Connection:
                 raise
 
     def _follow(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Response at the end of all redirects, with its body still to be read; own headers stay at their origin.
+        """Return the response after all redirects, before its body is read; our headers stay at their origin.
 
-        `again` says that the body can be sent again; `StorageDenied` for a redirect that needs a body without that.
+        `again` says that the body can be sent again. Raise `StorageDenied` for a redirect if the body is needed and
+        cannot be.
         """
         for _ in range(_MOST_REDIRECTS):
             answer = self._client.send(request, stream=True)
@@ -216,7 +220,7 @@ class Connection:
         raise StorageError(f"The service redirects more than {_MOST_REDIRECTS} times")
 
     def _named_in(self, error: ProtosliceError) -> ProtosliceError:
-        """Return `error`, which names this service from here on."""
+        """Return `error` with the name of this service."""
         error.service = self.url
         return error
 
@@ -261,15 +265,15 @@ def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    """Return the scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
+    """Return scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
 @contextmanager
 def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
-    """Context with `content` for one request; exceptions of an iterator are raised unchanged at the end.
+    """Yield `content` as the body of one request; raise exceptions of an iterator unchanged at the end.
 
-    An iterator is closed at the end of the request: files and threads behind it would otherwise live on with the
+    An iterator is closed at the end of the request; otherwise, files and threads behind it would live on with the
     traceback of a broken request.
     """
     if content is None or isinstance(content, bytes):
@@ -289,7 +293,7 @@ def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | It
 
 
 class _Failed(Exception):
-    """No `OSError` and no httpx exception, which would be taken for failures of the network."""
+    """Error that is neither an `OSError` nor an httpx exception, which would be taken for failures of the network."""
 
 
 class _Body(Iterator[bytes]):
@@ -307,7 +311,7 @@ class _Body(Iterator[bytes]):
         raise _Failed  # outside of the handler: a chained error would keep alive all that its frames hold
 
     def taken(self) -> Exception:
-        """Return the exception that the content raised, which the body no longer holds."""
+        """Return the exception that the content raised, and forget it."""
         failure, self._failure = self._failure, None
         assert failure is not None, "nothing else raises this"
         return failure

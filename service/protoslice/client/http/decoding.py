@@ -1,4 +1,4 @@
-"""Facts from a service's JSON, which is validated: single ones, lists in pages, and stores by their id.
+"""Facts from a service's JSON, validated: single ones, lists in pages, and stores with their ids.
 
 Readers are made from the annotations of `protoslice.facts`, so a new fact needs no new reader.
 """
@@ -129,7 +129,10 @@ def paginated(
     limit: int | None = 1000,
     slow: bool = False,
 ) -> Iterator[T]:
-    """Yield the items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
+    """Yield the items of a list; pages are requested when their items are needed.
+
+    `limit` is the number of items per page; None for a list that has only one page.
+    """
     sized = [] if limit is None else [("limit", str(limit))]
     cursor: str | None = None
     while True:
@@ -151,9 +154,10 @@ _ID: Final = re.compile("[0-9a-f]{12,64}")
 
 
 def verified_store(store: Store, ref: str) -> Store:
-    """Return `store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
+    """Return `store` after checking its id.
 
-    `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.
+    Raise `IntegrityError` if `ref` is an id or prefix that the id does not start with, or if files and policy have a
+    different id. A tag may point at any store, and files registered in place have no digest to verify.
     """
     if _ID.fullmatch(ref) and not store.id.startswith(ref):
         raise IntegrityError(f"The service returned store {store.id} instead of {ref}")

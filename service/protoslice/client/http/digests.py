@@ -49,13 +49,13 @@ class BackgroundHash:
         self._thread = Thread(target=self._run, name="protoslice-hash", daemon=True)
 
     def update(self, pieces: Iterable[bytes]) -> None:
-        """Hash `pieces` in the thread, after earlier ones; waits while the queue is full."""
+        """Hash `pieces` in the thread, after earlier ones; wait while the queue is full."""
         if self._thread.ident is None:
             self._thread.start()
         self._due.put(pieces)
 
     def hexdigest(self) -> str:
-        """Return the digest of all bytes; raise the exception of a failed iterator. The last call on the object."""
+        """Return the digest of all bytes; raise the exception of a failed iterator. This must be the last call."""
         self._end()
         if self._failure is not None:
             raise self._failure

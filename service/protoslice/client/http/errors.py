@@ -71,9 +71,9 @@ def is_transient(error: errors.ProtosliceError) -> bool:
 
 
 def retry_once(attempt: Callable[[], T]) -> T:
-    """Return the result of `attempt`, tried once more after a response that blames the request.
+    """Return the result of `attempt`, repeated once after a response that blames the request.
 
-    A flipped bit on the way may be the cause; for small requests only.
+    The cause may be a bit that was flipped on the way. Only for small requests.
     """
     with suppress(*MISTAKES):
         return attempt()
@@ -81,7 +81,7 @@ def retry_once(attempt: Callable[[], T]) -> T:
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
-    """Return the exception for a response without success."""
+    """Return the exception for an unsuccessful response."""
     problem = _problem(headers, body)
     slug = re.split("[/#]", str(problem.get("type", "")))[-1]  # IANA's end in `#slug`
     kind = _BY_SLUG.get(slug) or BY_STATUS.get(status)

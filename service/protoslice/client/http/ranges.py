@@ -44,10 +44,10 @@ class RangeResponse:
 def check_range(
     status: int, headers: Mapping[str, str], start: int, end: int, known: ObjectInfo | None
 ) -> RangeResponse:
-    """Return the validated range of the response to a request for bytes `start` to `end`.
+    """Return the validated range of the response to a request for the bytes from `start` to `end`.
 
-    Raise `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other
-    than `known`. A 200 holds the whole representation, whatever was requested.
+    Raise `IntegrityError` for a response that contradicts the request or itself, `Conflict` for another version than
+    `known`. A 200 has the whole content, even if a range was requested.
     """
     if headers.get("content-encoding", "identity") != "identity":
         raise IntegrityError(

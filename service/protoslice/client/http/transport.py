@@ -1,7 +1,7 @@
-"""Transport below httpx: urllib3, read in steps of a mebibyte, whose connections notice a response while they send.
+"""Transport below httpx: urllib3, read in steps of a mebibyte, which notices a response while it sends.
 
-httpx's own transport reads 64 KiB at a time: Python would cost more time than the copy of a model's bytes out of the
-kernel. urllib3's connections notice a response after sending, and wait forever if a byte comes now and then.
+httpx's transport reads 64 KiB at a time: Python would cost more time than copying a model's bytes out of the kernel.
+urllib3's connections notice a response only after sending, and wait forever if a byte arrives now and then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SILENCES: Final = 4
 
 
 class _Watched(RawIOBase):
-    """Bytes of a response; `TimeoutError` when too few of them come in the time that is spent waiting for them."""
+    """Bytes of a response; raises `TimeoutError` when too few arrive in the time spent waiting for them."""
 
     def __init__(self, raw: RawIOBase, silence: float | None) -> None:
         self._raw = raw
@@ -53,7 +53,7 @@ class _Watched(RawIOBase):
         self._waited, self._received = 0.0, 0
 
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
-        """Read what has come, or wait for it."""
+        """Read the bytes that have arrived, or wait for some."""
         begin = perf_counter()
         count = self._raw.readinto(buffer)
         self._waited += perf_counter() - begin
@@ -96,7 +96,7 @@ class _Connection(HTTPConnection):
         super().connect()
 
     def send(self, data: Any) -> None:
-        """Send `data`; `BrokenPipeError` when the service has answered or closed the connection.
+        """Send `data`; raise `BrokenPipeError` when the service has responded or closed the connection.
 
         urllib3 reads the response after a `BrokenPipeError`.
         """
@@ -110,7 +110,7 @@ class _Connection(HTTPConnection):
                 super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """Return the response; after an incomplete request body, the connection serves no further request."""
+        """Return the response; after an incomplete request body, do not reuse the connection."""
         answer = super().getresponse()
         if self._broken_off and self.sock is not None:
             # The response's file keeps the socket open until read; the pool discards a closed connection.
@@ -128,7 +128,7 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
-    """Same connection over TLS, which notices a refusal once the service closes the connection."""
+    """Connection over TLS; it notices a refusal once the service closes the connection."""
 
 
 class _Pool(HTTPConnectionPool):
@@ -144,7 +144,7 @@ POOLS: Final = {"http": _Pool, "https": _TlsPool}
 
 
 def _send(sock: socket, left: memoryview) -> None:
-    """Send all of `left`; `BrokenPipeError` when a response arrives first."""
+    """Send all of `left`; raise `BrokenPipeError` when a response arrives first."""
     with DefaultSelector() as selector:
         selector.register(sock, EVENT_READ | EVENT_WRITE)
         while left:
@@ -235,7 +235,7 @@ class _Body(httpx.SyncByteStream):
 
 
 def _let_memory_stay() -> None:
-    """Keep freed memory in the process, for the next piece.
+    """Make glibc keep freed memory in the process, for the next piece.
 
     glibc returns memory freed at the end of its heap, and the kernel then clears every page again for every piece,
     unless blocks of this size have been allocated and freed before. That took a fifth of a download's processor time.

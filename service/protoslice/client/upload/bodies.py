@@ -55,7 +55,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileStamp:
-        """Return the FileStamp from a file's `os.stat_result`."""
+        """Return the stamp in a file's `os.stat_result`."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
@@ -114,7 +114,7 @@ def _files(path: Path, filename: str | None) -> list[UploadFile]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the entries below a folder that are no folders, links followed; without folders of version control."""
+    """Yield the entries below a folder that are not folders, following links, without folders of version control."""
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:
@@ -179,7 +179,7 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
 
 
 def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
-    """Return the pieces of a file, or messages: records of a stream, each behind its length."""
+    """Yield the pieces of a file, or messages as records of a stream, each after its length."""
     first = list(islice(given, 1))
     whole = chain(first, given)
     if first and isinstance(first[0], SerializableMessage):

@@ -33,7 +33,7 @@ class JournalEntry:
 
 
 class Journal(ClosedAtEnd):
-    """Journal of the uploads of one push, one line for each upload when it begins.
+    """Journal of the uploads of one push, with one line for each upload when it begins.
 
     When another push holds the journal, or the disk is full, the journal is not `lasting`, and a later push sends more.
     """
@@ -76,7 +76,7 @@ class Journal(ClosedAtEnd):
             self.remove()
 
     def remove(self) -> None:
-        """Remove the journal, which is not needed any more."""
+        """Remove the journal when it is no longer needed."""
         if self._path is not None and self.lasting:
             with suppress(OSError):
                 self._path.unlink()

@@ -1,6 +1,6 @@
 """Plans of a push: the bytes of a file that are sent, those that are copied, and the recipe for both.
 
-A recipe is sent while it is read, or is uploaded as a file of its own when it has to survive a broken connection.
+A recipe is sent while it is read, or uploaded as a separate file when it has to survive a broken connection.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FilePlan:
 
     @property
     def copied(self) -> int:
-        """Bytes of content that are copied at the service."""
+        """Bytes of content that the service copies."""
         return sum(step.length for step in self.steps or () if isinstance(step, Copy))
 
     @property
@@ -72,7 +72,10 @@ class PieceHashes:
     """Digest of the file; None when only its beginning was looked at."""
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
-        """Plan that copies the file or pieces in `places`, by digest, and sends the rest, neighbours joined."""
+        """Return the plan that copies the pieces in `places` and sends the rest.
+
+        `places` are by digest; pieces that are sent are joined with their neighbours.
+        """
         if self.sha256 is not None and self.sha256 in places:
             return FilePlan(self.item, [places[self.sha256]], self.sha256)
         steps: list[LocalBytes | Copy] = []
@@ -99,7 +102,7 @@ class SplitOptions:
 
 
 def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
-    """Return the pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
+    """Return the pieces of a local file, cut as the service cuts those of stores; only `up_to` so many bytes."""
     assert item.local is not None
     assert item.size is not None
     pieces = list[tuple[int, int, str]]()
@@ -199,7 +202,7 @@ def content_length(plans: Sequence[FilePlan]) -> int | None:
 
 
 def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
-    """Yield the parts between the first and the last line of a file, each with True for content."""
+    """Yield the parts between the first and the last line of a file, each with True if it is content."""
     if plan.steps is None:
         for piece in plan.item.read(0, None):
             yield writer.literal(len(piece)), False
@@ -216,7 +219,7 @@ def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool
 
 
 def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
-    """Return the joined step, or None unless `step` continues where `before` ends."""
+    """Return one step for both, or None unless `step` continues where `before` ends."""
     if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
         return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):
@@ -226,7 +229,7 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
 
 
 def _extents(path: Path, options: SplitOptions) -> list[tuple[int, int]]:
-    """Return the extents of the chunks of a file; empty for a file that is no proto."""
+    """Return the extents of the chunks of a file; none for a file that is not a proto."""
     try:
         with open_proto(path, options.type) as proto:
             kept = proto.own_chunks if options.keep and not options.rules else None

@@ -139,7 +139,7 @@ class Push:
         return [FilePlan.whole(item) for item in self._items]
 
     def _plans(self) -> list[FilePlan]:
-        """Return the plans of the files; large local files are sent in part where the service has pieces of them."""
+        """Return the plans of the files; of large local files, pieces that the service has are not sent."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= DEDUP_MIN_BYTES]
         named = self._options.get("base")
         if not looked or named == []:
@@ -161,9 +161,9 @@ class Push:
         return [hashed[id(item)].plan(places) if id(item) in hashed else FilePlan.whole(item) for item in self._items]
 
     def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
-        """Return the places of pieces at the service by digest, in the bases or else in any store.
+        """Return places of pieces at the service by digest, in the bases, or else in any store.
 
-        True if a tag has a base.
+        Also return True if a tag has a base.
         """
         sizes = {sha256: size for file in files for _, size, sha256 in file.pieces}
         sizes |= {file.sha256: file.item.size or 0 for file in files if file.sha256 is not None}
@@ -181,7 +181,7 @@ class Push:
         return places, has_base
 
     def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
-        """Return the answer of the service to the pieces that are asked for, in `stores` first."""
+        """Return the service's response to the pieces that are asked for, in `stores` first."""
         try:
             answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
         except InvalidInput:
@@ -200,7 +200,7 @@ class Push:
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _sent(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
-        """Answer to the content: sent in parts when it is large, or after a request with several parts of it broke."""
+        """Send the content, and return the response: in parts when it is large, or after one request failed."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         size = sum(plan.sent or 0 for plan in plans) if known else 0
         if size >= RESUME_MIN_BYTES:
@@ -225,7 +225,7 @@ class Push:
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:
-        """Return the journal of the push; a lasting one for files on the disk, so that another process can resume."""
+        """Return the journal of the push, which lasts for files on the disk, so that another process can resume."""
         if self._local is None or not self._options.get("resume", True):
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
@@ -269,7 +269,7 @@ class Push:
         ]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
-        """Raise `IntegrityError` unless the store is the one requested; a query may be garbled on the way too."""
+        """Raise `IntegrityError` unless the store is the one requested: a query may also be damaged on the way."""
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(
             sizes[file.path] in {None, file.size} for file in store.files

@@ -98,7 +98,7 @@ class ResumableUploads:
     def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
         """Send the files and return the service's response about the new store.
 
-        After a failure that may pass, the sent bytes stay for the next push, if the journal is lasting.
+        After a temporary failure, the sent bytes are kept for the next push, if the journal is lasting.
         """
         try:
             answer = self._assemble(wanted)
@@ -143,7 +143,7 @@ class ResumableUploads:
         return answer
 
     def _start_over(self) -> None:
-        """Delete the uploads, and send parts with digests from here on: each damage costs a part."""
+        """Delete the uploads, and from here on send parts with digests, so that damage costs only one part."""
         while self._begun:
             self._drop(self._begun.pop())
         self._checked, self._there = True, 0
@@ -254,7 +254,7 @@ class ResumableUploads:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """Return True when the same push would fail again, so that nothing needs to stay for it."""
+    """Return True when the same push would fail again, so that nothing has to be kept for it."""
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not is_transient(error))
 
 
