@@ -1,4 +1,4 @@
-"""JSON at the boundaries: strict reading of foreign bytes, and writing that never fails on a text.
+"""JSON at the boundaries: strict reading of foreign bytes, and writing that accepts every text.
 
 Python reads `"\\ud800"` as a string with a lone surrogate, which is no Unicode text: it can be neither encoded, nor
 printed, nor stored as a name. Such strings are refused where they arrive.

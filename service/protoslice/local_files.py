@@ -11,16 +11,16 @@ from pathlib import Path
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, for this user only; the umask may allow everybody."""
+    """Create a folder and its missing parents, for this user only, whatever the umask allows."""
     if not path.is_dir():
         private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
 
 
 def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Rename a complete file to `target`; the content is on the disk before the name is, and then the name.
+    """Rename a complete file to `target`, so that it is durable: first its content is on the disk, then its name.
 
-    After a power failure a reader finds the old file or the whole new one.
+    After a power failure, a reader finds the old file or the complete new one.
     """
     _sync(temporary)
     os.replace(temporary, target)
@@ -50,7 +50,8 @@ def _sync(path: str | os.PathLike[str]) -> None:
 def lock(fd: int, path: Path) -> None:
     """Lock an open file exclusively until it is closed.
 
-    `BlockingIOError` when another process holds the lock, `FileNotFoundError` when the file is no longer at `path`.
+    Raise `BlockingIOError` when another process holds the lock, `FileNotFoundError` when the file is no longer at
+    `path`.
     """
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if os.stat(path).st_ino != os.fstat(fd).st_ino:

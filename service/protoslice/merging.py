@@ -31,13 +31,13 @@ DEPTH = 100
 
 
 class Merger:
-    """Merges chunks into a message; after an error the message is as before."""
+    """Merges chunks into a message; after an error the message is unchanged."""
 
     @staticmethod
     def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
         """Merge chunks in memory into `into`, in the order of `chunked_message`.
 
-        Raise `InconsistentChunks` when chunks and places do not fit, `LimitExceeded` beyond `depth` levels.
+        Raise `InconsistentChunks` when chunks and places contradict each other, `LimitExceeded` beyond `depth` levels.
         """
         with _unharmed(into):
             _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
@@ -68,7 +68,7 @@ class Merger:
     ) -> None:
         """Merge the parts of `<prefix>.cpb` that `metadata` keeps; raise `NotFound` when there is no such file.
 
-        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed. Otherwise as `read`.
+        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed. In all else like `read`.
         """
         with _opened([f"{os.fspath(prefix)}.cpb"], storage_options) as (source, _):
             _read_chunked(source, metadata, into, depth)
@@ -76,7 +76,7 @@ class Merger:
 
 @contextmanager
 def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[RangeSource, str]]:
-    """The first of the files that exists, and its path; closed in the end."""
+    """Yield the first of the files that exists, and its path; close it at the end."""
     for path in paths:
         try:
             source = as_source(path, storage_options)
@@ -125,7 +125,7 @@ class _Merge:
         self._depth = depth
 
     def apply(self, target: Message, message: Any, path: Path, depth: int) -> None:
-        """Merge `message` into `target`, which stands at `path`."""
+        """Merge `message` into `target`, which is at `path`."""
         if depth > self._depth:
             raise LimitExceeded(f"Chunks are nested more than {self._depth} levels deep", path=_where(path))
         if message.HasField("chunk_index"):
@@ -267,7 +267,7 @@ def merge_order(fields: Iterable[Any]) -> list[Any]:
     """Return the sorted `fields`: parts of the message itself first, parents before children, elements by index.
 
     Equal places are ordered by chunk number, then as listed. Raise `InconsistentChunks` when tags of different kinds
-    stand at one place.
+    are at one place.
     """
     keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
     keyed.sort(key=lambda each: each[:2])
@@ -292,7 +292,7 @@ def _rank(tag: Any) -> _Rank:
 class ChunkRecords(Sequence[bytes]):
     """Chunks that `metadata` lists; each access reads the chunk from the file.
 
-    Raise `InconsistentChunks` when no record begins at the chunk's position, or one of another size.
+    Raise `InconsistentChunks` when there is no record at the chunk's position, or one of another size.
     """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
@@ -328,7 +328,7 @@ class ChunkRecords(Sequence[bytes]):
 
 @contextmanager
 def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
-    """Chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
+    """Yield the chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
 
     Raise `Unsupported` for a riegeli file without such metadata.
     """
@@ -365,9 +365,9 @@ _PYTHON_WORDS = _WORDS | {"True": True, "False": False}
 
 
 def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
-    """Return the value of a `field` that is no message, from a chunk; `ValueError`, with the reason, for a bad chunk.
+    """Return the value of a non-message `field` from a chunk; raise `ValueError`, with the reason, for a bad chunk.
 
-    Numbers are text as in C's `strtol` and `strtod`: blanks in front and text behind the number are ignored. A bool is
+    Numbers are parsed as by C's `strtol` and `strtod`: blanks before and text after the number are ignored. A bool is
     `true` or `false`, an enum a name; with `lenient`, also the form of Python's `str`.
     """
     if field.type == _Field.TYPE_BYTES:

@@ -1,4 +1,4 @@
-"""Artifacts of MLflow: files are written and read one by one, and a folder becomes a store after a time without writes.
+"""Artifacts of MLflow: files are written and read one by one, and a folder becomes a store after some quiet time.
 
 Any replica can make the store: the result is the same.
 """
@@ -31,13 +31,13 @@ MOST_PARTS: Final = 10_000
 
 
 class UnknownPart(NotFound):
-    """No part of a file, or a part of another one."""
+    """Raised for an unknown part of a file, or a part of another file."""
 
 
 class MlflowArtifacts:
     """Files by path over the stores of one space; nothing is kept in memory, so that all replicas see the same.
 
-    Parts of files are looked up in `uploads` only; default: all uploads.
+    Parts of files are looked up in `uploads`, by default all uploads.
     """
 
     def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
@@ -67,11 +67,11 @@ class MlflowArtifacts:
         return now | {(each.store, each.name) for each in names if each.kind == FILE}
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Take a part of a file, in any order and any number of times; return the id that `join` takes."""
+        """Save a part of a file, in any order and any number of times; return the id that `join` takes."""
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> RepositoryFile:
-        """Make the file at `path` of numbered parts; raise `UnknownPart` for one that the session did not take."""
+        """Make the file at `path` from numbered parts; raise `UnknownPart` for one that the session does not have."""
         check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
@@ -102,7 +102,7 @@ class MlflowArtifacts:
         return made
 
     async def freeze(self, folder: str) -> str:
-        """Return the id of a store of all files below a folder as they are now, which is made unless it is there.
+        """Return the id of a store of all current files below a folder, which is created unless it exists.
 
         Raise `NoArtifact` for an empty folder.
         """
@@ -156,7 +156,7 @@ class AutoCommit:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def look_for_ever(self) -> None:
-        """Look time and again; a failure is tried again."""
+        """Call `look` again and again; retry after a failure."""
         while True:
             await asyncio.sleep(max(self._seconds / LOOKS, 1) * (0.5 + random.random()))
             try:
@@ -165,7 +165,7 @@ class AutoCommit:
                 _log.warning("could not search for MLflow folders to turn into stores: %s", type(error).__name__)
 
     async def look(self) -> None:
-        """Make stores of folders that are quiet; those that cannot be made are left to their next change."""
+        """Make stores of folders without recent writes; a folder for which this fails is left until it changes."""
         while True:
             found = await self._table.quiet(self._seconds, _PAGE)
             first = int(secrets.token_hex(4), 16) % max(1, len(found))  # replicas that look at once begin apart
@@ -174,7 +174,7 @@ class AutoCommit:
                 return
 
     async def _settle(self, folder: ChangedFolder) -> bool:
-        """Make the store of a folder; return False if storage or database do not answer, to be tried again."""
+        """Make the store of a folder; return False if storage or database do not respond, so that it is retried."""
         async with self._turns:
             try:
                 await MlflowArtifacts(await self._stores_of(folder.space)).freeze(folder.name)

@@ -54,7 +54,7 @@ class RemoteModel(OpenedModel):
         return TensorList.of([*self.client.tensors(self.store.id)])
 
     def __reduce__(self) -> tuple[type[RemoteModel], tuple[Client, str]]:
-        """Open the same store again where this one is unpickled, such as in a worker of a data loader."""
+        """Pickle how to open the same store again, such as in a worker of a data loader."""
         return RemoteModel, (self.client, self.store.id)
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """Pieces of files: the unit by which pushes and pulls compare files.
 
-Cuts follow the content, so that an insertion moves the pieces behind it and does not change them: a file is cut into
+Cuts depend on the content, so that an insertion moves the pieces after it and does not change them. A file is cut into
 regions along the chunks of its proto, and each region where its bytes say so.
 """
 
@@ -33,13 +33,13 @@ class PieceCutter:
         return 0 < min(LONGEST, self._left) == len(self._window)
 
     def take(self, data: memoryview) -> memoryview:
-        """Take the next bytes until a piece is due; the rest of `data`."""
+        """Take bytes until a piece can be cut; return the rest of `data`."""
         wanted = min(LONGEST, self._left) - len(self._window)
         self._window += data[:wanted]
         return data[wanted:]
 
     def cut(self) -> tuple[int, bytes]:
-        """Return the offset and bytes of the piece that is due."""
+        """Return the offset and bytes of the next piece."""
         offset, window = self._at, bytes(self._window)
         length = _core.first_piece(window)
         del self._window[:length]
@@ -50,7 +50,7 @@ class PieceCutter:
 def cut(size: int, extents: Iterable[Span], read: Callable[[int, int], bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and bytes of each piece of a file of `size` bytes with `extents`, in order and without gaps.
 
-    `read` gives the bytes between two offsets. Each byte is read once.
+    `read` returns the bytes between two offsets. Each byte is read once.
     """
     for start, end in regions(size, extents):
         cutter = PieceCutter(start, end)

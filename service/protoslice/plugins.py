@@ -25,16 +25,16 @@ OURS: Final = "protoslice"
 
 
 class PluginWarning(UserWarning):
-    """A plug-in that is passed over, or used in spite of a fault."""
+    """Warning of a plug-in that is skipped, or used in spite of a problem."""
 
 
 class PluginGroup(Generic[T]):
-    """Plug-ins of one kind by name: ours, registered ones, and those of installed packages."""
+    """Plug-ins of one kind by name: built-in ones, registered ones, and those of installed packages."""
 
     def __init__(
         self, group: str, kind: str, built_in: Mapping[str, T], lacks: Callable[[T], str | None] = lambda _: None
     ) -> None:
-        """`group` is that of entry points, `kind` for messages; `lacks` gives the fault of a plug-in."""
+        """Take the entry-point `group`, the `kind` for messages, and `lacks`, which returns a plug-in's problem."""
         self.group = group
         self._kind = kind
         self._built_in = dict(built_in)
@@ -43,7 +43,7 @@ class PluginGroup(Generic[T]):
         self._lacks = lacks
 
     def names(self) -> list[str]:
-        """Return the names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS and no entry point."""
+        """Return the names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS, but no entry point."""
         _import_listed(os.environ.get(PLUGINS, ""))
         return sorted({*self._built_in, *self._registered, *self._points})
 
@@ -65,8 +65,8 @@ class PluginGroup(Generic[T]):
     def register(self, name: str, plugin: T) -> None:
         """Add a plug-in to this process.
 
-        Raise `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something. A name that an
-        installed package claims is free: the registered plug-in is used in its place.
+        Raise `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something. A registered
+        plug-in replaces one of an installed package.
         """
         if name in self._built_in or name in self._registered:
             raise InvalidInput(f"The {self._kind} for {name!r} is already registered by {self.package(name)}")
@@ -74,7 +74,7 @@ class PluginGroup(Generic[T]):
         self._registered[name] = plugin
 
     def unregister(self, name: str) -> None:
-        """Take back `register`; an unknown name is left alone."""
+        """Revert `register`; ignore an unknown name."""
         self._registered.pop(name, None)
 
     def package(self, name: str) -> str:
@@ -86,17 +86,17 @@ class PluginGroup(Generic[T]):
         return " and ".join(map(_package_of, self._points.get(name, [])))
 
     def is_ours(self, name: str) -> bool:
-        """Return True for a plug-in that comes with this package."""
+        """Return True for a built-in plug-in."""
         return name in self._built_in
 
     def forget(self) -> None:
-        """Look for entry points anew, as when packages were installed meanwhile."""
+        """Search for entry points again, as when packages were installed meanwhile."""
         self._loaded.clear()
         self.__dict__.pop("_points", None)
 
     @cached_property
     def _points(self) -> dict[str, list[EntryPoint]]:
-        """Entry points by name, without those whose names are ours."""
+        """Entry points by name, without those with the name of a built-in one."""
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._built_in:
@@ -125,9 +125,9 @@ class PluginGroup(Generic[T]):
 
 
 def check_version(owner: str, given: object, ours: Version) -> None:
-    """Compare the version of an interface that a plug-in was written for with `ours`.
+    """Compare the interface version of a plug-in with `ours`.
 
-    Another minor version is a `PluginWarning`; another major one, or what is none, raises `Unsupported`.
+    Another minor version is a `PluginWarning`; raise `Unsupported` for another major version, or an invalid one.
     """
     version = (given, 0) if isinstance(given, int) else given
     match version:
@@ -142,7 +142,7 @@ def check_version(owner: str, given: object, ours: Version) -> None:
 
 
 def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:
-    """Return the class and first line of a foreign error; the class alone when the line repeats a `hidden` text."""
+    """Return class and first line of a foreign error; only the class when the line repeats a `hidden` text."""
     told = str(error).partition("\n")[0]
     secret = any(text and text in told for text in hidden)
     return f"{type(error).__name__}: {told}" if told and not secret else type(error).__name__

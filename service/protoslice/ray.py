@@ -1,4 +1,4 @@
-"""Records of a store as a dataset of Ray Data, for computing over them on a cluster."""
+"""Records of a store as a dataset of Ray Data, to compute over them on a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMN: Final = "record"
 def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[ClientOptions]) -> ray.data.Dataset:
     """Return the records of a store as a dataset of one column, each block read by the worker that needs it.
 
-    The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    The store is fixed by its id, so a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
     """
     import ray.data
 
@@ -38,7 +38,10 @@ def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[
 
 
 def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, options: ClientOptions) -> Any:
-    """Return the class is made here, as its base is there only where Ray is."""
+    """Return the class of the data source.
+
+    It is defined here because its base class exists only if Ray is installed.
+    """
     import pyarrow as pa
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
@@ -47,16 +50,16 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
     step = max(1, int(block_bytes // max(1, mean)))
 
     class Records(Datasource):  # type: ignore[misc]
-        """Source of the blocks: each a read of consecutive records."""
+        """Source of the blocks; each is a read of consecutive records."""
 
         starts = range(0, summary.count, step)
 
         def estimate_inmemory_data_size(self) -> int:
-            """Return the bytes of the whole stream."""
+            """Return the size of the whole stream in bytes."""
             return summary.size
 
         def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[Any]:
-            """Return a task for each block, however many are wished for."""
+            """Return one task for each block; the desired number of tasks is ignored."""
             schema = pa.schema([(COLUMN, pa.binary())])
             tasks = []
             for start in self.starts:

@@ -29,7 +29,7 @@ _NUMBERS_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RecipeFile:
-    """Begin of a file."""
+    """Start of a file."""
 
     path: str
 
@@ -63,7 +63,7 @@ Event = RecipeFile | Literal | bytes | Copy | RecipeEnd
 
 
 class RecipeWriter:
-    """Makes the lines of a recipe. Callers put content right behind the line of `literal`."""
+    """Makes the lines of a recipe. Callers write content directly after the line of `literal`."""
 
     def __init__(self) -> None:
         self._lines = hashlib.sha256()

@@ -47,12 +47,12 @@ class Address:
 
     @property
     def page(self) -> str:
-        """The address for browsers, which every verb takes for the store too."""
+        """The address for browsers; every command accepts it for the store too."""
         return f"{self.service}/m/{quote(self.ref, safe=':@~+')}"
 
 
 def is_address(name: str) -> bool:
-    """Return True if `name` means a store on a service, and no file; URLs without a path count as such."""
+    """Return True if `name` means a store on a service, and not a file; so do URLs without a path."""
     if name.startswith("@"):
         return True
     return (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
@@ -73,7 +73,7 @@ def address_of(name: str, service: str | None = None) -> Address:
 
 
 def store_of(name: str, service: str | None = None) -> Address:
-    """Return the same where nothing but a store can be meant: there a tag or an id need no `@`."""
+    """Return the store that `name` means where only a store is possible, so that a tag or an id needs no `@`."""
     return address_of(f"@{name}" if _REF.fullmatch(name) else name, service)
 
 
@@ -88,7 +88,7 @@ def ref_on(service: str, name: str) -> str:
 
 @contextmanager
 def saying_what_was_tried(name: str) -> Iterator[None]:
-    """Add to an error about a file that cannot be opened what `name` was taken for, and how to name a store."""
+    """Add to an error about a file what `name` was taken for, and how to name a store."""
     try:
         yield
     except ProtosliceError as error:
@@ -103,7 +103,7 @@ def saying_what_was_tried(name: str) -> Iterator[None]:
 
 
 def service_url(given: str | None) -> str:
-    """Return the URL of the service: as given, else as PROTOSLICE_URL says."""
+    """Return the URL of the service: the given one, else PROTOSLICE_URL."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
         raise InvalidInput("No service given: set PROTOSLICE_URL to http://HOST:PORT, or pass --url")
@@ -119,12 +119,12 @@ def is_trusted(service: str) -> bool:
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Return True if two URLs have scheme, host and port in common; raise `InvalidInput` for a port that is none."""
+    """Return True if two URLs have scheme, host and port in common; raise `InvalidInput` for an invalid port."""
     return _origin(one) == _origin(other)
 
 
 def origin_of(service: str) -> str:
-    """Return the scheme, host and port of a URL as one text, the port always told."""
+    """Return scheme, host and port of a URL as one text; the port is always included."""
     scheme, host, port = _origin(service)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -138,11 +138,11 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def authorization(service: str) -> dict[str, str]:
-    """Return the authorization header of requests to `service`; empty where no credentials are known.
+    """Return the authorization header of requests to `service`; empty if no credentials are known.
 
     PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
-    All are for the service of PROTOSLICE_URL alone, if that is set. Otherwise it is the token that `login` has kept for
-    the origin of `service`.
+    If PROTOSLICE_URL is set, they are only for that service. Otherwise it is the token that `login` saved for the
+    origin of `service`.
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
     value = _of_environment() if is_trusted(service) else ""
@@ -172,7 +172,7 @@ def _of_environment() -> str:
 def header_of(value: str) -> dict[str, str]:
     """Return the header Authorization with this value; none for an empty one.
 
-    Raise `InvalidInput` for a value that is no line of printable characters.
+    Raise `InvalidInput` for a value that is not one line of printable characters.
     """
     if not value:
         return {}
@@ -195,7 +195,7 @@ def _token() -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url`, which must not hold what others may not see."""
+    """Return `url`; raise `InvalidInput` if it holds secrets."""
     if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
         raise InvalidInput(
             "Don't put credentials in a URL, where others can see them: set PROTOSLICE_AUTHORIZATION instead"

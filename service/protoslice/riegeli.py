@@ -1,4 +1,4 @@
-"""Riegeli/records files: reading and writing records, in the manner of Google's own binding."""
+"""Riegeli/records files: reading and writing records, with an interface like that of Google's binding."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class RecordReader(SourceOwner):
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Position of the record read last; `NotFound` before the first."""
+        """Position of the record read last; raise `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
             raise NotFound("No position yet: read a record first")
@@ -165,19 +165,19 @@ class RecordReader(SourceOwner):
         return self._source.size
 
     def seek(self, pos: RecordPosition) -> None:
-        """Seek to the record at `pos`, or behind the last record of its chunk."""
+        """Seek to the record at `pos`, or after the last record of its chunk."""
         core = self._open()
         self._recovering(lambda: core.seek(pos.chunk_begin, pos.record_index))
 
     def seek_numeric(self, pos: int) -> None:
-        """Seek to the record at the numeric position `pos`, or to the next record behind."""
+        """Seek to the record at the numeric position `pos`, or to the next record after it."""
         if pos < 0:
             raise InvalidInput(f"{pos} is not a position in a file: use 0 or more")
         core = self._open()
         self._recovering(lambda: core.seek_numeric(pos))
 
     def seek_back(self) -> bool:
-        """Seek back by one record; False at the first."""
+        """Seek back by one record; return False at the first."""
         return self._open().seek_back()
 
     def check_file_format(self) -> bool:
@@ -196,9 +196,9 @@ class RecordReader(SourceOwner):
             raise CorruptModel(f"The metadata of the file cannot be parsed: {error}", 64) from error
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
-        """Seek to the first record for which `test` is not negative; records have to be sorted that way.
+        """Seek to the first record for which `test` is not negative; records have to be sorted by that.
 
-        `test` returns a number: negative before the wanted record, 0 at it, positive behind it; None ends the search.
+        `test` returns a number: negative before the wanted record, 0 at it, positive after it; None ends the search.
         """
         low, high = 0, self.size()
         while low < high:
@@ -235,7 +235,7 @@ class RecordReader(SourceOwner):
             return None
 
     def _recover(self, core: _core.RiegeliReader, error: Exception) -> bool:
-        """Skip and report the damage behind `error`; False ends the reading. Raises `error` without recovery."""
+        """Skip and report the damage in `error`; return False to end the reading. Raise `error` without recovery."""
         skipped = None if self._recovery is None else core.recover()
         if skipped is None:
             raise error
@@ -336,7 +336,7 @@ class RecordWriter(ClosedAtEnd):
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Position of the record written last; `NotFound` before the first."""
+        """Position of the record written last; raise `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
             raise NotFound("No position yet: write a record first")
@@ -348,7 +348,7 @@ class RecordWriter(ClosedAtEnd):
         return self._core
 
     def _tell(self, error: OSError) -> None:
-        """Raise `StorageError` with the name of our own file; errors of a file object stay as they are."""
+        """Raise `StorageError` with the name of the file for its errors; those of a file object stay unchanged."""
         if self._file is None:
             raise _storage_error(self._name, error) from error
 

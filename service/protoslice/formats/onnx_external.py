@@ -59,7 +59,7 @@ class OnnxFiles:
 
 
 def check_alignment(align: int) -> int:
-    """Return `align`, unless it is not a power of two up to 1 MiB: then `InvalidInput`."""
+    """Return `align`; raise `InvalidInput` unless it is a power of two up to 1 MiB."""
     if not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1):
         raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
     return align

@@ -1,4 +1,4 @@
-"""Parts of ONNX graphs as models, without reading weights, and element types of values by the operators that make them.
+"""Parts of ONNX graphs as models, without reading weights, and the element types of values, from their operators.
 
 `onnx_operators.json` has the rules of the operators, which `tools/onnx_operators.py` derives from `onnx.defs`.
 """
@@ -80,7 +80,7 @@ class Maker(Protocol):
 
 
 class ElementTypes:
-    """Element types of the values of a graph, worked out on first use."""
+    """Element types of the values of a graph, computed on first use."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ElementTypes:
         opsets: Mapping[str, int],
         own: Iterable[tuple[str, str]],
     ) -> None:
-        """Take the types that the model declares, and has of initializers, and the opsets that it imports by domain.
+        """Take the declared types, the types of initializers, and the opsets that the model imports, by domain.
 
         `nodes` are in the order of the graph; `own` are domains and names of operators that the model defines.
         """
@@ -103,7 +103,7 @@ class ElementTypes:
         return self._declared.get(name) or self._made.get(name, 0)
 
     def reason(self, name: str) -> str:
-        """Say why the type of the value `name` is unknown."""
+        """Return why the type of the value `name` is unknown."""
         for node in self._nodes:
             if name in node.outputs:
                 operator = f"{node.domain or 'ai.onnx'}.{node.operator}"[:200]
@@ -199,9 +199,9 @@ _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """The part of a graph between `inputs` and `outputs`; those of the graph itself where none are named.
+    """The part of a graph between `inputs` and `outputs`; by default those of the graph.
 
-    The name of a node means the values that it takes, as an input, or makes, as an output.
+    The name of a node means its inputs, if used as an input, and its outputs, if used as an output.
     """
 
     inputs: tuple[str, ...] = ()
@@ -241,7 +241,7 @@ class OnnxNode:
 
 @dataclass
 class Graph:
-    """Names in the graph of a model, from which any of its parts is found."""
+    """Names in the graph of a model, by which its parts are found."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -261,7 +261,7 @@ class Graph:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory, about."""
+        """Approximate bytes of memory."""
         return _NODE_WEIGHT * (1 + len(self.nodes)) + _NAME_WEIGHT * (len(self.initializers) + len(self.infos))
 
     @cached_property
@@ -286,10 +286,10 @@ class Graph:
 def extracted(
     proto: OnnxProto, part: SubModel, graph: Graph | None = None
 ) -> tuple[Sequence[Field], list[Rope | bytes]]:
-    """Fields of the graph that make up `part`, in order, and fields that are new; `graph` is `graph_of(proto)`.
+    """Return the fields of the graph that make up `part`, in order, and new fields.
 
-    `NotFound` for a name that the graph lacks, `InvalidInput` if the outputs need a value that is no input,
-    `Unsupported` if the type of a value is neither declared nor can be worked out.
+    `graph` is `graph_of(proto)`. Raise `NotFound` for a name that the graph lacks, `InvalidInput` if the outputs need a
+    value that is no input, `Unsupported` if the type of a value is neither declared nor can be computed.
     """
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
         raise InvalidInput(f"Name at most {_MOST_VALUES} inputs and outputs")
@@ -318,7 +318,10 @@ def extracted(
 
 
 def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ...]:
-    """Return the values of these names, each once; a node has those that it takes, but for constants, or makes."""
+    """Return the values with these names, each once.
+
+    The name of a node means its inputs, without constants, or its outputs.
+    """
     found = dict[str, None]()
 
     def is_constant(name: str) -> bool:
@@ -340,7 +343,7 @@ def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ..
 
 
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
-    """Return the numbers of the nodes, names of the initializers, and those of the inputs, that `outputs` need."""
+    """Return the numbers of the nodes, the initializers and the inputs that `outputs` need."""
     makers = graph.makers
     given, nodes, initializers, needed = set(inputs), set[int](), set[str](), set[str]()
     annotations, left, seen = dict(graph.annotations), list(outputs), set[str]()
@@ -403,7 +406,7 @@ def _parsed(proto: OnnxProto, type_name: str) -> Iterator[tuple[re.Match[str] | 
 
 
 def _read_declarations(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
-    """Note the declared values of the graph, and those that inner graphs take and give."""
+    """Record the declared values of the graph, and the inputs and outputs of inner graphs."""
     for item, info in _parsed(proto, "onnx.ValueInfoProto"):
         if item is None:
             continue
@@ -425,7 +428,7 @@ def _read_declarations(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
 
 
 def _read_tensors(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
-    """Note the initializers of the graph and of inner graphs, and the element types of constants."""
+    """Record the initializers of the graph and of inner graphs, and the element types of constants."""
     kind = schema.bundled().message_class(TENSOR)
     for found in proto.document.find([TENSOR]):
         item = _ITEM.fullmatch(found.path)
@@ -448,7 +451,7 @@ class _Scopes:
         self._used = dict[str, dict[str, None]]()
 
     def add(self, path: str, made: Collection[str], used: Collection[str]) -> None:
-        """Note values that the graph at `path` makes and uses."""
+        """Record values that the graph at `path` makes and uses."""
         self._made.setdefault(path, set()).update(made)
         self._used.setdefault(path, {}).update(dict.fromkeys(used))
 
@@ -473,7 +476,7 @@ def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
 
 
 def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Rope | bytes:
-    """Return the declaration of a value: that of the model, else its name and element type."""
+    """Return the declaration of a value: the model's, else one with its name and element type."""
     if declared is not None:
         kind = declaration(proto, declared).type
         if kind.WhichOneof("value") and (kind.tensor_type.elem_type or not kind.HasField("tensor_type")):

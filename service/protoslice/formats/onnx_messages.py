@@ -58,7 +58,7 @@ class OnnxProto:
 
     @property
     def version(self) -> int:
-        """Version of the format that the model is in."""
+        """Version of the model's format."""
         return int(self._skeleton.ir_version)
 
     @property
@@ -88,7 +88,7 @@ class OnnxProto:
 def _in_order(
     places: Iterable[tuple[int, int, int, int, int]], spans: Sequence[tuple[int, int | None]], path: str
 ) -> Iterator[Field]:
-    """Yield the fields at `places` of a message that `spans` make up, each from the end of the one before."""
+    """Yield the fields at `places` of a message that consists of `spans`, each from the end of the one before."""
     following = iter(spans)
     at, last = next(following)
     for number, wire, start, end, _ in places:
@@ -101,7 +101,7 @@ def _in_order(
 
 
 def declaration(proto: OnnxProto, field: Field) -> Any:
-    """Return the ValueInfoProto in `field`; `LimitExceeded` above 1 MiB."""
+    """Return the ValueInfoProto in `field`; raise `LimitExceeded` above 1 MiB."""
     size = field.end - field.content
     if size > _LARGEST_DECLARATION:
         raise LimitExceeded(f"A ValueInfoProto may have at most {_LARGEST_DECLARATION} bytes, but this one has {size}")
@@ -125,7 +125,7 @@ _LEADING: Final = ("Attribute", "Function", "Graph", "Node", "SparseTensor", "Tr
 
 
 class Rewriting:
-    """Writes messages of a proto with new contents of some of their fields."""
+    """Writer of a proto's messages with new contents of some of their fields."""
 
     def __init__(self, proto: OnnxProto) -> None:
         self._proto = proto
@@ -138,7 +138,7 @@ class Rewriting:
     def message(
         self, type_name: str, path: str, fields: Sequence[Field], changes: Changes, kept: Collection[int] | None = None
     ) -> Iterator[Rope | bytes]:
-        """The content of the message at `path`, of which only fields that begin in `kept` stay, if that is given."""
+        """Yield the content of the message at `path`; with `kept`, only fields that begin there."""
         kinds: Any = schema.bundled().message_class(type_name).DESCRIPTOR.fields_by_number
         places, run = Counter[int](), list[Field]()
         for field in fields:
@@ -168,7 +168,7 @@ class Rewriting:
 
 
 def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
-    """Yield the bytes of `fields`, neighbours together."""
+    """Yield the bytes of `fields`, joining neighbours."""
     start = end = -1
     for field in fields:
         if field.start != end and end >= 0:
@@ -181,7 +181,7 @@ def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
 
 
 def without(message: bytes, numbers: Collection[int]) -> bytes:
-    """Return a serialized message without its fields of these numbers; the other ones keep their bytes."""
+    """Return a serialized message without its fields of these numbers; other fields keep their bytes."""
     at, kept = 0, bytearray()
     while 0 <= at < len(message):
         start = at

@@ -103,9 +103,9 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
-    """Return what a program is fed with and what is fetched of it, and the bytes read for them.
+    """Return the inputs and outputs of a program, and the bytes read for them.
 
-    `LimitExceeded` beyond 4 MiB of names and declarations, each counted as often as it is listed.
+    Raise `LimitExceeded` beyond 4 MiB of names and declarations, each counted as often as it is listed.
     """
     operator, ends, size, listed = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0, 0
     for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):
@@ -135,7 +135,7 @@ def _end(name: str, variable: Variable | None) -> SignatureTensor:
 
 
 def kinds_of(model: Model) -> Mapping[str, Kind]:
-    """Return the kinds of parameters by the operators of the program that take them."""
+    """Return the kinds of parameters, by the operators that use them."""
     return kinds_in(
         model.proto or json_as_proto(model.file(model.root)),
         _OPERATOR,
@@ -210,7 +210,7 @@ def _json_dtype(kind: Any) -> Dtype | None:
 
 
 class _Translation:
-    """A program in protobuf, made of the regions of one in JSON."""
+    """A program in protobuf, made from the regions of one in JSON."""
 
     def __init__(self) -> None:
         self.program: Any = schema.bundled().message_class(PROGRAM)()
@@ -300,7 +300,7 @@ def _set(attribute: Any, value: Any) -> None:
 
 
 def _utf8(text: str) -> str:
-    """Return `text` without the halves of characters that JSON may have."""
+    """Return `text` without lone surrogates, which JSON may contain."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -337,7 +337,7 @@ class Paddle:
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what parameters are for by the operators that take them."""
+        """Return the roles of parameters, by the operators that use them."""
         kinds = kinds_of(model)
 
         def use(tensor: Tensor) -> Use:
@@ -391,7 +391,10 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
-    """Return the tensor of `variable` from the file with its name, whose header is read; errors become `Unreadable`."""
+    """Return the tensor of `variable` from the file with its name, whose header is read.
+
+    An error becomes `Unreadable`.
+    """
     builder = TensorBuilder(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
     return builder.tensor(lambda builder: _own(model, variable, builder))
 

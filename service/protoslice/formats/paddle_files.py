@@ -1,4 +1,4 @@
-"""Files of Paddle's parameters: tensors one after the other, or each in a file."""
+"""Files of Paddle's parameters: several tensors in one file, or each in a file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Blob:
 
 
 def stored(source: RangeSource, blob: Blob) -> Stored:
-    """Return the elements of `blob`, which lies in `source`."""
+    """Return the elements of `blob`, which is in `source`."""
     return Stored(Rope.of(source, blob.start, blob.end))
 
 
@@ -71,15 +71,15 @@ def dtype_of(number: int) -> Dtype | None:
 
 
 def number_of(dtype: Dtype) -> int:
-    """Return the Paddle's number of a type; raise `KeyError` for a dtype that it does not have."""
+    """Return Paddle's number of a type; raise `KeyError` for a dtype that Paddle does not have."""
     return _NUMBERS[dtype.name]
 
 
 class Heads:
-    """A reader of one file that goes from header to header and skips the elements."""
+    """A reader of the headers in one file, which skips the elements."""
 
     def __init__(self, source: RangeSource, path: str, at: int = 0) -> None:
-        """Reader of `source`, the file at `path`, from the blob at offset `at` on."""
+        """Start to read `source`, the file at `path`, at the blob at offset `at`."""
         self._source = source
         self._path = path
         self._at = at
@@ -138,7 +138,7 @@ class Heads:
             self._skip(length)
 
     def _level_lengths(self) -> Iterator[int]:
-        """Yield the length of each level of detail in bytes; the caller passes over its numbers before it goes on."""
+        """Yield the length of each level of detail in bytes; the caller skips its numbers before the next."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
             raise self._bad(f"A tensor has {levels} levels of detail, which is too many", back=8)
@@ -185,7 +185,7 @@ class Heads:
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
-        """Name the file in each error that names none."""
+        """Add the name of the file to each error that has none."""
         try:
             yield
         except ProtosliceError as error:
@@ -229,9 +229,9 @@ class PaddleParameters:
         return model.proto is None and model.detection.kind == "paddle"
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors in the order of the file, or, where it holds one, of all such files by name.
+        """Return all tensors in the order of the file; if it has only one, those of all such files by name.
 
-        Raise `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for
+        Raise `CorruptModel` for a damaged header, and if there are not as many names as tensors, `LimitExceeded` for
         more than 262,144 tensors.
         """
         source = model.file(model.root)
@@ -255,9 +255,9 @@ class PaddleParameters:
 
 
 def _apart(model: Model) -> Sequence[str]:
-    """Return the paths of all parameter files of the model, sorted, each of one tensor by its name.
+    """Return the paths of all parameter files of the model, sorted; each has one tensor with the file's name.
 
-    Only the root where its name says that it holds all tensors. Raise `LimitExceeded` for more than 4096 files.
+    Return only the root if its name says that it holds all tensors. Raise `LimitExceeded` for more than 4096 files.
     """
     if model.root.endswith(_JOINED) or model.root + _NAMES in model.files:
         return [model.root]

@@ -42,7 +42,7 @@ class Format(Protocol):
         """Return all tensors of `model`. Blocks; reads metadata, but no elements.
 
         A format may also have a method `uses(model, found)`, which returns a function from one of these tensors to its
-        `Use`; None if its tensors have a `look`. For other formats, names decide.
+        `Use`, or None if its tensors have a `look`. For other formats, names decide.
         """
 
 
@@ -78,7 +78,7 @@ def tensors_of(model: Model) -> Tensors:
 
 
 def _used(format: Format, model: Model) -> Tensors:
-    """Return the tensors of `model` in one format, which say what they are for."""
+    """Return the tensors of `model` in one format, with their roles."""
     found: Any = format.tensors(model)
     if not isinstance(found, TensorList):  # of a format of another package
         found = Tensors(len(found), found.__getitem__, getattr(found, "called", None), found.numbers)
@@ -99,7 +99,7 @@ def _matches(format: Format, model: Model) -> bool:
 
 
 def register(name: str, factory: Callable[[], Format]) -> None:
-    """Make the format that `factory` gives known in this process.
+    """Register the format that `factory` returns, for this process.
 
     Raise `InvalidInput` for a name that is taken, `Unsupported` when the format lacks something.
     """
@@ -108,7 +108,7 @@ def register(name: str, factory: Callable[[], Format]) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take back `register`; an unknown name is left alone."""
+    """Revert `register`; ignore an unknown name."""
     FORMATS.unregister(name)
     _others.cache_clear()
 
@@ -119,7 +119,7 @@ def _all() -> tuple[Format, ...]:
 
 @cache
 def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
-    """Return the formats of other packages; one that cannot be used is warned of, and passed over."""
+    """Return the formats of other packages; warn of one that cannot be used, and skip it."""
     found = []
     for name in names:
         try:
@@ -130,7 +130,7 @@ def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
 
 
 def _lacks(factory: Callable[[], Format]) -> str | None:
-    """Return the fault of a factory of formats, or of the format that it gives; None for a sound one."""
+    """Return what is wrong with a factory of formats, or with the format that it returns; None if nothing is."""
     try:
         made = factory()
     except Exception as error:

@@ -40,11 +40,11 @@ def report_job(
     checks: Iterable[tuple[str, Check]] = (),
     listed: Tensors | None = None,
 ) -> Job[ModelReport]:
-    """Return the report on `model`, after a look at the first `most` tensors; None looks at all.
+    """Return the report on `model`, after examining the first `most` tensors, or all for None.
 
-    With `compare`, tensors are read and compared with the checksums that the model holds of them, as long as together
-    they have no more bytes than the model's files; otherwise no elements are read. `checks` are further comparisons,
-    each with the name of the part it is about. `listed` are the tensors of the model; without them they are looked for.
+    With `compare`, tensors are read and compared with the model's checksums, up to as many bytes as the model's files
+    have; otherwise no elements are read. `checks` are further comparisons, each with the name of the part it is about.
+    `listed` are the tensors of the model, if they are known.
     """
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)
@@ -66,7 +66,7 @@ def report_job(
 
 
 def comparing(tensor: Tensor) -> Check | None:
-    """Return a check of `tensor` against the model's checksums, None without any; a check of strings reads them."""
+    """Return a check of `tensor` against the model's checksums, or None if it has none; for strings, it reads them."""
     if isinstance(tensor.data, Strings):
         return partial(read, tensor, form="json")
     compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
@@ -93,7 +93,7 @@ def _all_of(steps: Iterable[Check]) -> None:
 
 @dataclass(slots=True)
 class _Survey:
-    """Findings so far."""
+    """Results so far."""
 
     names: Counter[str] = field(default_factory=Counter)
     files: dict[str, None] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class _Survey:
         return None
 
     def take(self, tensor: Tensor, root: str) -> None:
-        """Record the name, the type, the file and the fault of `tensor`."""
+        """Record name, type, file and problem of `tensor`."""
         if tensor.name in self.names or len(self.names) < MOST_LISTED:
             self.names[tensor.name] += 1
         else:
@@ -155,7 +155,7 @@ class _Survey:
             self.damaged.append(Damage(part, error.message))
 
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
-        """Return the `ModelReport` of all findings; complete if `complete` is and none of its lists was cut."""
+        """Return the report; it is complete if `complete` is and no list was truncated."""
         twice = [name for name, count in self.names.items() if count > 1]
         cut = self.passed_over or any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(

@@ -45,7 +45,7 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
 def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
     """Return the files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
-    Of the files of a model in several, that which leads to the others comes first; variants of a file come after it.
+    Of a model in several files, the file that names the others comes first; variants of a file come after it.
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """
@@ -56,7 +56,7 @@ def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Can
 def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """Yield as `rank`, lazily: looks at no file whose name is less likely than the last one's."""
+    """Yield the files in the order of `rank`, without examining files after the last one that is taken."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 
@@ -94,12 +94,12 @@ def _looks(file: Candidate) -> int:
 
 
 def _counts_by_name(file: Candidate) -> bool:
-    """Return True when the content of a file does not speak against its name."""
+    """Return True when the content of a file does not contradict its name."""
     return _looks(file) < _LOOKS["paddle"]
 
 
 def _named(path: str, declared: bool) -> int:
-    """Rank of a file by its name; the lowest is the likeliest root."""
+    """Return the rank of a file by its name; the lowest is the likeliest root."""
     tests = (
         *(_is_called(path, name) for name in _NAMES),
         declared,

@@ -1,4 +1,4 @@
-"""Models in safetensors files: one, shards with or without an index, and pipelines of diffusers."""
+"""Models in safetensors files: one file, shards with or without an index, and pipelines of diffusers."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ class HeaderEntry:
 
 
 class SafetensorsFile:
-    """A safetensors file: its header, of which only the text and the places of the entries are kept."""
+    """A safetensors file with its header, of which only the text and the places of the entries are kept."""
 
     def __init__(self, source: RangeSource, path: str, prefix: str = "") -> None:
-        """Reads and validates the header; `prefix` goes before the names of the tensors.
+        """Read and validate the header; `prefix` goes before the names of the tensors.
 
         Raise `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps; raise `LimitExceeded` for
         a header of more than 64 MiB.
@@ -141,9 +141,9 @@ class SafetensorsFile:
         return checked(Stored(Rope.of(self._source, start, end), encoding), dtype, entry.shape)
 
     def _scan(self) -> dict[str, tuple[int, int, int]]:
-        """Place in the header of each entry, and beginning and end of its elements, by name; -1 for one of padding.
+        """Return, by name, the place of each entry in the header, and the start and end of its elements.
 
-        Of entries with one name the last counts.
+        The place is -1 for padding. Of entries with one name, the last one counts.
         """
         text = self._text
         at = text.index("{") + 1
@@ -176,7 +176,7 @@ class SafetensorsFile:
         return found
 
     def _value(self, at: int) -> tuple[HeaderEntry, int, str]:
-        """Return the entry at `at`, the place behind it and the mark that follows."""
+        """Return the entry at `at`, the place after it and the mark that follows."""
         usual = _USUAL.match(self._text, at)
         if usual is not None:
             shape = tuple(map(int, usual[2].split(","))) if usual[2] else ()
@@ -195,7 +195,7 @@ class SafetensorsFile:
         return HeaderEntry(dtype, tuple(shape), *offsets), mark.end(), mark[1]
 
     def _object(self, at: int) -> tuple[_Members, int]:
-        """Return the JSON object at `at`, and the place behind it."""
+        """Return the JSON object at `at`, and the place after it."""
         size = _USUAL_ENTRY
         while True:
             text = self._text[at : at + size]
@@ -218,7 +218,7 @@ class SafetensorsFile:
             size *= 4
 
     def _read_metadata(self, at: int) -> tuple[int, str]:
-        """Read `__metadata__` at `at`; the place behind it and the mark that follows."""
+        """Read `__metadata__` at `at`; return the place after it and the mark that follows."""
         none = _NO_METADATA.match(self._text, at)
         if none is not None:
             return none.end(), none[1]
@@ -272,7 +272,7 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
 
 
 def _fault(entry: HeaderEntry) -> str | None:
-    """Return what is wrong with an entry on its own."""
+    """Return what is wrong with an entry, without regard to others."""
     count = 1
     for length in entry.shape:
         count *= length
@@ -294,13 +294,13 @@ class _Members(list[tuple[str, Any]]):
 
 
 def _is_cut_off(text: str, error: Exception) -> bool:
-    """Return True when the parser may have failed for no other reason than the end of `text`."""
+    """Return True when the end of `text` may be the only reason for which the parser failed."""
     at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 16
     return at_end or str(error).startswith("Unterminated string")
 
 
 def _check_json(value: Any, depth: int = 0) -> None:
-    """Raise `ValueError` for halves of surrogate pairs and for deep nesting, which Python's parser takes."""
+    """Raise `ValueError` for lone surrogates and deep nesting, which Python's parser accepts."""
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if isinstance(value, str) and _SURROGATE.search(value):
@@ -312,7 +312,7 @@ def _check_json(value: Any, depth: int = 0) -> None:
 
 
 def _integer(text: str) -> int | float:
-    """Return an integer of up to 64 bits, and other numbers as the format's library takes them: as floats."""
+    """Return an integer of up to 64 bits; other numbers as floats, as the format's library does."""
     if len(text) <= 20 and text != "-0" and -_MAX_INT64 - 1 <= int(text) <= _MAX_UINT64:
         return int(text)
     return _float(text)
@@ -348,7 +348,7 @@ class SafetensorsFormat:
         return model.proto is None and model.type == SAFETENSORS and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors: of a file by its header, of a pipeline below the names of its folders."""
+        """Return all tensors: of a file by its header, of a pipeline with the names of its folders before theirs."""
         if posixpath.basename(model.root) == PIPELINE:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
@@ -359,7 +359,7 @@ class SafetensorsFormat:
 def _of_index(model: Model) -> Tensors:
     """Return the tensors of all shards that an index names.
 
-    `Unreadable` for those that it places where they are not.
+    Those that are not where the index says become `Unreadable`.
     """
     declared = index_of(model.file(model.root), model.root)
     paths = sorted({resolve_location(model.root, each) for each in set(declared.values())})
@@ -380,9 +380,9 @@ def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
 
 
 def _of_pipeline(model: Model) -> Tensors:
-    """Return the tensors of all components of a pipeline, `unet/conv_in.weight`.
+    """Return the tensors of all components of a pipeline, such as `unet/conv_in.weight`.
 
-    Each is in the folder that has its name.
+    Each component is in the folder with its name.
     """
     folders, files = dict[str, list[str]](), dict[str, SafetensorsFile]()
     for path in model.files:
@@ -399,7 +399,7 @@ def _of_pipeline(model: Model) -> Tensors:
 
 
 def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:
-    """Return the tensors of all files, with their metadata but for keys that they disagree about."""
+    """Return the tensors of all files, with their metadata except keys with different values."""
     metadata, unequal = dict[str, str](), set[str]()
     for file in files.values():
         unequal.update(key for key, text in file.metadata.items() if metadata.setdefault(key, text) != text)
@@ -407,9 +407,9 @@ def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | N
 
 
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
-    """The files that hold the model without a variant such as `model.fp16`, or the first variant if there is no other.
+    """Yield the files of the model without a variant such as `model.fp16`, or else of the first variant.
 
-    `paths` are those of all variants; shards that are missing come too.
+    `paths` are those of all variants; missing shards are included.
     """
     variants = dict[str, dict[str, Counter[str]]]()
     for path in paths:

@@ -87,7 +87,10 @@ _LONGEST: Final = 9
 
 
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
-    """Return the elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
+    """Return the elements of `found`, of TensorFlow's type `number`.
+
+    If some are missing, the last is repeated, or zero.
+    """
     dtype, count = dtype_of(number), element_count(shape)
     whole = content(proto, found, _CONTENT)
     if not dtype.bits:
@@ -142,7 +145,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
 
 
 def _looked_at(stored: Stored, count: int) -> Deferred[Stored | Filled] | Filled:
-    """Booleans: Deferred for up to 1 MiB of one-byte varints, whose values may be the elements, else Filled."""
+    """Return booleans: `Deferred` for up to 1 MiB of one-byte varints, which may be the elements, else `Filled`."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)
 
@@ -216,7 +219,7 @@ class TensorFlow(ProtoFormat):
         return graph_tensors(model.root, proto)
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what constants are for by the nodes that take them; those of a model with variables are no weights."""
+        """Return the roles of constants, by the nodes that use them; in a model with variables they are no weights."""
         fields = Fields(name=[1], op=[2], inputs=[3], outputs=[1], qualified=True)
         constants = kinds_in(model.proto, _NODE, fields).constants
         root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
@@ -240,7 +243,7 @@ def graph_tensors(root: str, proto: RootProto) -> Tensors:
 
 
 class _GraphTensors:
-    """Builds the tensors of one proto."""
+    """Builder of the tensors of one proto."""
 
     def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
@@ -322,9 +325,9 @@ ReadSignatures = Callable[[int], tuple[Sequence[Signature], int]]
 
 
 def signatures(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
-    """Return the number of meta graphs of `model`, or 1 for the first with exactly `tags`, and a reader of one of them.
+    """Return the number of meta graphs, and a function that reads one; with `tags`, only the first with exactly these.
 
-    The reader raises `NotFound` if there is none with the tags, and `LimitExceeded` beyond 4 MiB. Raise `Unsupported`
+    The function raises `NotFound` if there is none with the tags, and `LimitExceeded` beyond 4 MiB. Raise `Unsupported`
     for another root.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
@@ -369,10 +372,10 @@ _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """Return the tensors of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
+    """Return the tensors of the meta graph with exactly `tags`, and those of none, such as variables.
 
-    `found` are those of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound` if none has
-    these tags.
+    Blocks. `found` are those of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound` if none
+    has these tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
@@ -393,7 +396,7 @@ def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tens
 
 
 def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
-    """Return the root as a message, with this `field` alone."""
+    """Return the root as a message with only this `field`."""
     _, _, core = proto.document.view("", [field])
     if core.size > _MOST_BYTES:
         raise LimitExceeded(f"The tags have {core.size} bytes, but at most {_MOST_BYTES} are read")

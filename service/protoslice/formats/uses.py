@@ -1,4 +1,4 @@
-"""What tensors are for: the role of each in its model, and the kind of layer that uses it."""
+"""Roles of tensors in their model, and the kinds of layers that use them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
 
 
 class Operator(NamedTuple):
-    """What operators of one type do with their inputs, by their slots."""
+    """Roles of the inputs of operators of one type, by slot."""
 
     kind: Kind | None
     slots: Sequence[tuple[int, Kind]]
@@ -130,14 +130,14 @@ class Operator(NamedTuple):
 
 @lru_cache(1 << 12)
 def operator_of(op: str) -> Operator:
-    """Return what operators of a type do."""
+    """Return the roles of the inputs of an operator type."""
     plain = _plain(op)
     traits = frozenset(name for name, means in _TRAITS.items() if means.fullmatch(plain))
     return Operator(kind_of(op), _SLOTS.get(plain, ()), _PRODUCTS.get(plain), traits)
 
 
 class Fields(NamedTuple):
-    """Fields of an operator, by a number for each step down; see `Findings.uses` of the core."""
+    """Fields of an operator, by field number for each step down; see `Findings.uses` of the core."""
 
     name: Sequence[int]
     op: Sequence[int]
@@ -170,7 +170,7 @@ def kind_named(name: str, rank: int | None = None) -> Kind:
 
 
 def _kinds_said(name: str, words: Sequence[str]) -> set[Kind]:
-    """Return the kinds that the words of a name say."""
+    """Return the kinds that the words of a name mean."""
     found = {kind for kind, known in _WORDS.items() if not known.isdisjoint(words)}
     found |= {kind for kind, pairs in _PAIRS.items() if not pairs.isdisjoint(pairwise(words))}
     if _QUERY.search(name):
@@ -206,7 +206,7 @@ def _kind_named(name: str, rank: int | None) -> Kind:
 
 
 class Kinds(NamedTuple):
-    """Kinds of the values that no operator computes, as far as they are known; `other` for settings of operators."""
+    """Kinds of the values that no operator computes, if known; `other` for settings of operators."""
 
     values: Mapping[str, Kind]
     """By the names of the values."""
@@ -220,7 +220,7 @@ def kinds_in(
     fields: Fields,
     operator: Callable[[str], Operator] = operator_of,
 ) -> Kinds:
-    """Return the kinds of stored values by the operators that take them, messages of the type `type_name`."""
+    """Return the kinds of stored values, by the operators that use them, messages of the type `type_name`."""
     found = proto.document.find([type_name], small=_SMALL) if proto is not None else None
     if found is None or len(found) > _MOST_NODES or found.held > _MOST_HELD:
         return Kinds({}, {})
@@ -233,7 +233,7 @@ def _plain(op: str) -> str:
 
 
 def kind_of(op: str) -> Kind | None:
-    """Return the kind of an operator; None for those of no layer."""
+    """Return the kind of an operator; None if it belongs to no kind of layer."""
     plain = _plain(op)
     return next((kind for kind, means in _OPERATORS if means.search(plain)), None)
 
@@ -251,10 +251,10 @@ _LAYERED: Final = {kind: Use("weight", kind) for kind in _WORDS if kind not in {
 
 
 def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
-    """Return the use of a tensor, with the `kind` that its graph gives it, if any.
+    """Return the use of a tensor, with the `kind` from its graph, if any.
 
-    `weight` says that the model keeps it among its weights: it is one unless its numbers are those of a shape, an index
-    or a single factor that is not learned. Any other is one only as the weights of a layer.
+    `weight` says that the model keeps it among its weights; then it is a weight unless its numbers are a shape, an
+    index or a factor that is not learned. Any other tensor is a weight only if a layer uses it so.
     """
     is_number = tensor.dtype is not None and tensor.dtype.name in _NUMBERS
     if weight and kind in _LAYERED and tensor.shape and is_number:
@@ -281,7 +281,7 @@ def _use_named(name: str, dtype: Dtype | None, rank: int | None) -> Use:
 
 
 class NamedUses:
-    """Uses of tensors by their names alone."""
+    """Uses of tensors by their names."""
 
     def __init__(self, found: Tensors) -> None:
         self._found = found
@@ -338,7 +338,7 @@ def _role_named(name: str, dtype: Dtype | None) -> Role:
 
 
 def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
-    """Return what `make` returns when it is needed, or `otherwise` for a damaged graph."""
+    """Return a function that calls `make` when its result is needed, and returns `otherwise` for a damaged graph."""
 
     @cache
     def known() -> Look:
@@ -351,9 +351,9 @@ def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
 
 
 def with_uses(found: Tensors, make: Callable[[], Look]) -> Tensors:
-    """Return tensors that say what each of them is for, by `make` if they do not say it yet.
+    """Return tensors with their roles, which `make` determines unless they have one.
 
-    `make` is called when the first of them is asked for its use.
+    `make` is called when the first role is needed.
     """
     look = deferred(make, lambda: NamedUses(found))
 

@@ -34,9 +34,9 @@ class Warmup:
         return model.proto is None and model.type in _TYPES
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of all records, in order: names repeat, addresses are unique. Reads the file.
+        """Return all tensors of all records, in order; reads the file. Names repeat, addresses are unique.
 
-        `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
+        Raise `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
         """
         source, graphs = model.file(model.root), list[Tensors]()
         read = _core.Sources([source])

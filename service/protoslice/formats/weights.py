@@ -1,4 +1,4 @@
-"""Files of tensors by name, several of which may make up a model."""
+"""Files of tensors by name; several may make up a model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def address_of(name: str) -> str:
 
 
 def shards_of(path: str) -> list[str]:
-    """Return the paths of all shards of a model by the path of one, `model-00001-of-00003.gguf`.
+    """Return the paths of all shards of a model by the path of one, such as `model-00001-of-00003.gguf`.
 
-    Only `path` if it is whole.
+    Return only `path` if it is no shard.
     """
     found = _SHARD.fullmatch(path)
     if found is None:
@@ -49,7 +49,7 @@ def shards_of(path: str) -> list[str]:
 
 
 def shard_facts(path: str) -> tuple[str, str, int]:
-    """What the path of a shard says: the path without number and ending, that of the first shard, and their number.
+    """Return a shard's path without number and ending, the path of the first shard, and the number of shards.
 
     A whole file is the only shard of its model.
     """
@@ -74,7 +74,7 @@ def variants_among(paths: Iterable[str]) -> set[str]:
 
 
 def check_count(count: int, path: str) -> None:
-    """Raise `LimitExceeded` if a model of `count` tensors so far has too many."""
+    """Raise `LimitExceeded` if a model has too many tensors: `count` so far."""
     if count > _MOST:
         raise LimitExceeded(f"The model has more than {_MOST} tensors", path=path)
 
@@ -98,9 +98,10 @@ def joined(
     missing: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> Tensors:
-    """The tensors of all `files` by path, and `Unreadable` for those in `missing`: path of the absent file by name.
+    """Return the tensors of all `files` by path, as one model.
 
-    `metadata` are those of the files in common. `CorruptModel` if two tensors have the same name.
+    Those in `missing`, which has the path of the absent file by name, are `Unreadable`. `metadata` is what the files
+    have in common. Raise `CorruptModel` if two tensors have the same name.
     """
     absent = list((missing or {}).items())
     check_count(sum(map(len, files.values())) + len(absent), next(iter(files), ""))

@@ -1,4 +1,4 @@
-"""Graphs of models: nodes, the values between them, blocks of them, and what lies around one of them."""
+"""Graphs of models: nodes, the values between them, blocks of nodes, and the surroundings of a node."""
 
 from protoslice.graphs.graphs import Graphs
 from protoslice.graphs.outline import Ends, GraphOutline, Weight

@@ -1,4 +1,4 @@
-"""Graphs of one model: the kinds of graphs, and their nodes as the core has found and linked them."""
+"""Graphs of one model: the kinds of graphs, and their nodes as the core found and linked them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Dialect:
         return GraphValue(name, dtype, shape if shape is None or len(shape) <= MAX_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
-        """Return the names and values of all that is set in `node` beside its name, its operation and its links."""
+        """Return the names and values of everything in `node` besides its name, its operation and its links."""
         named = (each for field, value in node.ListFields() for each in self._named(field, value))
         return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MAX_ATTRIBUTES))
 
@@ -98,7 +98,7 @@ class Dialect:
 
 
 def _text(message: Message, without: Sequence[str] = ()) -> str:
-    """Return `message` on one line, but for the fields `without`; of a single number or text the value alone."""
+    """Return `message` on one line, except the fields `without`; for a single number or text, only the value."""
     if without:
         copy = type(message)()
         copy.CopyFrom(message)
@@ -329,7 +329,7 @@ class Graphs:
     """Nodes of all graphs of a model, by number."""
 
     def __init__(self, model: Model) -> None:
-        """Finds and links the nodes of `model`, which reads all of it but its payloads. Blocks.
+        """Find and link the nodes of `model`; this reads all of it except its payloads. Blocks.
 
         Raise `Unsupported` for a model without graphs.
         """
@@ -366,13 +366,13 @@ class Graphs:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory of the nodes and of their links, and of a program made of JSON."""
+        """Bytes of memory of the nodes and links, and of a program made from JSON."""
         return self.links.held + self._made
 
     def number(self, path: str | None) -> int:
-        """Number of the graph at `path`; without one, the outermost with the most nodes, or a far larger inner one.
+        """Return the number of the graph at `path`; without one, of the main graph.
 
-        `NotFound` when there is none.
+        That is the outermost graph with the most nodes, or a far larger inner one. Raise `NotFound` when there is none.
         """
         if path is not None:
             number = self.links.graph(path)
@@ -403,9 +403,9 @@ class Graphs:
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
-        """Number of the node of a graph with this path or name, or one that takes or makes a value of this name.
+        """Return the number of the node with this path or name, or of one with an input or output of this name.
 
-        `NotFound` without such a node.
+        Raise `NotFound` without such a node.
         """
         number = self.links.node(graph, called)
         if number is None:
@@ -418,9 +418,9 @@ class Graphs:
         return number
 
     def valued(self, graph: int, text: str, limit: int) -> list[int]:
-        """Numbers of nodes, at most `limit`, that make a value with all words of `text` in its name, in any case.
+        """Return the numbers of at most `limit` nodes that have an output with all words of `text` in its name.
 
-        Without such nodes, one that takes the value `text`.
+        Case is ignored. Without such nodes, return one with the input `text`.
         """
         words = text.lower().split()
         if not words:
@@ -431,7 +431,7 @@ class Graphs:
         return found
 
     def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
-        """Yield the nodes of a graph that make a value whose name fits."""
+        """Yield the nodes of a graph that have an output whose name matches."""
         if self.dialect.numbers or self.dialect.tensorflow_inputs:  # what they make goes by their own names
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
@@ -445,7 +445,7 @@ class Graphs:
         return self._found[node].path
 
     def called(self, node: int) -> str:
-        """Return the name of a node, however large it is; empty without one."""
+        """Return the name of a node, even of a very large one; empty if it has none."""
         return schema.text_of(self.links.name(node))
 
     def operator(self, node: int, message: Any) -> str:
@@ -458,17 +458,17 @@ class Graphs:
         return str(value) if enum is None else str(enum.values_by_number[value].name)
 
     def values(self, node: int, limit: int) -> list[str]:
-        """Return the names of the values that a node takes by slot, at most `limit`."""
+        """Return the names of a node's inputs by slot, at most `limit`."""
         return [schema.text_of(name) for name in self.links.values(node, limit)]
 
     def made(self, node: int, limit: int) -> list[str]:
-        """Return the names of the values that a node makes, at most `limit`."""
+        """Return the names of a node's outputs, at most `limit`."""
         return [schema.text_of(name) for name in self.links.made(node, limit)]
 
     def declarations(self) -> _core.Findings | None:
-        """Return the messages that declare the types of values; None where nodes do.
+        """Return the messages that declare the types of values; None if nodes do.
 
-        Reads the model like the nodes. Blocks.
+        This reads the model as finding the nodes does. Blocks.
         """
         return self._proto.document.find([self.dialect.declares], small=_SMALL) if self.dialect.declares else None
 
@@ -477,7 +477,7 @@ class Graphs:
         return self._message()
 
     def message(self, node: int) -> tuple[Any, int]:
-        """Return a node without its large fields, parsed, and its size; empty where it is too large or damaged."""
+        """Return a node parsed without its large fields, and its size; empty if it is too large or damaged."""
         skeleton = self._found[node].skeleton
         if len(skeleton) > _LARGEST_NODE:
             return self._message(), 0

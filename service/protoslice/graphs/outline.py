@@ -1,4 +1,4 @@
-"""The outline of a graph in blocks: one level of them at a time, and what is between two places."""
+"""The outline of a graph in blocks: one level at a time, and the section between two places."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Two places in a graph: nodes, with the number of nodes from there on that belong to each place."""
+    """Two places in a graph: each is a node and the number of nodes from there on."""
 
     start: str
     end: str
@@ -67,7 +67,7 @@ class GraphOutline:
     """One graph of a model, divided into blocks."""
 
     def __init__(self, graphs: Graphs, graph: int, weights: Sequence[Weight]) -> None:
-        """Divides graph number `graph`; `weights` are the tensors of the model. Blocks."""
+        """Divide graph number `graph` into blocks; `weights` are the tensors of the model. Blocks the thread."""
         self._graphs = graphs
         self._graph = graph
         self._declared = graphs.declarations()
@@ -79,15 +79,15 @@ class GraphOutline:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory, about."""
+        """Approximate bytes of memory."""
         declared = 0 if self._declared is None else self._declared.held
         nodes = self._graphs.entry(self._graph).nodes
         return declared + _NODE_BYTES * nodes + _WEIGHT_BYTES * len(self._addresses)
 
     def level(self, block: int, node: str | None) -> GraphLevel:
-        """Return the parts of a block, or with `node` of that around a node.
+        """Return the parts of a block; with `node`, of the block around that node.
 
-        Blocks. `NotFound` without such a block.
+        Blocks. Raise `NotFound` without such a block.
         """
         if node is not None:
             block = self._strip.trail(self._graphs.node(self._graph, node))[-1]
@@ -188,9 +188,9 @@ class GraphOutline:
         )
 
     def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
-        """Return the name of a value by its maker, a node that takes it, and the slot.
+        """Return the name of a value, by the node that makes it, or by one that uses it and the slot.
 
-        A number goes by the name of its maker.
+        For a number, it is the name of its node.
         """
         maker, node, slot = example
         return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
@@ -213,7 +213,7 @@ class GraphOutline:
     def _outer_links(
         self, parts: Sequence[_Part], inputs: Sequence[_Valued], outputs: Sequence[_Valued]
     ) -> list[GraphLink]:
-        """Links from the inputs of the graph to the parts that take them, and from parts whose values no node takes."""
+        """Return the links from the inputs of the graph to parts, and from parts whose values no node uses."""
         firsts = [first for _, _, first, _ in parts]
         links = dict[tuple[bool, int], GraphLink]()
         for is_input, (node, value) in [(True, each) for each in inputs] + [(False, each) for each in outputs]:
@@ -232,7 +232,7 @@ class GraphOutline:
         return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
 
     def _outputs(self, messages: _Messages) -> list[_Valued]:
-        """Return the values that the graph declares as its outputs; without any, those that no node takes."""
+        """Return the values that the graph declares as its outputs; without any, those that no node uses."""
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         if self._graphs.dialect.numbers:
             made = [(node, self._graphs.called(node)) for node in ends]
@@ -259,7 +259,7 @@ class GraphOutline:
 
 
 class _Messages:
-    """Nodes that one answer looks into, as far as there is room."""
+    """Nodes that are parsed for one answer, within a limit of bytes."""
 
     def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
@@ -268,7 +268,7 @@ class _Messages:
         self._nodes: dict[int, Any] = {}
 
     def of(self, node: int) -> Any:
-        """Return a node, parsed; an empty one when there is no room."""
+        """Return a node, parsed; an empty one beyond the limit."""
         if node not in self._nodes:
             message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
             self._left -= size
@@ -276,7 +276,7 @@ class _Messages:
         return self._nodes[node]
 
     def declaration(self, data: bytes) -> Any:
-        """Return the declaration of a value; an empty one when there is no room, or it is damaged."""
+        """Return the declaration of a value; an empty one if it is damaged or beyond the limit."""
         self._left -= len(data)
         message = schema.bundled().message_class(self._graphs.dialect.declares)
         try:
@@ -289,7 +289,7 @@ class _Messages:
         return self._graphs.operator(node, self.of(node))[:_LONGEST]
 
     def value(self, node: int, slot: int) -> str:
-        """Return the name of the value that a node takes in a slot; empty when that is too far behind."""
+        """Return the name of the input of a node in a slot; empty if the slot's number is too large."""
         self._slots -= slot + 1
         if self._slots < 0:
             return ""

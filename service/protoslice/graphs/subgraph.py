@@ -1,4 +1,4 @@
-"""Nodes around a node of a graph, and nodes to begin with."""
+"""Nodes around a node of a graph, and nodes to start with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GraphQuery:
     """Most nodes."""
 
     def check(self) -> None:
-        """Raises `InvalidInput` for a number out of bounds."""
+        """Raise `InvalidInput` for a number out of bounds."""
         if not 0 <= self.hops <= MAX_HOPS:
             raise InvalidInput(f"Invalid hops: use 0 to {MAX_HOPS}")
         if not 1 <= self.limit <= MAX_NODES:
@@ -58,13 +58,13 @@ class _Named:
     is_tensor: IsTensor
 
     def tensor(self, name: str) -> str | None:
-        """Return the tensor that goes by `name`, or by the graph's name before it; None without one."""
+        """Return the tensor called `name`, or `name` after the graph's name; None without one."""
         called = (name, f"{self.graph}/{name}") if name else ()
         return next((each for each in called if self.is_tensor(each)), None)
 
 
 def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbourhood:
-    """Return the nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
+    """Return nodes within some hops of one, or nodes to start with, and the values between them. Blocks."""
     query.check()
     graph, middle = _middle(graphs, query)
     if middle is None:
@@ -88,10 +88,10 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 
 
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
-    """Return the numbers of the graph asked for and of the node in the middle, or None without one.
+    """Return the numbers of the graph and of the node in the middle, or None without one.
 
-    Without a path of the graph, the node's own path tells it, or the graph's name before that of the node, as names of
-    tensors have it; otherwise the node is looked for in the outermost graph.
+    If the graph is not given, the path of the node names it, or the graph's name before that of the node, as in names
+    of tensors; else the node is searched in the outermost graph.
     """
     around = query.around
     if around is None or query.graph is not None:
@@ -110,9 +110,9 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 
 
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
-    """Return the nodes whose names have the words of the search; without one, last nodes and first ones by halves.
+    """Return the nodes whose names have the words of the search; without one, half last nodes and half first nodes.
 
-    A graph that is all cycles has neither: then come the first in order.
+    A graph that consists of cycles has neither: then return the first nodes in order.
     """
     links, limit = graphs.links, query.limit
     if query.search is not None:
@@ -149,7 +149,7 @@ def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
 
 
 def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
-    """Return the first nodes of `shown` that have room together, parsed; at least one."""
+    """Return as many of the first nodes of `shown` as fit together, parsed; at least one."""
     messages, room = dict[int, Any](), _ROOM
     for node in shown:
         message, size = graphs.message(node)
@@ -161,7 +161,7 @@ def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
 
 
 def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
-    """Return the values that go from one of the nodes to another, as many as have room, and whether they are all."""
+    """Return the values between two of the nodes, as many as fit, and True if they are all."""
     edges, room = list[GraphEdge](), _ROOM
     for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
         room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)
@@ -172,7 +172,7 @@ def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, .
 
 
 def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
-    """Yield the values that `node` takes from nodes that are shown."""
+    """Yield the inputs of `node` that come from shown nodes."""
     makers, _ = graphs.links.makers(node, _MAX_LINKS)
     values = graphs.values(node, _MAX_LINKS)
     target = graphs.node_path(node)
@@ -204,7 +204,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
 
 
 def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
-    """Return the names of the values that a node makes; none of a node that is too large to be looked into."""
+    """Return the names of a node's outputs; none for a node that is too large to parse."""
     if graphs.dialect.numbers:
         return (graphs.called(node),)
     return tuple(name for name in graphs.made(node, _MAX_MADE) if name) if message.ListFields() else ()

@@ -1,7 +1,7 @@
-"""Bases of uploads: what a file has in common with that of an earlier store is shared, not written.
+"""Bases of uploads: what a file has in common with a file of an earlier store is shared, not written.
 
-Checksums of blocks, which are at hand, tell where looking is worth it; bytes are shared once they have been read and
-compared. So a file without anything in common costs no read.
+Checksums of blocks, which are known already, show where comparing is worthwhile; bytes are shared after they were read
+and compared. So a file without anything in common costs no read.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 
 
 async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
-    """Return the base of an upload: the store `named`, else by the first tag; None for an upload without either.
+    """Return the base of an upload: the store `named`, else that of the first tag; None for an upload without either.
 
-    Raise `NotFound` when no store is `named` so.
+    Raise `NotFound` when there is no store `named` so.
     """
     if named is not None:
         base = BaseStore(partial(space.view, named), space.worker)
@@ -63,7 +63,7 @@ class BaseStore:
         self._worth = frozenset[str]()
 
     def comparing(self, writer: FileWriter, path: str) -> DedupingWriter:
-        """Return a writer of the file at `path` that shares what it has in common with that of the base."""
+        """Return a writer of the file at `path` that shares equal bytes with the file of the base."""
         return DedupingWriter(writer, path, self, self._worker)
 
     async def store(self) -> OpenStore | None:
@@ -78,7 +78,7 @@ class BaseStore:
         return self._store
 
     async def file(self, path: str) -> _BaseFile | None:
-        """Return the file of the base at `path`, or its only one; None when it has no such file of its own."""
+        """Return the file of the base at `path`, or its only one; None if its bytes are not in the storage."""
         store = await self.store()
         if store is None:
             return None
@@ -88,7 +88,7 @@ class BaseStore:
 
 
 class DedupingWriter:
-    """FileWriter of a file which shares with its base what is equal at the same offset; a context manager."""
+    """FileWriter of a file that shares with its base what is equal at the same offset; a context manager."""
 
     def __init__(self, writer: FileWriter, path: str, base: BaseStore, worker: Worker) -> None:
         self._writer = writer
@@ -126,7 +126,7 @@ class DedupingWriter:
             await self._base.close()
 
     async def _take(self) -> None:
-        """Hand on the first window of what has been gathered."""
+        """Process the first window of the gathered bytes."""
         data = b"".join(self._gathered)
         data, rest = data[:_WINDOW], data[_WINDOW:]
         self._gathered, self._size = [rest] if rest else [], len(rest)
@@ -158,7 +158,7 @@ class DedupingWriter:
 
 
 class _BaseFile:
-    """File of the base, read in order while it is equal."""
+    """File of the base, which is read in order as long as it is equal."""
 
     def __init__(self, store: OpenStore, path: str, worth: frozenset[str]) -> None:
         self.location = store.refs[path].location
@@ -170,7 +170,7 @@ class _BaseFile:
         self._at = 0
 
     def alike(self, at: int, data: bytes) -> Iterator[Span]:
-        """Yield the parts of `data`, at `at` of the file, whose blocks have the checksums of this one's. Blocks."""
+        """Yield the parts of `data`, at offset `at`, whose blocks have the checksums of the base. Blocks."""
         sums, end = _core.BlockSums(), min(at + len(data), self._stored.size)
         sums.update(data)
         came, equal, start = sums.finish(), set[int](), 0
@@ -188,7 +188,7 @@ class _BaseFile:
                 yield span
 
     async def has(self, start: int, data: bytes) -> bool:
-        """Return True if these bytes stand at `start`; False too where the base is damaged or gone."""
+        """Return True if the base has these bytes at `start`; False if it is damaged or gone."""
         if self._pieces is None or start != self._at:
             await self.close()
             self._pieces, self._at = self._rope.pieces(start, self._rope.size), start

@@ -33,7 +33,7 @@ REQUESTS: Final = 100_000
 async def register(space: Space, files: Mapping[str, str], request: IngestRequest) -> Created:
     """Create a store over external objects in allowed places; `files` maps paths to URIs.
 
-    Raises `StorageUnavailable` when reading takes more than `SECONDS`.
+    Raise `StorageUnavailable` when reading takes more than `SECONDS`.
     """
     check_request(request)
     await space.quotas.check(stores=1)
@@ -96,7 +96,7 @@ class _Registration:
         return found
 
     async def _look(self, uri: str, paths: Sequence[str]) -> list[IngestedFile]:
-        """Return the files that use the object at `uri`, after one `stat` and one read of its head."""
+        """Return the files that use the object at `uri`, after one `stat` and one read of its first bytes."""
         storage, key = self._external.place(uri)
         try:
             stat = await storage.stat(key)
@@ -136,7 +136,7 @@ class _Registration:
 
 
 class _Bounded:
-    """Limits the reads of an object while it is indexed, to `REQUESTS` and until `end`."""
+    """Source that limits the reads of an object while it is indexed, to `REQUESTS` and until `end`."""
 
     def __init__(self, source: RangeSource) -> None:
         self.size = source.size
@@ -155,11 +155,11 @@ class _Bounded:
 
 
 class _Compressed(Unsupported):
-    """Refusal of a compressed chunked proto, whose decoded chunks would need a side object."""
+    """Raised for a compressed chunked proto, whose decoded chunks would need a side object."""
 
 
 class _NoSide:
-    """Side for external roots, which have no place for decoded bytes: refuses any."""
+    """Side for external roots, which have no place for decoded bytes."""
 
     room: Final = sys.maxsize
 

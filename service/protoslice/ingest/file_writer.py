@@ -40,14 +40,14 @@ class Batches:
         self._working: asyncio.Future[None] | None = None
 
     async def add(self, piece: bytes | memoryview) -> None:
-        """Add a piece; waits while a full batch cannot be handed on yet."""
+        """Add a piece; wait while a full batch cannot be processed yet."""
         self._gathered.append(piece)
         self._size += len(piece)
         if self._size >= BATCH:
             await self._hand_on()
 
     def take_all(self) -> bytes | None:
-        """Return all pieces, withdrawn from processing; None when a batch has been handed on already."""
+        """Return all pieces, withdrawn from processing; None when a batch was processed already."""
         if self._begun:
             return None
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
@@ -55,11 +55,11 @@ class Batches:
 
     @property
     def held(self) -> bytes | None:
-        """All pieces, as long as none has been handed on; then None."""
+        """All pieces, as long as none was processed; then None."""
         return None if self._begun else b"".join(self._gathered)
 
     async def flush(self) -> None:
-        """Hand on all pieces and wait until they are processed."""
+        """Process all pieces, and wait until that is done."""
         await self._hand_on()
         await self._idle()
 
@@ -94,7 +94,7 @@ class PendingLocation:
 
 @dataclass(slots=True)
 class IngestedFile:
-    """File that has arrived and belongs to no store yet."""
+    """File that has arrived and does not belong to a store yet."""
 
     info: File
     place: PendingLocation
@@ -111,7 +111,7 @@ class IngestedFile:
 
 
 class PackWriter:
-    """Objects that the small files of one ingest share, since each object waits for the disk."""
+    """Objects that the small files of one ingest share, since making an object durable waits for the disk."""
 
     def __init__(self, objects: NewObjects, worker: Worker) -> None:
         self._objects = objects
@@ -148,7 +148,7 @@ class PackWriter:
         await self._worker.run(lambda: _place(places, pack))
 
     def keep_inline(self) -> None:
-        """Leave the bytes of small files to the manifest, where they are few; `commit` writes what is left."""
+        """Put the bytes of a few small files into the manifest; `commit` writes the rest."""
         content = self._batches.take_all() if self._size <= LARGEST_HELD else None
         if not self._places or content is None:
             return
@@ -164,7 +164,7 @@ class PackWriter:
             await pack.abort()
 
     async def _opened(self) -> ObjectWriter:
-        """Return the open pack, which begins with the first bytes that are written of it."""
+        """Return the open pack, which is created for the first bytes that are written to it."""
         if self._pack is None:
             self._pack = await self._objects.writer()
         return self._pack
@@ -196,7 +196,7 @@ class FileWriter:
         limit: int,
         find_existing: FindFile | None = None,
     ) -> None:
-        """`find_existing` gives a file of the storage that this one is said to be, once a batch of it has come."""
+        """Take `find_existing`, which returns a stored file with the expected digest; called after the first batch."""
         self.ingested: IngestedFile | None = None
         """The file, once it is closed."""
         self._path = path
@@ -215,7 +215,7 @@ class FileWriter:
         self._size = 0
 
     async def write(self, piece: bytes | memoryview) -> None:
-        """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
+        """Append `piece`, after waiting for an earlier batch; raise `LimitExceeded` beyond the limit."""
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)
         self._grow(len(piece))
@@ -223,7 +223,7 @@ class FileWriter:
         await self._batches.add(piece)
 
     async def exists_already(self) -> bool:
-        """Return True when the storage is known to have the file that this one is said to be."""
+        """Return True when the storage is known to have the file with the expected digest."""
         find, self._find_existing = self._find_existing, None
         if find is not None:
             self._existing = await find()
@@ -232,7 +232,7 @@ class FileWriter:
     async def share(
         self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
     ) -> None:
-        """Append an extent of another store's object, whose bytes come in `pieces`.
+        """Append an extent of another store's object, whose bytes are in `pieces`.
 
         They are inspected, and written too if the object is not in `worth` or the extent is too small to be shared.
         """
@@ -250,7 +250,7 @@ class FileWriter:
     async def close(self) -> File:
         """Finish the file, which is durable on return unless it is in a pack.
 
-        Raise `ChecksumMismatch` for a file that is not the one it was said to be.
+        Raise `ChecksumMismatch` if it does not have the expected digest.
         """
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)

@@ -1,4 +1,4 @@
-"""Ingest of a store: files stream in, and the manifest is written last, when all else is durable."""
+"""Ingest of a store: files stream in, and the manifest is written last, when everything else is durable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DAMAGED = "Another store's copy of this file is damaged: send the file without 
 
 
 class Ingest:
-    """One ingest, used as a context manager; unless committed it leaves nothing but garbage."""
+    """One ingest, used as a context manager; unless committed, it leaves nothing but garbage."""
 
     def __init__(self, space: Space, request: IngestRequest, types: Types) -> None:
         self._space = space
@@ -63,7 +63,7 @@ class Ingest:
 
     @classmethod
     async def begin(cls, space: Space, request: IngestRequest) -> Self:
-        """Return a new ingest; raise `QuotaExceeded` or `StorageFull` where no store may be added."""
+        """Return a new ingest; raise `QuotaExceeded` or `StorageFull` if no store may be added."""
         await space.quotas.check(stores=1)
         await space.shared.check_free_space()
         return cls(space, request, await space.schemas.types(request.type))
@@ -83,7 +83,7 @@ class Ingest:
     async def file(self, path: str, *, expected_sha256: bytes | None = None) -> FileWriter:
         """Begin the next file; raise `InvalidInput` while another is open or for a bad path.
 
-        Where the sender knows its SHA-256, a file of 1 MiB or more that exists already is not written.
+        If the client sent its SHA-256, a file of 1 MiB or more that exists already is not written.
         """
         self._begin(path)
         sha256 = expected_sha256 if self._looks else None
@@ -117,9 +117,9 @@ class Ingest:
         self._files.append(file)
 
     async def take(self, files: Mapping[str, FileRef]) -> None:
-        """Add files that other stores have, by path: nothing is written, and their heads are read.
+        """Add files of other stores, by path: nothing is written, and only their first bytes are read.
 
-        Raises `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
+        Raise `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
         """
         shared = await self._worker.run(lambda: _shared(files))  # a commit may name ten thousand files
         try:
@@ -132,8 +132,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With it, a file of
-        which nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
+        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With it, a file that
+        is not written yet stays so if its store exists, of which only the manifest is read.
         """
         self._take_over()
         try:
@@ -185,7 +185,7 @@ class Ingest:
         self._paths.add(path)
 
     def _take_over(self) -> None:
-        """Take over the file that was written last; raise `InvalidInput` while it is open."""
+        """Add the file that was written last; raise `InvalidInput` while it is open."""
         writer = self._writer
         if writer is None:
             return
@@ -196,7 +196,7 @@ class Ingest:
         self._files.append(writer.ingested)
 
     async def _share_all(self, files: Mapping[str, FileRef]) -> None:
-        """Add files of other stores as they are."""
+        """Add files of other stores, sharing all their bytes."""
         for path, ref in files.items():
             self._begin(path)
             self._left -= ref.size
@@ -212,13 +212,13 @@ class Ingest:
                 source.close()
 
     async def _shareable(self, sha256: str) -> FileRef | None:
-        """Return a file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
+        """Return a complete file with this SHA-256 that is worth sharing; None when none is known."""
         found = await self._space.files_by_digest.find(sha256)
         there = found is not None and _shared({"": found}) and await self._has_all(found.location)
         return found if there else None
 
     async def _has_all(self, location: ObjectLocation) -> bool:
-        """Return True when no object is missing or cut off, as one that a sender now brings anew may be."""
+        """Return True when no object is missing or truncated."""
         sizes = {each.key: each.size for each in location.objects if each.key is not None}
         with suppress(NotFound):
             stats = await map_concurrently(lambda key: self._space.storage.stat(ObjectKey(key)), sizes)
@@ -226,7 +226,7 @@ class Ingest:
         return False
 
     async def _copy(self, path: str, ref: FileRef) -> None:
-        """Write a file of another store anew."""
+        """Write a file of another store again."""
         writer = await self.file(path)
         source = await self._opened(ref.location)
         try:
@@ -238,7 +238,7 @@ class Ingest:
         await writer.close()
 
     async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> IngestedFile:
-        """Return a file of another store, inspected by its head."""
+        """Return a file of another store, inspected by its first bytes."""
         inspection = Inspection(path, self.wanted_type(path), self._types)
         size = min(HEAD, ref.size)
         head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
@@ -280,7 +280,7 @@ class Ingest:
 
 
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
-    """Return the files all of whose attempts are worth sharing, without those that a manifest holds."""
+    """Return the files whose objects are all worth sharing, without those that a manifest holds."""
     worth = worth_sharing(ref.location for ref in files.values())
     return {
         path: ref for path, ref in files.items() if worth.issuperset(ref.location.keys) and not ref.location.is_held

@@ -1,4 +1,4 @@
-"""Inspection of a file while its bytes pass: digest, detection, and the index of a proto. Blocking."""
+"""Inspection of a file while its bytes arrive: digest, detection, and the index of a proto. Blocking."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Inspection:
 
     @property
     def sha256(self) -> bytes:
-        """SHA-256 of the bytes taken so far."""
+        """SHA-256 of the bytes so far."""
         return self._sha.digest()
 
     def take(self, piece: bytes | memoryview, sums: _core.BlockSums | None = None) -> None:
@@ -81,14 +81,14 @@ class Inspection:
         return InspectedFile(self.sha256, self._detection, self._scan)
 
     def look(self, head: bytes) -> tuple[Detection, Scan | None]:
-        """Detection of a file by its first `HEAD` bytes alone, and the scan that it would have, not begun."""
+        """Return the detection of a file by its first `HEAD` bytes, and the scan that it would have, not begun."""
         self._head += head
         self._look_at_head()
         assert self._detection is not None
         return self._detection, self._scan
 
     def save(self) -> bytes | None:
-        """Return the state for `load`; None while so few bytes have come that reading them again costs less."""
+        """Return the state for `load`; None after so few bytes that reading them again costs less."""
         if self._detection is None:
             return None
         scan = self._scan
@@ -107,7 +107,7 @@ class Inspection:
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
         """Restore an inspection from `save`; raise when file, type, schema or format version differ.
 
-        With the `head` of the file, a state of another path will do, unless the file is scanned as another type.
+        With the `head` of the file, a state of another path is accepted, unless the file is scanned as another type.
         """
         first, _, scanner = checked(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
@@ -158,7 +158,7 @@ class Inspection:
 
     @contextmanager
     def _scanning(self) -> Iterator[None]:
-        """Record an error of the scan in it."""
+        """Record an error that is raised inside in the scan."""
         # Not raised here: the file may not be the root, and choosing the root reports the error if it is.
         try:
             yield

@@ -1,4 +1,4 @@
-"""From files that are durable to a store that exists: its manifest, and the transaction that publishes it."""
+"""Publishing: from durable files to an existing store, by its manifest and one transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FOUND: Final = 100
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:
-    """Return the facts of a store besides its files, which with these make its id."""
+    """Return the facts of a store besides its files; with these they make its id."""
     prepared = root.prepared
     schema = prepared.schema if prepared else None
     return Policy(
@@ -103,7 +103,7 @@ async def drafted(
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
-    """Publish a store and its tags, unless it exists; one that is damaged is replaced."""
+    """Publish a store and its tags, unless it exists; replace one that is damaged."""
     report = None
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)
@@ -126,7 +126,7 @@ async def publish(space: Space, manifest: Manifest, request: IngestRequest, obje
 
 
 async def find_existing(space: Space, store_id: str, request: IngestRequest) -> Created | None:
-    """Return the store of content that a sender described; None if there is none, and for a report."""
+    """Return the store with the content that a client described; None if there is none, or if a report is wanted."""
     if request.report or request.strict:
         return None
     try:
@@ -142,7 +142,7 @@ async def _tagged(space: Space, there: Manifest, request: IngestRequest, report:
 
 
 async def _sound(space: Space, row: StoreRow) -> Manifest | None:
-    """Return the manifest of a store that is there; None for a damaged store."""
+    """Return the manifest of an existing store; None for a damaged store."""
     try:
         manifest = await space.manifests.of(row)
     except IntegrityError:

@@ -1,9 +1,8 @@
 """Execution of recipes: literals and copied ranges become the files of an ingest.
 
-A copy names store, file and range; a client that may read those may copy them, and a digest alone gives no access.
-Copied bytes are verified like any read. Large parts of files are not written again: the new store names the objects
-that hold them, and the claims of their attempts decide whether it may. A file that is one whole file of a store is not
-even read.
+A copy names store, file and range. A client that may read those may copy them; a digest alone gives no access. Copied
+bytes are verified like any read. Large parts of files are not written again: the new store refers to the objects that
+hold them, if these are worth sharing. A file that is one whole file of a store is not even read.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ _WRONG: Final = "The file does not match the size and digest in the recipe: noth
 
 
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
-    """Ingest the files of a recipe; raise unless each has the size and digest that the recipe states.
+    """Create the files of a recipe; raise `ChecksumMismatch` unless each has the size and digest in the recipe.
 
-    `view` opens the stores that it copies from.
-
-    Events are carried out as they arrive. What was written before an error becomes garbage, limited by `ingest.room`.
+    `view` opens the stores that it copies from. Events are executed as they arrive. What was written before an error
+    becomes garbage, limited by `ingest.room`.
     """
     reader, writing = RecipeReader(), _Writing(ingest, view)
     async for piece in body:
@@ -46,7 +44,7 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None
 
 
 class _Writing:
-    """Writes the files of a recipe; one that is a whole file of a store is taken, and not copied."""
+    """Writer of the files of a recipe; a file that is a whole file of a store is shared, not copied."""
 
     def __init__(self, ingest: Ingest, view: View) -> None:
         self._ingest = ingest
@@ -65,7 +63,7 @@ class _Writing:
         """Store that was copied from last, and its attempts that are worth sharing."""
 
     async def carry_out(self, event: Event) -> None:
-        """Carry out one event; a copy waits for the next event, which may continue it."""
+        """Execute one event; a copy waits for the next event, which may continue it."""
         if isinstance(event, Copy):
             await _source(event, self._view)
         if isinstance(event, Literal | Copy):
@@ -91,7 +89,7 @@ class _Writing:
                 await (await self._opened()).write(event)
 
     async def finish(self) -> None:
-        """Take the last whole files; the recipe has ended, so no copy waits."""
+        """Add the last whole files at the end of the recipe, when no copy waits."""
         await self._take()
 
     async def _copy(self, copy: Copy) -> None:
@@ -166,7 +164,7 @@ async def _source(copy: Copy, view: View) -> Representation:
 
 
 async def _whole(copy: Copy, view: View) -> FileRef | None:
-    """Return the file that a copy is all of; None for a part of one, and for an object registered in place."""
+    """Return the stored file that a copy is all of; None for a part of one, and for an object registered in place."""
     await _source(copy, view)
     ref = (await view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None

@@ -43,7 +43,7 @@ def check_kept(kept: RulesByType) -> None:
 def planned(
     document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
 ) -> tuple[_core.Plan, tuple[str, ...]]:
-    """Return the plan of a root of type `type_name`, and the rules that made it, in canonical form."""
+    """Return the plan of a root of type `type_name`, and the rules it was made by, in canonical form."""
     by_type = kept.get(type_name or "", ()) if request.rules is None else ()
     rules = list(request.rules or by_type)
     try:
@@ -84,7 +84,7 @@ class DecodedBytes:
         self._closed = False
 
     def write(self, data: bytes, /) -> None:
-        """Append `data`; `LimitExceeded` beyond `room`."""
+        """Append `data`; raise `LimitExceeded` beyond `room`."""
         size = (0 if self._writer is None else self._writer.size) + len(data)
         if size > self.room:
             raise LimitExceeded(f"The decoded file has {size} bytes or more, but the upload has room for {self.room}")
@@ -159,7 +159,7 @@ class RootRecords:
 
 
 class NotAModel(Exception):
-    """Refusal of a file as root, for the reason `why`."""
+    """Raised for a file that cannot be a root, for the reason `why`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -184,10 +184,10 @@ def prepare_root(
     kept_rules: RulesByType,
     texts: bool,
 ) -> RootRecords | None:
-    """Prepare a root; None for a file that is no proto but that a format reads.
+    """Prepare a root; return None for a file that is no proto, but that a format reads.
 
-    Raises `NotAModel` for any other file, and for one that does not parse when only weak evidence called it a proto.
-    `kept_rules` are those of roots for which the request gives none; `texts` allows parsing a text of known type.
+    Raise `NotAModel` for any other file, and for one that does not parse and was taken for a proto by weak evidence.
+    `kept_rules` are for roots without rules in the request; `texts` allows parsing a text of known type.
     """
     detection = received.detection
     text_type = request.type_or(detection.type_name) if texts and detection.kind == "text" else None
@@ -286,19 +286,19 @@ class Opened(RangeSource, Protocol):
     """Bytes of a file that arrived."""
 
     def close(self) -> None:
-        """Release them."""
+        """Release the bytes."""
 
 
 class HeldFile(BytesSource):
-    """File that arrived and is in memory still."""
+    """File that arrived and is still in memory."""
 
     def close(self) -> None:
-        """Leaves the bytes to their owner."""
+        """Do nothing: the owner keeps the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Root of an ingest and the records prepared for it; without a `file` there is a `why`."""
+    """Root of an ingest and the records prepared for it; without a `file`, `why` says why."""
 
     file: IngestedFile | None
     prepared: RootRecords | None = None
@@ -323,10 +323,10 @@ class Root:
 async def choose_root(
     files: Sequence[IngestedFile], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
 ) -> Root:
-    """Return the root of `files`: the one that `request` names, else the first of the likely ones that prepares.
+    """Return the root of `files`: the one that `request` names, else the first likely one that can be prepared.
 
-    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raises when a root or type is
-    named and cannot be used, and for damage in a file whose content identifies it.
+    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raise an error when a named root
+    or type cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
         raise InvalidInput("The upload contains no files")
@@ -366,7 +366,7 @@ async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Mad
 
 
 def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | None) -> str:
-    """Return the reason why no file is a root, given for the likeliest file."""
+    """Return the reason why no file is a root, for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     records = "" if stream is None else f". The records of {stream} can be read at /records"
     if len(ranked) == 1:

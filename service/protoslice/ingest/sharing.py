@@ -1,4 +1,4 @@
-"""Sharing: bytes that a new store names in the objects of others, and those that it writes anew."""
+"""Sharing: which bytes of a new store stay in objects of other stores, and which are written again."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MOST_LIGHT: Final = 32
 
 
 class Sharing:
-    """Bound on the parts of files that one ingest shares."""
+    """Limit on the number of shared parts in the files of one ingest."""
 
     def __init__(self) -> None:
         self._extents = 0
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
-        """Return True when an extent is to be shared, of the objects `worth` it; False when it is written again.
+        """Return True if an extent of the objects `worth` it is to be shared, False if it is to be written again.
 
-        One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
+        One that continues the last extent of the file (`goes_on`) is shared at any size, since it adds no extent.
         """
         if extent.object.key not in worth:
             return False
@@ -38,7 +38,7 @@ class Sharing:
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
-    """Keys of the objects of which bytes are shared: all, or without the lightest when too many are light."""
+    """Return the keys of the objects whose bytes are shared; when too many are small, without the smallest."""
     weights: Counter[str] = Counter()
     for extent in (extent for location in locations for extent in location.extents()):
         if extent.object.key is not None:
@@ -50,7 +50,7 @@ def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
 
 
 class Layout:
-    """Layout of a file as it comes: own bytes, and extents of other stores' objects."""
+    """Layout of a file as it arrives: own bytes, and extents of other stores' objects."""
 
     def __init__(self) -> None:
         self.is_shared = False
@@ -64,7 +64,7 @@ class Layout:
         self._own += size
 
     def ends_before(self, extent: ObjectExtent) -> bool:
-        """Return True when the last bytes are those right before `extent` in its object."""
+        """Return True when the last bytes are directly before `extent` in its object."""
         return bool(self._extents) and (self._extents[-1][0], self._extents[-1][2]) == (extent.object, extent.start)
 
     def share(self, extent: ObjectExtent) -> None:

@@ -1,4 +1,4 @@
-"""Documents of files that are no protos, by path: headers of tensor files, indexes of bundles, streams of records."""
+"""Documents of files that are not protos, by path: headers of tensor files, indexes of bundles, streams of records."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _FIELDS: Final = {
 
 
 def message_of(source: RangeSource, path: str, type_name: str) -> bytes:
-    """The serialized message of type `type_name` for the header of `source`; `Unsupported` for that of a pipeline.
+    """Return the header of `source` as a serialized message of type `type_name`.
 
-    Parts of a message joined are the message, so that none of them is large.
+    It is returned in parts, which concatenated are the message, so that none of them is large. Raise `Unsupported` for
+    a pipeline.
     """
     message = schema.bundled().message_class(type_name)
     if path.rpartition("/")[2] == PIPELINE:
@@ -74,7 +75,7 @@ def _value(source: RangeSource, path: str, header: GgufHeader, key: str) -> dict
 
 
 def _read(cursor: Cursor, kind: int) -> dict[str, Any]:
-    """Return the value of type `kind` at `cursor`, as the one member of a `GgufValue`."""
+    """Return the value of type `kind` at `cursor`, as a `GgufValue` with one member."""
     if kind != LIST:
         return {_FIELDS[kind]: _plain(cursor, kind)}
     inner, count = cursor.list_head()
@@ -103,7 +104,7 @@ Row = tuple[str, int, str | None, str | None, str | None, int | None, int, bool,
 
 
 class Document(Protocol):
-    """Views and nodes by path, as `_core.Document` has them."""
+    """Views and nodes by path, in the form of `_core.Document`."""
 
     def view(
         self,
@@ -112,7 +113,7 @@ class Document(Protocol):
         omit: int | None = None,
         without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """Kind, message type and bytes of the value at `path`: its `fields`, without what `omit` and `without` name."""
+        """Return kind, message type and bytes of the value at `path`: `fields`, without `omit` and `without`."""
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
         """Return at most `limit` rows below `path` from number `start` on, and the number of all."""
@@ -129,7 +130,7 @@ class FileDocument:
 def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> FileDocument:
     """Return the index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
 
-    Reads all of it; raise `CorruptModel` for a damaged index.
+    This reads all of it. Raise `CorruptModel` for a damaged index.
     """
     image = _core.Rope([_core.Bundle(index, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
@@ -138,9 +139,9 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
 def index_document(
     source: RangeSource, path: str, found: Detection, limits: _core.Limits | None = None
 ) -> FileDocument | None:
-    """The index of a tensor bundle, a program in JSON, or the header of a safetensors or GGUF file, as a message.
+    """Return the index of a tensor bundle, a JSON program, or a header of tensors, as a message.
 
-    The header has `metadata`, and `tensors` by name. None for other files.
+    The header, of a safetensors or GGUF file, has `metadata`, and `tensors` by name. Return None for other files.
     """
     if found.kind == "table":
         return bundle_document(source, limits)
@@ -158,7 +159,7 @@ def stream_document(
 ) -> FileDocument:
     """Return the stream `records` over `sources` as a message with one repeated field, `records`.
 
-    `types` go before the bundled ones; records of a type that nobody declares have numbers for names.
+    `types` take precedence over the bundled ones; records of an undeclared type have numbers for names.
     """
     flat = None
     if records.type is not None:
@@ -212,10 +213,7 @@ class StreamDocument:
         return [self._row(each) for each in range(start, last)], self.records.count
 
     def type_at(self, ranges: Iterable[tuple[int, int]], path: str) -> str | None:
-        """Return the message type at `path` of the records of `ranges`, by the first of a few that have it.
-
-        Else None.
-        """
+        """Return the message type at `path` of the records of `ranges`, by the first few; None if none has it."""
         if not path:
             return self.type
         for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):

@@ -1,7 +1,7 @@
 """Preparation of files for views: decoding and indexing of serialized, chunked and text protos.
 
-`decode` writes to a side all bytes that the file does not hold in serialized form: nothing for a serialized message,
-the compressed records of a chunked proto, a text's whole message. `index` then indexes the proto. Both block.
+`decode` writes all bytes that the file does not hold in serialized form to a side: nothing for a serialized message,
+the compressed records of a chunked proto, the whole message of a text. `index` then indexes the proto. Both block.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProtoFile:
-    """A file to index, and the facts known about it."""
+    """A file to index, and known facts about it."""
 
     source: RangeSource
     form: Form
@@ -102,7 +102,7 @@ class Indexed:
     """The chunks that the file came with; None for other files."""
 
     def own_plan(self) -> _core.Plan | None:
-        """Return the plan that a chunked file came with; None for other files, and for the split protos of XLA."""
+        """Return the plan of a chunked file; None for other files, and for the split protos of XLA."""
         return None if self.chunked is None else self.chunked.plan(self.flat, self.type)
 
 
@@ -125,7 +125,7 @@ def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
 
 
 def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
-    """Index a decoded file, or take `terms.index` if given; detects the type if `file.tell`.
+    """Index a decoded file, or use `terms.index` if given; detect the type if `file.tell`.
 
     Raise `InvalidInput` for a floor out of range, `Unsupported` for an unknown type.
     """
@@ -153,7 +153,10 @@ def _check_floor(floor: int, size: int) -> None:
 
 
 def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
-    """Type of a chunked proto's root, or None, with the reason: its manifest, root chunk or a trial merge."""
+    """Return the type of a chunked proto's root, and the reason: its manifest, root chunk or a trial merge.
+
+    The type may be None.
+    """
     if chunked.declared is not None:
         return chunked.declared, "named by the manifest of the split proto"
     found = _look(chunked.root(), sources, filename)

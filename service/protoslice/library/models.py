@@ -48,9 +48,9 @@ _SHOWN: Final = 10
 
 
 class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
-    """A model in files or on a service: a mapping of names to tensors, and elements are read when they are needed.
+    """A model in files or on a service: a mapping of names to tensors, whose elements are read when they are used.
 
-    Of tensors that share a name, each is listed by its address. Close the model after use, or use it in a `with`.
+    If several tensors share a name, each is listed by its address. Close the model after use, or use it in a `with`.
     """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class LocalModel(OpenedModel):
 
     @cached_property
     def tensors(self) -> Tensors:
-        """All tensors, in the model's order; reads metadata, but no elements.
+        """All tensors, in the model's order; using it reads metadata, but no elements.
 
         Raise `Unsupported` if no format applies.
         """
@@ -375,7 +375,7 @@ def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> L
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
     """Return the path in `folder` of the model's root, chosen as in `open_files`; raise `NoRoot` if there is none.
 
-    `progress` receives the number of files looked at, and of all.
+    `progress` receives the number of files examined, and of all.
     """
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
     return _likeliest(folder, named=type is not None, progress=progress)[0]
@@ -423,7 +423,7 @@ def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[s
 
 
 def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
-    """Return True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
+    """Return True when the file can be a root that the caller did not name; open it if its detection is in doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
         return True

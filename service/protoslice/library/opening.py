@@ -87,7 +87,7 @@ def open_looked_at(
 ) -> Proto:
     """Open a proto by its `detection` from `look_at`; `type`, unless None, overrides the detected type.
 
-    `types` go before the bundled ones. Closing the proto leaves `source` open.
+    `types` take precedence over the bundled ones. Closing the proto leaves `source` open.
     """
     return _open(source, detection, filename, type, IndexingTerms(_Types(types), progress=progress))
 

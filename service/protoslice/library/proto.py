@@ -18,7 +18,7 @@ from protoslice.sources.source import RangeSource, SourceOwner
 
 
 class LargeChunkWarning(UserWarning):
-    """Chunks that no protobuf runtime parses."""
+    """Warning of chunks that no protobuf runtime parses."""
 
 
 def size_problem(path: str, size: int) -> str | None:
@@ -237,12 +237,12 @@ class Proto(SourceOwner):
 
     @property
     def size(self) -> int:
-        """Bytes of the serialized proto, for a chunked one after the merge."""
+        """Bytes of the serialized proto; for a chunked file, after merging."""
         return self.index.size
 
     @cached_property
     def rope(self) -> View:
-        """The serialized proto: a raw one byte for byte, a chunked one merged."""
+        """The serialized proto: the bytes of a serialized file, or a chunked one merged."""
         return self.merge()
 
     def merge(
@@ -381,13 +381,13 @@ class Proto(SourceOwner):
 
     @cached_property
     def own_chunks(self) -> Split | None:
-        """The chunks that a chunked file came with, in its order; None for other files."""
+        """The chunks of a chunked file, in its order; None for other files."""
         plan = self._own_plan()
         return None if plan is None else Split(plan, self.sources)
 
     @cached_property
     def chunks(self) -> Split:
-        """The chunks that a chunked file came with; of other files those under the default policy."""
+        """The chunks of a chunked file; for other files, those under the default policy."""
         return self.own_chunks or self.split()
 
     @property

@@ -20,7 +20,7 @@ _TRIES: Final = 30
 
 
 class NoFile(NotFound):
-    """Path of no file or folder of a `commit`."""
+    """Raised for a path that no file or folder of a `commit` has."""
 
     def __init__(self, path: str, commit: str | None = None) -> None:
         super().__init__(f"The commit has no file or folder {path!r}")
@@ -36,7 +36,7 @@ async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
 
 
 class KnownFiles:
-    """Files of commits by SHA-256; a commit is read when a digest is in none before it, and once.
+    """Files of commits by SHA-256; each commit is read at most once, when earlier ones do not have a digest.
 
     Files of other repositories are not found.
     """
@@ -48,7 +48,7 @@ class KnownFiles:
         self._places: dict[str, StoredPath] = {}
 
     async def find(self, sha256: str) -> StoredPath | None:
-        """Return the place of a file of this SHA-256, in hex; None when none has it."""
+        """Return the place of a file with this SHA-256, in hex; None when there is none."""
         while sha256 not in self._places:
             commit = await anext(self._commits, None)
             if commit is None:
@@ -64,10 +64,10 @@ class KnownFiles:
 
 
 class Change:
-    """Change under way, used as a context manager; unless committed it leaves nothing but garbage.
+    """Change of a branch, used as a context manager; unless committed, it leaves nothing but garbage.
 
-    Without an expected parent, a change that another one has outrun is made again upon the new head: its edits name
-    paths, and its new files lie in the store that was made first.
+    If no parent is expected, and another change was committed first, this one is repeated on the new head: its edits
+    name paths, and its new files are in the store that was made first.
     """
 
     def __init__(self, stores: Stores, history: History, ref: Ref, parent: str | None) -> None:
@@ -103,7 +103,7 @@ class Change:
         return await sink.close()
 
     def copy(self, path: str, place: StoredPath) -> None:
-        """Make the file at `path` the one at `place` in an existing store."""
+        """Make the file at `path` a copy of the one at `place` in an existing store."""
         self._begin(path)
         self._new[path] = place
 
@@ -130,9 +130,9 @@ class Change:
             self.delete(each)
 
     async def commit(self, author: Author) -> Commit:
-        """Move the branch to a commit of the changed files; the present one when nothing changes.
+        """Move the branch to a commit of the changed files; return the present commit when nothing changes.
 
-        Raise `BranchMoved` when a parent is expected and the branch has left it.
+        Raise `BranchMoved` when a parent is expected and the branch is no longer there.
         """
         # Of many that began at one head, each would else be made again for every other.
         async with self._stores.turn(f"{self._history.name}@{self._ref.name}"):
@@ -161,7 +161,7 @@ class Change:
         return (await ingest.commit()).store.id
 
     async def _follow(self, store: str | None) -> None:
-        """Take the branch as it is now, and the new files from `store`, which holds them all."""
+        """Load the current state of the branch, and the new files from `store`, which holds them all."""
         await self._stack.aclose()
         self._ingest = None
         if store is not None:

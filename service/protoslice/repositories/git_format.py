@@ -1,6 +1,6 @@
 """Objects of git: blobs, pointers of git-lfs, `.gitattributes`, trees and commits.
 
-An object is held as git hashes it: its type and length, a NUL, then the content.
+An object has the form that git hashes: its type and length, a NUL, then the content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOST: Final = "localhost"
 
 
 def with_header(kind: bytes, content: bytes) -> bytes:
-    """Return an object."""
+    """Return the object with this type and content."""
     return b"%b %d\0" % (kind, len(content)) + content
 
 
@@ -50,7 +50,7 @@ def blob_id(content: bytes) -> str:
 
 
 def pointer_of(sha256: str, size: int) -> bytes:
-    """Return the content of the file that stands for a file of git-lfs."""
+    """Return the content of the file that represents a file of git-lfs."""
     return b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n" % (sha256.encode(), size)
 
 
@@ -79,7 +79,7 @@ class _Folder:
         folder.files[name] = id
 
     def write(self, made: dict[str, bytes]) -> str:
-        """Add the trees from here downwards to `made` and return the id of this one."""
+        """Add the trees from this folder downwards to `made`, and return the id of this one."""
         # Git sorts a folder as if its name ended in a slash.
         entries = [(name.encode(), b"100644", id) for name, id in self.files.items()]
         entries += [(name.encode() + b"/", b"40000", below.write(made)) for name, below in self.folders.items()]
@@ -93,7 +93,7 @@ class _Folder:
 
 
 def has_more_folders(paths: Iterable[str], most: int) -> bool:
-    """Return True if files have more than so many folders."""
+    """Return True if files have more than this many folders."""
     found = set[str]()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -108,8 +108,8 @@ def has_more_folders(paths: Iterable[str], most: int) -> bool:
 def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
     """Return the trees of files; `blobs` has ids of plain files by SHA-256.
 
-    A user's file named `.gitattributes` is left out: only ours separates pointers from plain files. So are names of
-    version control: git refuses a commit that has one.
+    A user's file named `.gitattributes` is left out, because ours separates pointers from plain files. So are names of
+    version control, because git refuses a commit that has one.
     """
     made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
     shown = [item for item in without_version_control(files).items() if not _ATTRIBUTES.search(item[0])]
@@ -149,19 +149,19 @@ def is_text(path: str) -> bool:
 
 
 def is_plain(path: str, size: int) -> bool:
-    """Return True for small text files, and for empty files, of which git-lfs has none."""
+    """Return True for small text files, and for empty files, which git-lfs does not have."""
     return size == 0 or (size <= PLAIN_BYTES and is_text(path))
 
 
 def attributes_of(pointers: Iterable[str]) -> bytes:
-    """Return the file for a commit that has `pointers`."""
+    """Return the `.gitattributes` of a commit that has `pointers`."""
     lines = [f"* {_LFS}", *(f"*.{suffix} {_IN_GIT}" for suffix in _SUFFIXES), *(f"{name} {_IN_GIT}" for name in _NAMES)]
     lines += [f"{_pattern(path)} {_LFS}" for path in sorted(pointers) if is_text(path)]
     return (_HEAD + "\n".join(lines) + "\n").encode()
 
 
 def _pattern(path: str) -> str:
-    """Return the pattern that only one path matches, quoted as strings of C if need be."""
+    """Return the pattern that matches only one path, quoted like C strings if needed."""
     pattern = "/" + re.sub(r"([*?\[\\])", r"\\\1", path)
     if not re.search(r'[\s"]', pattern):
         return pattern

@@ -1,7 +1,7 @@
-"""Histories of repositories as git has them: ids of commits, and objects by id.
+"""Histories of repositories in git: ids of commits, and objects by id.
 
-The ids follow from commits and their files alone, so that all replicas compute the same. They are computed when the
-refs are first read, written down with the objects that a commit adds, and found by their id from then on.
+The ids follow only from commits and their files, so that all replicas compute the same. They are computed when the refs
+are first read, and saved with the objects that a commit adds.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class GitHistory:
     async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
         """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out.
 
-        A plain file whose text is that of a pointer is no such place.
+        A plain file whose text is that of a pointer does not count.
         """
         ids = {blob_id(pointer_of(*file)): file for file in files}
         rows = (await self._table.objects(ids)).values()
@@ -140,7 +140,7 @@ class GitHistory:
             raise StorageUnavailable("The history is being prepared by another request: try again") from None
 
     async def _unknown(self, commit: Commit) -> tuple[list[Commit], tuple[str, str] | None]:
-        """Return the commits that lead to one and have no id yet, oldest first, and key and id of the one before."""
+        """Return the ancestors of a commit that have no id yet, oldest first, and key and id of the one before."""
         if commit.place is None and commit.store is None:
             return [], None
         known = await self._table.commits([_key(commit)])
@@ -178,7 +178,7 @@ class GitHistory:
 
 
 async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
-    """Return the ids in git of the plain ones among files of a store, by SHA-256; files not seen before are read."""
+    """Return the git ids of the plain files of a store, by SHA-256; new files are read."""
     plain = {file.sha256: path for path, file in files.items() if file.sha256 and is_plain(path, file.size)}
     if store is None or not plain:
         return {}
@@ -198,7 +198,10 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
 
 
 def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, seen: set[str]) -> None:
-    """Add rows of the objects of trees that were not `seen`; a row of a pointer has data, that of a plain file none."""
+    """Add rows of the objects of trees that were not `seen`.
+
+    The row of a pointer has data, that of a plain file none.
+    """
     plain = {_PLAIN + id: path for id, path in trees.files.items() if id not in trees.made}
     for id, made in trees.made.items():
         if id not in seen:
@@ -213,7 +216,7 @@ def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, s
 
 
 def _key(commit: Commit) -> str:
-    """Return the name of the row of a commit; one that another protocol made is named by its store."""
+    """Return the name of the row of a commit; a commit of another protocol is named by its store."""
     return commit.place or f"store {commit.store}"
 
 

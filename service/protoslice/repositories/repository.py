@@ -39,7 +39,7 @@ from protoslice.uploads import NewUpload, Upload
 
 
 class StagedFiles:
-    """Files of a repository by the SHA-256 of their bytes; those that are uploads expire as any upload."""
+    """Files of a repository by SHA-256; those that are uploads expire like any upload."""
 
     def __init__(self, stores: Stores, repository: int) -> None:
         self._repository = repository
@@ -47,9 +47,9 @@ class StagedFiles:
         self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
     async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
-        """Return the upload of a file: a new one, or one that is complete when the bytes have come before.
+        """Return the upload of a file: a new one, or a complete one when the bytes were uploaded before.
 
-        A file that is `composed` of objects needs no room: they were counted as they came.
+        A file that is `composed` of objects needs no room, because their bytes were counted when they arrived.
         """
         found = await self.find(sha256)
         if found is not None and found.length == size:
@@ -60,13 +60,13 @@ class StagedFiles:
         return await self._stores.uploads.create(new)
 
     async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Take a part of `size` bytes, in any order and any number of times; return the id that `join` takes."""
+        """Save a part of `size` bytes, in any order and any number of times; return the id that `join` takes."""
         return await self._stores.uploads.put_part(self._marked(mark), pieces, client, size=size)
 
     async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
         """Stage a file of parts, each a mark and an id, without copying them; they are read once.
 
-        Raise `ChecksumMismatch` for other bytes, whose parts are removed: they could only be read in vain again.
+        Raise `ChecksumMismatch` for other bytes, and remove the parts, which cannot be used.
         """
 
         async def check(part: tuple[str, str]) -> Upload:
@@ -109,7 +109,10 @@ class StagedFiles:
         return await self._there(place)
 
     async def settle(self, sha256: str) -> StoredPath | None:
-        """Return the place in a store of a file, made of its upload unless it is there; None when neither exists."""
+        """Return the place in a store of a file; the store is made from its upload if needed.
+
+        None when neither exists.
+        """
         upload_id, held = await self._read(sha256)
         place = await self._there(held)
         if place is None and (upload := await self._whole(upload_id)) is not None:
@@ -119,7 +122,7 @@ class StagedFiles:
         return place
 
     async def hold(self, sha256: str, size: int, place: StoredPath) -> None:
-        """Keep the file at a place in a store, whichever commits name it."""
+        """Keep the file at a place in a store, whether commits name it or not."""
         store, path = place
         await self._put(sha256, RepositoryFile(size=size, store=store, path=path))
 
@@ -129,7 +132,7 @@ class StagedFiles:
         return await self._there(place) is not None or await self._whole(upload_id) is not None
 
     async def _whole(self, upload_id: str | None) -> Upload | None:
-        """Return an upload; None for one that is not complete, or gone."""
+        """Return an upload; None for an incomplete or deleted one."""
         with suppress(NotFound):
             upload = None if upload_id is None else await self._stores.uploads.get(upload_id)
             return upload if upload is not None and upload.is_whole else None
@@ -143,7 +146,7 @@ class StagedFiles:
         return None
 
     async def _read(self, sha256: str) -> tuple[str | None, StoredPath | None]:
-        """Return the upload or the place in a store of a file; neither for one that is not known."""
+        """Return the upload, or the place in a store, of a file; neither for an unknown one."""
         found = await self._kept.get(sha256)
         if found is None:
             return None, None
@@ -159,10 +162,10 @@ _NO_HISTORY: Final = -1
 
 
 class PushedTags(Protocol):
-    """Tags that another protocol gave a repository of the same name; their commits have no history."""
+    """Tags that a repository of the same name has in another protocol; their commits have no history."""
 
     async def find(self, revision: str) -> Commit | None:
-        """Return the commit of a tag, of `main`, or of the 40 digits of an id; None when there is none."""
+        """Return the commit of a tag, of `main`, or of an id of 40 digits; None when there is none."""
         ...
 
     def refs(self) -> AsyncIterator[Ref]:
@@ -190,7 +193,7 @@ class Repository:
     async def commit(self, revision: str) -> Commit:
         """Return the commit that a branch, tag or id names; raise `NoCommit` when there is none.
 
-        Branches go first, then tags, then those of other protocols.
+        Branches take precedence over tags, and tags over those of other protocols.
         """
         kinds, name = ((), revision[:COMMIT_DIGITS]) if is_commit(revision) else _named(revision)
         found = await self._committed(kinds, name)
@@ -205,7 +208,10 @@ class Repository:
         return found
 
     async def shown(self, revision: str) -> ShownCommit:
-        """Return the commit of a revision, or a view by its name, `views/main`, or id; raise `NoCommit` for neither."""
+        """Return the commit of a revision, or a view by its name, such as `views/main`, or id.
+
+        Raise `NoCommit` for neither.
+        """
         if (viewed := viewed_revision(revision)) is not None:
             return ShownCommit(await self.commit(viewed), viewed=True)
         try:
@@ -218,7 +224,7 @@ class Repository:
             raise
 
     async def _full(self, revision: str) -> Commit | None:
-        """Return the commit of the first digits of an id, or of an id in git; None when there is none.
+        """Return the commit with an abbreviated id, or with an id in git; None when there is none.
 
         Raise `InvalidInput` if several commits have ids that begin so.
         """
@@ -233,7 +239,7 @@ class Repository:
         return await self.log.by_id(ids[0]) if ids else None
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
-        """Return a commit of the history by the first kind of ref that has the name, without kinds by its id."""
+        """Return a commit of the history by the first kind of ref that has the name; without kinds, by its id."""
         if not kinds:
             with suppress(NoCommit):
                 return await self.log.by_id(name)
@@ -256,7 +262,7 @@ class Repository:
             yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield the branches and tags by kind and name, then those of other protocols with names of their own."""
+        """Yield the branches and tags by kind and name, then further names of other protocols."""
         shown = set[str]()
         async for ref in self.log.refs():
             shown.add(ref.key)
@@ -270,7 +276,7 @@ class Repository:
             yield Ref("heads", MAIN, Commit())
 
     def count(self, commit: Commit) -> int:
-        """Return the number of commits that lead to `commit`, itself among them."""
+        """Return the number of commits that lead to `commit`, including itself."""
         return commit.number if commit.place is not None else int(commit.store is not None)
 
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
@@ -283,7 +289,8 @@ class Repository:
     async def change(self, branch: str, *, parent: str | None = None) -> Change:
         """Return a change of a branch, to be used as an async context manager.
 
-        `parent` is the commit that the branch must point at, or the beginning of its id; else `BranchMoved`.
+        `parent` is the commit that the branch must point at, or the beginning of its id; otherwise `BranchMoved` is
+        raised.
         """
         return Change(self.stores, self.log, await self.log.ref("heads", _branch(branch)), parent)
 
@@ -316,7 +323,7 @@ class Repositories:
     """Repositories over `stores`."""
 
     def __init__(self, stores: Stores, *, pushed: Callable[[str], PushedTags] | None = None) -> None:
-        """`pushed` gives the tags of another protocol by the name of a repository."""
+        """Take `pushed`, which returns the tags of another protocol by the name of a repository."""
         self._stores = stores
         self._pushed = pushed
         self._table = RepositoryTable(stores.database, stores.quotas.usage, HUB)
@@ -327,9 +334,9 @@ class Repositories:
         return self._opened(await self._table.create(check_repository(name)))
 
     async def get(self, name: str) -> Repository:
-        """Return the repository called `name`, to be changed; raise `NoRepository` if there is none.
+        """Return the repository called `name`, to change it; raise `NoRepository` if there is none.
 
-        That is `RepositoryMoved` if a repository had this name, or has it in another case.
+        Raise `RepositoryMoved` if a repository had this name, or has it in another case.
         """
         found = await self.current(name)
         if found.name != name:
@@ -337,7 +344,7 @@ class Repositories:
         return found
 
     async def current(self, name: str) -> Repository:
-        """Return the repository called `name`, in any case, or else the last that was.
+        """Return the repository called `name`, in any case, or else the last one that was called so.
 
         Raise `NoRepository` for neither.
         """
@@ -347,10 +354,10 @@ class Repositories:
         return self._opened(row)
 
     async def find(self, name: str, *, moved: bool = False) -> Repository:
-        """Return the repository called `name`, to be read, even if only another protocol has filled it.
+        """Return the repository called `name`, to read it, even if it exists only in another protocol.
 
-        Raise `NoRepository` if there is neither, `RepositoryMoved` for another case and a former name, unless those
-        that were `moved` are wanted too.
+        Raise `NoRepository` if there is neither, `RepositoryMoved` for another case and a former name, unless `moved`
+        ones are wanted too.
         """
         try:
             return await self.get(name)
@@ -376,7 +383,7 @@ class Repositories:
         await self._table.rename(check_repository(name), check_repository(new))
 
     async def remove(self, name: str) -> None:
-        """Remove a repository, its history, its artifacts, and the stores that only these have made.
+        """Remove a repository, its history, its artifacts, and the stores that only these created.
 
         Stores that something else names stay.
         """
@@ -388,10 +395,7 @@ class Repositories:
         await purge_repositories(self._stores.database)
 
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
-        """Return the repository of a row.
-
-        `other` is the id of the one that another protocol filled, where there is no history.
-        """
+        """Return the repository of a row; without a row, `other` is the id of the repository of another protocol."""
         stores = self._stores
         return Repository(
             row.name,
@@ -408,7 +412,7 @@ class Repositories:
 def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
     """Return the kinds of refs that a revision may name, and the name.
 
-    Raise `NoCommit` for a name that no ref can have.
+    Raise `NoCommit` for an invalid name of a ref.
     """
     kinds: tuple[Kind, ...] = ("heads", "tags")
     for kind in kinds:
@@ -435,7 +439,7 @@ _FILE_BYTES: Final = 200
 
 
 async def last_commits(repository: Repository, commit: Commit, paths: Collection[str]) -> dict[str, Commit]:
-    """Return the commits that last changed `paths`, from `commit` backwards; changes a long time ago are left out."""
+    """Return the commits that last changed `paths`, from `commit` backwards; changes long ago are left out."""
     found, looked = dict[str, Commit](), 0
     newer, now = commit, await _contents(repository, commit, paths)
     left = set(now)
@@ -468,7 +472,7 @@ async def _contents(repository: Repository, commit: Commit, paths: Collection[st
 
 
 async def _signed(repository: Repository, files: Mapping[str, File], paths: set[str]) -> Mapping[str, int]:
-    """Return a number for the content of each path that exists: that of a folder changes with any file in it."""
+    """Return a number for the content of each path that exists; that of a folder changes with any file in it."""
 
     def signed() -> dict[str, int]:
         found = dict[str, int]()

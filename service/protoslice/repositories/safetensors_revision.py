@@ -25,19 +25,19 @@ _MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdig
 
 @dataclass(frozen=True, slots=True)
 class ComputedFile(File):
-    """File of a view that nobody pushed; its SHA-256 is not known."""
+    """Computed file of a view; its SHA-256 is not known."""
 
     content: Representation
 
     @property
     def tag(self) -> str:
-        """Entity tag: other bytes have another, and none is taken for a SHA-256."""
+        """Entity tag, which differs for other bytes, and does not look like a SHA-256."""
         return self.content.etag[:COMMIT_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCommit:
-    """Commit as clients see it: itself, or its view."""
+    """Commit as clients see it: the commit, or a view of it."""
 
     commit: Commit
     viewed: bool = False
@@ -48,7 +48,7 @@ class ShownCommit:
         return counterpart(self.commit.id) if self.viewed else self.commit.id
 
     async def files(self, stores: Stores) -> Mapping[str, File]:
-        """Return the files by path. A commit that has safetensors, or no tensors, shows no others in its view."""
+        """Return the files by path. The view of a commit with safetensors, or without tensors, has the same files."""
         found = await files_of(stores, self.commit)
         if not self.viewed or self.commit.store is None or WHOLE in found or INDEX in found:
             return found
@@ -60,7 +60,7 @@ class ShownCommit:
 
 
 def viewed_revision(revision: str) -> str | None:
-    """Return the revision of which `revision` is the view; None for one that is no view by its name."""
+    """Return the revision of which `revision` is the view; None if its name is not that of a view."""
     for prefix in (VIEWS, _SPELLED_OUT):
         if revision.startswith(prefix):
             return revision.removeprefix(prefix)
@@ -68,8 +68,8 @@ def viewed_revision(revision: str) -> str | None:
 
 
 def counterpart(commit: str) -> str:
-    """Return the id of the view of a commit by the commit's id, and the other way round.
+    """Return the id of the view of a commit by the commit's id, and vice versa.
 
-    Ids change with the readers of models: other bytes have another id.
+    Ids change with the readers of models, since the bytes may change.
     """
     return f"{int(commit, 16) ^ _MASK:0{COMMIT_DIGITS}x}"

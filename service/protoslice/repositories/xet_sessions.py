@@ -1,4 +1,4 @@
-"""Sessions of Xet: xorbs, which hold the chunks of files, until a shard says what files they make up."""
+"""Sessions of Xet: xorbs, which hold chunks of files, until a shard says which files consist of them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _ROOM: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedXorb:
-    """Chunks of a xorb, one behind the other in an object of the session."""
+    """Chunks of a xorb, concatenated in an object of the session."""
 
     location: ObjectLocation
     ends: Sequence[int]
     """End of each chunk in the object."""
 
     def extent(self, first: int, end: int, size: int) -> ObjectExtent:
-        """Return the extent of chunks; raise `InvalidInput` unless they are there and have `size` bytes."""
+        """Return the extent of chunks; raise `InvalidInput` unless they exist and have `size` bytes."""
         if not 0 <= first < end <= len(self.ends):
             raise InvalidInput(
                 f"The shard refers to chunks {first} to {end} of a xorb that has {len(self.ends)} chunks"
@@ -56,7 +56,7 @@ class StagedXorb:
 
 
 class XorbSession:
-    """Xorbs of one session by their hashes, which the upload that the session is keeps."""
+    """Xorbs of one session by hash; the session is an upload, which keeps them."""
 
     def __init__(self, stores: Stores, upload: Upload) -> None:
         self._table = UploadTable(stores.database, stores.quotas.usage)
@@ -65,7 +65,7 @@ class XorbSession:
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
 
     async def has(self, name: str) -> bool:
-        """Return True when a xorb is there; raise `LimitExceeded` when the session takes no more."""
+        """Return True when a xorb was uploaded; raise `LimitExceeded` when the session accepts no more."""
         sizes = await self._sizes()
         if name in sizes:
             return True
@@ -75,7 +75,7 @@ class XorbSession:
         return False
 
     async def check_named(self, size: int) -> None:
-        """Raise `LimitExceeded` for too many bytes of a shard's files together; a chunk may come again in them."""
+        """Raise `LimitExceeded` if the files of a shard are too large together; chunks may occur repeatedly."""
         if size <= _NAMED_FREE:
             return
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
@@ -99,20 +99,20 @@ class XorbSession:
             objects.kept([own])
 
     async def settle(self) -> None:
-        """Count the session no longer as an open upload: its bytes are in use."""
+        """Stop counting the session as an open upload, since its bytes are in use."""
         if not self._upload.used:
             await self._stores.uploads.set_aside(self._upload.id)
             self._upload = replace(self._upload, used=True)
 
     async def compose(self, upload: Upload, extents: Sequence[ObjectExtent]) -> Upload:
-        """Make a staged file of extents of xorbs, which are kept as long as it is."""
+        """Make a staged file from extents of xorbs, which are kept as long as it is."""
         session = await self._stores.uploads.renew(self._upload.id)
         return await self._stores.uploads.compose(upload.id, extents, session.expires)
 
     async def xorb(self, name: str) -> StagedXorb:
-        """Return a xorb that has come, read once while there is room to keep it.
+        """Return an uploaded xorb, read once while there is room to keep it.
 
-        Raise `InvalidInput` when it has not.
+        Raise `InvalidInput` when it was not uploaded.
         """
         found = self._read.get(name)
         if found is None:
@@ -131,21 +131,22 @@ class XorbSession:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     async def _sizes(self) -> dict[str, int]:
-        """Return the bytes of the xorbs that have come, by their hashes."""
+        """Return the sizes of the uploaded xorbs, by hash."""
         return await self._table.xorbs(self._upload.id)
 
 
 class XorbSessions:
-    """Sessions of one repository: each is an upload of no bytes, which expires as any other."""
+    """Sessions of one repository: each is an upload of no bytes, which expires like any other."""
 
     def __init__(self, stores: Stores, repository: int) -> None:
         self._mark = f"xet {repository}"
         self._stores = stores
 
     async def begin(self, client: str) -> str:
-        """Return the id of a new session of a client, which counts as an open upload until a shard has named its xorbs.
+        """Return the id of a new session of a client.
 
-        `QuotaExceeded` in a space without room; raise `TooMany` with as many open uploads as may be.
+        It counts as an open upload until a shard has named its xorbs. Raise `QuotaExceeded` in a space without room;
+        raise `TooMany` with too many open uploads.
         """
         await self._stores.quotas.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)

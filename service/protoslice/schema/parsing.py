@@ -36,8 +36,8 @@ def check_text_size(size: int) -> None:
 def serialized(text: bytes, read_by: TypeSchema) -> bytes:
     """Return the message in `text`, of the type of `read_by`, serialized.
 
-    `CorruptModel` with the offset of a syntax error; `LimitExceeded` above `MAX_TEXT`. An `Any` may be expanded in the
-    text only if its type is reachable from the root.
+    Raise `CorruptModel` with the offset of a syntax error, `LimitExceeded` above `MAX_TEXT`. An `Any` may be expanded
+    in the text only if its type is reachable from the root.
     """
     check_text_size(len(text))
     # A pool of the root's types alone: the bytes depend on the text and the schema, not on other types known here.
@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """Return `text` with the names that Paddle's messages had before version 3 replaced by their present ones."""
+    """Return `text` with present names in place of those that Paddle's messages had before version 3."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)

@@ -42,7 +42,7 @@ def with_well_known(descriptor_set: bytes) -> bytes:
     A kept schema is one file without the names of oneofs. The runtime renders some types of `google.protobuf` in a
     special form, and identifies them by these names: wrappers by their file, the kinds of a `Value` by their oneof.
 
-    A set stays one file, with the oneof of `Value` named, if it declares such a type in another way or if its packages
+    A set stays one file, with the oneof of `Value` named, if it declares such a type differently or if its packages
     below `google` depend on each other.
     """
     found = FileDescriptorSet.FromString(descriptor_set)
@@ -104,7 +104,7 @@ def _divided(file: FileDescriptorProto) -> bytes | None:
 
 
 def _name_oneof(file: FileDescriptorProto) -> None:
-    """Name the oneof of `google.protobuf.Value` as the runtime asks for it."""
+    """Give the oneof of `google.protobuf.Value` the name that the runtime expects."""
     nested = file.message_type
     for part in (*_PACKAGE, "Value"):
         found = next((each for each in nested if each.name == part), None)
@@ -117,7 +117,7 @@ def _name_oneof(file: FileDescriptorProto) -> None:
 
 @cache
 def _standard_set() -> bytes:
-    """Return the files of the well-known types, as the runtime brings them."""
+    """Return the files of the well-known types in the runtime."""
     files = []
     for module in _MODULES:
         module.DESCRIPTOR.CopyToProto(file := FileDescriptorProto())
@@ -285,7 +285,7 @@ _NO_MEMORY: Final = "alloc failed"
 
 
 def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
-    """Return the messages in `data` in one of `FORMS`; `ValueError` says why they cannot be shown.
+    """Return the messages in `data` in one of `FORMS`; raise `ValueError` if they cannot be shown.
 
     `descriptor_set` declares the type, unless it is empty and the type a bundled one.
     """
@@ -356,9 +356,9 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> MessageTypes:
-    """Return the types of a canonical set, in which each field has the name that it has in our JSON.
+    """Return the types of a canonical set, with the names of fields in our JSON.
 
-    That is the name which its schema declares for JSON; without one, its own, and not the one in camel case.
+    That is the name which the schema declares for JSON, else the field's name, not in camel case.
     """
     files = FileDescriptorSet.FromString(with_well_known(descriptor_set))
     messages = [message for file in files.file for message in file.message_type]

@@ -1,1 +1,1 @@
-"""The HTTP service: FastAPI over `protoslice.stores`. Nothing outside this package knows HTTP."""
+"""The HTTP service: FastAPI over `protoslice.stores`. No other package uses HTTP on the server's side."""

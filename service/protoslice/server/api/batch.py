@@ -61,7 +61,7 @@ _MERGED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class _Budget:
-    """Processor time of one answer."""
+    """Limit on the processor time of one answer."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -159,7 +159,7 @@ async def _planned(
 
 
 def _uncached(send: Send) -> Send:
-    """Return `send`, with answers that no cache keeps: what a POST gives is not what its URL gives."""
+    """Return `send` with headers that prevent caching, since a POST and a GET of the URL have different answers."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -171,7 +171,7 @@ def _uncached(send: Send) -> Send:
 
 
 class _ViewResponse(Response):
-    """A view of a store, as a `GET` would give it; no cache keeps it."""
+    """A view of a store, as for a `GET`; it is not cached."""
 
     def __init__(self, found: FoundView, query: object, store: OpenStore) -> None:
         super().__init__()

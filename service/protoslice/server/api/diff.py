@@ -1,4 +1,4 @@
-"""Routes about two stores: in what one differs from the other."""
+"""Routes about the differences of two stores."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def _opened(services: Services, before: str, after: str) -> tuple[OpenStor
 async def _pair_answer(
     request: Request, services: Services, before: str, ref: str, make: Callable[[], Awaitable[object]]
 ) -> Response:
-    """Return a JSON view of two stores, kept with the later one; what two ids give lasts as long as the program."""
+    """Return a JSON view of two stores, kept with the later one; for two ids it is valid for this version."""
     old, store = await services.stores.view(before), await services.stores.view(ref)
     headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
     return await view_answer(request, services, store, make, old.manifest.row, headers=headers)

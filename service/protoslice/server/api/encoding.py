@@ -52,7 +52,7 @@ def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
 
 
 def prepare_encoding(kind: Any) -> None:
-    """Make the encoder of a kind of fact, or of the items of a page, now and not in the first request, for 1 ms."""
+    """Make the encoder of a kind of fact, or of the items of a page, before the first request; takes 1 ms."""
     (item,) = get_args(kind) or (kind,)
     _serializer(item)
 
@@ -69,7 +69,7 @@ def has_secret(kind: Any) -> bool:
 
 
 def store_weight(store: Store) -> int:
-    """Return the bytes of a store's JSON, about."""
+    """Return the approximate size of a store's JSON in bytes."""
     texts = sum(len(file.path) for file in store.files) + len(store.why or "") + len(store.records_file or "")
     texts += 2 * sum(map(len, store.tags)) + sum(map(len, store.rules)) + sum(len(each.name) for each in store.names)
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
@@ -92,7 +92,7 @@ def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
 
 
 class _Schemas(GenerateJsonSchema):
-    """Schemas of what is sent: a member with a default is there too, unless it is omitted."""
+    """Schemas of JSON that is sent: a member with a default is always there, unless it is omitted."""
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:
         """Return the schema of a dataclass, its members described by their docstrings."""
@@ -112,7 +112,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's members, of those it inherits too, in the words of JSON."""
+    """Return the docstrings of a dataclass's members, inherited ones too, with the terms of JSON."""
     found = {}
     for each in reversed(kind.__mro__):
         for name, text in _docstrings(each.__module__).get(each.__name__, {}).items():
@@ -151,7 +151,7 @@ def _serializer(kind: Any) -> SchemaSerializer:
 
 
 def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
-    """Return a node; one whose children were asked for has the members `children` and `more`, even if empty."""
+    """Return a node as JSON; if its children were requested, with `children` and `more`, even if empty."""
     shown = encode(node)
     if node.more is not None and not node.children:
         shown |= {"children": [], "more": shown.pop("more")}

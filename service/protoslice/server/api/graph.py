@@ -31,7 +31,7 @@ MOST_BLOCKS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Parameters that choose a part of a graph."""
+    """Parameters that select a part of a graph."""
 
     around: Annotated[
         str | None,
@@ -111,7 +111,7 @@ async def get_graph_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Parameters that choose two places in a graph."""
+    """Parameters that select two places in a graph."""
 
     start: Annotated[str, Query(description="Path or name of a node.", examples=["conv1"])]
     end: Annotated[str, Query(description="Path or name of another node.", examples=["softmax"])]

@@ -1,4 +1,4 @@
-"""Respond with JSON, one object or a page, with an entity tag; evaluate the conditions of reads and writes."""
+"""JSON responses, one object or a page, with entity tags; conditions of reads and writes."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def microseconds_of(time: datetime | None) -> int | None:
 
 
 async def created_response(request: Request, services: Services, made: Created) -> Response:
-    """Return the store that an upload made, or found.
+    """Return the response with the store that an upload made, or found.
 
-    A caller who may not read cannot tell the two apart, and sees no tags but those of the request.
+    A caller who may not read cannot distinguish the two, and sees no tags but those of the request.
     """
     context, stores = context_of(request.scope), services.stores
     store, created, context.store = made.store, made.created, made.store.id
@@ -195,7 +195,7 @@ async def json_response(
     headers: Mapping[str, str] | None = None,
     etag: EntityTag | None = None,
 ) -> Response:
-    """Return the JSON that may be long: its digest is made in a thread then."""
+    """Return a JSON response; the digest of a long one is computed in a thread."""
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).digest())
     return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 
@@ -209,11 +209,11 @@ async def view_answer(
     headers: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Response:
-    """Return a JSON view of a store, which `make` gives as a fact, a page of facts, or a `TextView`.
+    """Return a JSON view of a store, which `make` returns as a fact, a page of facts, or a `TextView`.
 
     It is made once for all requests with the same path, query and `facts`, as long as it is in memory. `headers` are by
-    default `Cache-Control` under the store's id, and `Content-Location`, the lasting URL, under another name. With
-    `strict`, `Unsupported` if it leaves anything out.
+    default `Cache-Control` under the store's id, and `Content-Location`, the permanent URL, under another name. With
+    `strict`, raise `Unsupported` if it leaves anything out.
     """
     if headers is None:
         named = request.path_params["ref"] != store.info.id
@@ -245,9 +245,9 @@ def _view_of(found: object) -> TextView:
 
 
 async def store_body(stores: Stores, store: Store) -> bytes:
-    """Return a store as the body of an answer; one of many files is encoded in a thread, as it takes long.
+    """Return the JSON of a store; if it has many files, it is encoded in a thread, because that takes long.
 
-    A store whose names in registries have not been looked up has its tags for names.
+    A store whose names in registries have not been looked up has only its tags as names.
     """
     if not store.names:
         store = replace(store, names=tuple(StoreName("tag", tag) for tag in store.tags))
@@ -261,7 +261,7 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
 
 
 def bound(request: Request, cursor: str | None) -> str | None:
-    """Return a cursor that is valid for the parameters of the request, but those that choose the page."""
+    """Return a cursor that is valid for the parameters of the request, except those that select the page."""
     return None if cursor is None else cursor + _mark(request)
 
 
@@ -283,14 +283,14 @@ def page_answer(
 
 
 def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | None = None) -> bytes:
-    """Return a page as JSON; `total` is a member of the page where it is known."""
+    """Return a page as JSON; `total` is a member of the page if it is known."""
     members: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     shown = encode_items(page.items) if items is None else items
     return b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
 
 
 def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute: bool = False) -> dict[str, str]:
-    """Return the header with a link to the page behind `after`, the parameter `name` of this request; none for None."""
+    """Return the header with a link to the page after `after`, the parameter `name` of this request; none for None."""
     if after is None:
         return {}
     query = with_parameter(scope["query_string"], name, after)
@@ -308,7 +308,7 @@ IfNoneMatch = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """A resource that a request is about to change, as it is now."""
+    """Current state of a resource that a request is about to change."""
 
     etag: EntityTag
     version: Any
@@ -319,14 +319,14 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a write has to find in its transaction: a `version`, or nothing if it is `absent`; by default anything."""
+    """Condition of a write: the resource has a `version`, or is `absent`; by default no condition."""
 
     version: Any = None
     absent: bool = False
 
 
 def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
-    """Return the dependency of a route that evaluates If-Match and If-None-Match, and gives a `Condition`.
+    """Return the dependency of a route that evaluates If-Match and If-None-Match, and returns a `Condition`.
 
     `find` returns the resource, or raises `NotFound`. Routes without this dependency refuse the two headers.
     """

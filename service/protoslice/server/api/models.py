@@ -1,4 +1,4 @@
-"""JSON answers of the API that are no facts of the library: pages, and facts with further members."""
+"""JSON responses of the API that are no facts of the library: pages, and facts with further members."""
 
 from __future__ import annotations
 

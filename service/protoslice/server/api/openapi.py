@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the framework knows of its routes, and the views from their own table."""
+"""The OpenAPI document, from the framework's routes and the table of views."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problem
 
 
 def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the failures of an operation: these, and those that any may have."""
+    """Return the failures of an operation: these, and those of all operations."""
     return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
 
 
@@ -171,7 +171,7 @@ def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> 
 
 
 def _describe(operation: dict[str, Any], route: Route) -> None:
-    """Add what FastAPI does not know of a route."""
+    """Add to a route what FastAPI does not know."""
     responses: dict[str, Any] = operation["responses"]
     failures = {*route.fails, *([412] if route.cached else ()), *([422] if "422" in responses else ())}
     if route.cached:
@@ -182,7 +182,7 @@ def _describe(operation: dict[str, Any], route: Route) -> None:
 
 
 def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the HEAD of a route, for protocols whose clients ask by it."""
+    """Return the HEAD of a route, for protocols whose clients use it."""
     responses = {status: {**said} for status, said in operation["responses"].items()}
     for each in responses.values():
         each.pop("content", None)
@@ -250,7 +250,7 @@ def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
 
 
 def _common(method: str, path: str, operation: Mapping[str, Any], rule: Rule) -> set[int]:
-    """Return statuses of the failures that an operation shares with all others of its kind."""
+    """Return the statuses of the failures that an operation shares with all others of its kind."""
     found = {400} if path in OPERATING else {400, 429}
     if rule.scope is not None:
         found |= {401, 403, 404}
@@ -268,7 +268,7 @@ def _has_content(operation: Mapping[str, Any]) -> bool:
 
 
 def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield conditions of a read that are not among its parameters."""
+    """Yield the conditional headers of a read, which are not among its parameters."""
     known = {str(each["name"]).lower() for each in parameters}
     for name in ("If-Match", "If-None-Match"):
         if name.lower() not in known:
@@ -288,7 +288,7 @@ def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]
 
 
 def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a header with its usual name, or a parameter of the path with its pattern or its longest length."""
+    """Return a shared header, or a parameter of the path with its pattern or its maximum length."""
     if parameter["in"] == "header":
         return {**parameter, "name": parameter["name"].title()}
     if parameter["in"] != "path" or parameter["schema"].get("type") != "string" or "enum" in parameter["schema"]:
@@ -310,7 +310,7 @@ def _bound_numbers(part: Any) -> None:
 
 
 def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: str) -> dict[str, Any]:
-    """Return a failure is said once for all operations."""
+    """Return a reference to a failure, which is described once for all operations."""
     if int(status) < 400:
         return said
     name = f"Problem{status}{'Head' if method == 'head' else ''}"

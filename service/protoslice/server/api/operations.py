@@ -35,7 +35,7 @@ class Status:
     router, "GET /livez", OPEN, answer=Status, operation="get_liveness", summary="Check whether the process is alive"
 )
 async def livez() -> Response:
-    """Returns ok as long as the process responds."""
+    """Return ok as long as the process responds."""
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
@@ -49,7 +49,7 @@ async def livez() -> Response:
     summary="Check whether the service is ready",
 )
 async def readyz(services: Services) -> Response:
-    """Returns ok if storage and database respond, there is space, and the service is not shutting down."""
+    """Return ok if storage and database respond, there is space, and the service is not shutting down."""
     if services.state.draining:
         raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.state.ready()
@@ -67,7 +67,7 @@ async def readyz(services: Services) -> Response:
     any_query=True,
 )
 async def metrics(services: Services) -> Response:
-    """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
+    """Return requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.state.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
@@ -81,7 +81,7 @@ async def metrics(services: Services) -> Response:
     summary="Explain a problem",
 )
 async def problem(request: Request, slug: str) -> Response:
-    """Return the page that the `type` of a problem refers to."""
+    """Return the page about a type of problem."""
     slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # what releases before 0.2 answered
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
@@ -99,7 +99,7 @@ async def problem(request: Request, slug: str) -> Response:
     summary="This document",
 )
 async def document(request: Request) -> Response:
-    """Return every call, for programs."""
+    """Return the OpenAPI document."""
     # Made by whoever asks first, in a thread: that takes a third of a second.
     shown = await asyncio.to_thread(lambda: request.app.document)
     return json_answer(request, shown)
@@ -109,7 +109,7 @@ async def document(request: Request) -> Response:
     router, "GET /docs", OPEN, cached=True, operation="get_docs", response_class=HTMLResponse, summary="API reference"
 )
 async def docs(request: Request) -> Response:
-    """Return every call, from the OpenAPI document."""
+    """Return the page with all operations of the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)
     text = shown.show(absolute_url(request.scope, ""), url_of(request.scope, "")).encode()
     return json_answer(request, text, headers=PAGE_HEADERS, media_type="text/html")

@@ -67,7 +67,7 @@ async def home(
 
 @endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def model(request: Request, rest: str) -> Response:
-    """Return the page of a model; the facts of its store where the page was not built."""
+    """Return the page of a model; the facts of its store if the page was not built."""
     # Clients print this address.
     if not _has_shell(request):
         # The raw path, as a slash within a reference is encoded there.
@@ -80,7 +80,7 @@ async def model(request: Request, rest: str) -> Response:
 
 @endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def diff(request: Request, rest: str) -> Response:
-    """Return the page of what changed between two stores."""
+    """Return the page about the differences of two stores."""
     return _shell(request, "diff")
 
 
@@ -92,7 +92,7 @@ async def operations(request: Request) -> Response:
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
 async def asset(request: Request, name: str) -> Response:
-    """Return a file of the page, whose name changes with its content, in a coding that the client takes."""
+    """Return a file of the page, whose name changes with its content, in an encoding that the client accepts."""
     found = assets().get(name)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such file")
@@ -103,7 +103,7 @@ async def asset(request: Request, name: str) -> Response:
 
 
 def _has_shell(request: Request) -> bool:
-    """Return True where the page was built, and is at the root of its host, which its scripts need."""
+    """Return True if the page was built, and is at the root of its host, as its scripts require."""
     return is_built() and not public_path(request.scope)
 
 
@@ -158,5 +158,5 @@ def _index(title: str, files: Sequence[File], folder: str) -> bytes:
 
 
 def _row(name: str, size: int | None) -> str:
-    """Return a link, every character of which but slashes and plain letters is encoded."""
+    """Return a link, in which every character except slashes and plain letters is encoded."""
     return f'<li><a href="{quote(name)}">{escape(name)}</a>' + ("" if size is None else f" {format_size(size)}")

@@ -73,7 +73,7 @@ class Parameters(Generic[T]):
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type of a parameter, without None and type arguments, and what it is annotated with."""
+    """Return the type of a parameter, without None and type arguments, and its annotations."""
     base, *marks = get_args(hint)
     if get_origin(base) in {Union, UnionType}:
         base = get_args(base)[0]
@@ -380,7 +380,7 @@ class TensorsQuery:
 
     @property
     def layout(self) -> FileLayout:
-        """How tensors are put into the file."""
+        """Layout of the tensors in the file."""
         return FileLayout.of(self.align, self.dtype)
 
 

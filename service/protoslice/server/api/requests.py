@@ -184,7 +184,7 @@ class AskParts(RequestBody):
 
 
 def _few(files: dict[str, T]) -> dict[str, T]:
-    """Return the `files`; raise `LimitExceeded` for too many, as on every other way in."""
+    """Return the `files`; raise `LimitExceeded` for too many, as for other kinds of uploads."""
     if len(files) > MAX_FILES:
         raise LimitExceeded(f"Too many files: a store holds at most {MAX_FILES}")
     return files

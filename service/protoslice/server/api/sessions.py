@@ -1,4 +1,4 @@
-"""Sessions of browsers: signing in at the issuer or with a token, and out; and how others sign in."""
+"""Sessions of browsers: sign-in at the issuer or with a token, sign-out, and terms of sign-in for other clients."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def begin_sign_in(
 
 @endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
 async def end_sign_in(request: Request, services: Services) -> Response:
-    """Take the answer of the issuer, begin a session, and go on to the page."""
+    """Process the issuer's response, begin a session, and redirect to the page."""
     found, key, context = (
         services.state.authenticator.code_flow,
         services.state.authenticator.key,
@@ -222,7 +222,7 @@ async def end_sign_in(request: Request, services: Services) -> Response:
 
 
 def _failed(request: Request, why: str, status: int) -> Response:
-    """Return the page about a sign-in that failed, whose state is forgotten."""
+    """Return the page about a failed sign-in, and forget its state."""
     body = f'<main class="plain"><h1>Not signed in</h1><p class="lead">{escape(why)}.</p>'
     body += f'<ul class="links"><li><a href="{public_path(request.scope)}/">Try again</a></li></ul></main>'
     answer = HTMLResponse(page("Not signed in — Protoslice", body), status, {**PAGE_HEADERS, **_NO_STORE})

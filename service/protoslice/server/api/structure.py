@@ -41,7 +41,7 @@ router = RouteGroup(tags=["views"])
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """Parameters that choose the document to look into."""
+    """Parameters that select the document."""
 
     file: OtherFile = None
     framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
@@ -188,7 +188,7 @@ pieces = RouteGroup(tags=["chunks"])
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
-    """Return the report which of the given pieces are missing, and where the others are.
+    """Report which of the given pieces are missing, and where the others are.
 
     Searches the given stores, by default the bases of `tags` and then those that share the most pieces.
     """

@@ -37,7 +37,7 @@ router = RouteGroup(tags=["views"])
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Parameters that choose tensors, and their order."""
+    """Parameters that select tensors, and their order."""
 
     name: Annotated[str | None, Query(description="Name or address; `*` matches anything.", examples=["encoder.*"])] = (
         None

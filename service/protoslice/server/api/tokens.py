@@ -1,4 +1,4 @@
-"""Tokens: making, listing and revoking them, and signing URLs by them."""
+"""Tokens: creating, listing and revoking them, and signing URLs with them."""
 
 from __future__ import annotations
 

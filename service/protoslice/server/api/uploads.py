@@ -248,7 +248,7 @@ def _upload_response(
     headers: dict[str, str] | None = None,
     content: bytes | None = None,
 ) -> Response:
-    """Return the response about an upload; raise the problem because of which it became no store."""
+    """Return the response about an upload; raise the problem that kept it from becoming a store."""
     found = upload_headers(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
@@ -324,7 +324,7 @@ async def get_arriving_records(
 
 
 class _Opened(StreamingResponse):
-    """Response that closes `opened`, which its body reads, when it ends."""
+    """Response that closes `opened`, which its body reads, at its end."""
 
     def __init__(
         self, body: AsyncGenerator[bytes | memoryview], headers: dict[str, str], media_type: str, opened: AsyncExitStack

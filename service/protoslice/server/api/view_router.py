@@ -1,6 +1,6 @@
-"""Routes of views: finding the view of a path, and responding with it; representations as responses of handlers.
+"""Routes of views: finding the view of a path, and responding with it; also responses of other handlers.
 
-They are asked before FastAPI, whose dependency injection costs half of a small answer.
+They are asked before FastAPI, whose dependency injection costs half of the time of a small response.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
 
 
 class FoundView(NamedTuple):
-    """A view, the reference of the store it is asked of, and the rest of the path."""
+    """A view, the reference of its store, and the rest of the path."""
 
     view: View
     ref: str
     rest: str
 
     def policy(self, versioned: bool, location: str | None, state: ServerState) -> ResponsePolicy:
-        """Return the policy of a response; `location` is the lasting URL, None when that was asked for."""
+        """Return the policy of a response; `location` is the permanent URL, None when that was requested."""
         return ResponsePolicy(
             location=location,
             negotiated=self.view.rendered,
@@ -85,7 +85,7 @@ class ViewRoutes(RouteGroup):
         return FoundView(view, plain_ref(parts[3]), rest)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the view that the path names; in part for methods that do not read."""
+        """Match the view that the path names; partially for methods that do not read."""
         found = self.find(scope["path"].removeprefix(scope["root_path"])) if scope["type"] == "http" else None
         if found is None:
             return Match.NONE, {}
@@ -112,7 +112,7 @@ async def answer_view(
     fields: HeaderMap,
     store: OpenStore,
 ) -> None:
-    """Answer with a view of `store`, rendered if the request accepts that."""
+    """Respond with a view of `store`, rendered if the request accepts that."""
     context = context_of(scope)
     context.store = store.info.id
     location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
@@ -150,7 +150,7 @@ async def answer_view(
 async def _known_plan(
     etag: str, store: OpenStore, method: str, fields: HeaderMap, policy: ResponsePolicy
 ) -> ResponsePlan | None:
-    """Return the answer without a body that needs no work on the view; None where the view has to be made."""
+    """Return the response without a body that needs no work on the view; None if the view has to be made."""
     current = fields.get(b"if-none-match", "*").strip()
     if current != "*" and b"if-match" not in fields:  # only the view tells whether there is any
         plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
@@ -164,7 +164,7 @@ async def _known_plan(
 
 
 class _Rendering:
-    """Renders a message of a store when it is called."""
+    """Function that renders a message of a store."""
 
     def __init__(self, services: Services, store: OpenStore, rope: Representation, media_type: str) -> None:
         if rope.message_type is None:
@@ -186,7 +186,7 @@ class _Rendering:
 
 
 def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | None:
-    """Return the rendered media type that Accept chooses; None for the bytes themselves."""
+    """Return the rendered media type that Accept selects; None for the bytes themselves."""
     accept = fields.get(b"accept")
     if accept is None or accept == "*/*":
         return None
@@ -206,7 +206,7 @@ def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | 
 class RepresentationResponse(Response):
     """Representation as the response of a handler, with `headers` of a protocol.
 
-    `location` is the URL that never gives other bytes; None when that was asked for.
+    `location` is the URL whose bytes never change; None when that was requested.
     """
 
     def __init__(
