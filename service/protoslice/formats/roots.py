@@ -56,7 +56,7 @@ def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Can
 def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """Yield the files in the order of `rank`, without examining files after the last one that is taken."""
+    """Yield the files in the order of `rank`, examining them group by group, likeliest names first."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 

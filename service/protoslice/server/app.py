@@ -1,4 +1,4 @@
-"""The application: made by `create_app`, with no work at import."""
+"""The application: made by `create_app`, without work at import."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ _ROUTERS: Final = (
 
 
 def create_app(settings: Settings) -> Application:
-    """Return the service; what the settings name is opened at start-up."""
+    """Return the service; storage and database are opened at start-up."""
     return Application(ServerState(settings))
 
 
 class Application(FastAPI):
-    """FastAPI within our own layers."""
+    """FastAPI inside our middleware."""
 
     def __init__(self, services: ServerState) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class Application(FastAPI):
         """Rules by method and path of the route, such as `GET /v1/tags`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; without the framework's look at tracing for every request."""
+        """Serve a request, without the framework's check for tracing."""
         if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return
@@ -109,14 +109,14 @@ class Application(FastAPI):
             ACTOR.reset(caller)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return our layers around the router; `RequestMiddleware` answers all exceptions, not the framework."""
+        """Return our middleware around the router; `RequestMiddleware`, not the framework, answers exceptions."""
         front = _Front(self.views, AsyncExitStackMiddleware(self.router), self.policy)
         clients, authenticator = self.services.clients, self.services.authenticator
         stack = RequestMiddleware(front, self.recorder, clients, self.policy, is_closed=lambda: authenticator.closed)
         return Traced(stack) if self.traced else stack
 
     def asked(self, method: str, target: str) -> Asked:
-        """Return a request as rules see it, without headers; raise `NotFound` if no route takes it."""
+        """Return a request in the form that rules use, without headers; raise `NotFound` if no route matches."""
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
@@ -133,16 +133,16 @@ class Application(FastAPI):
 
     @cached_property
     def api_page(self) -> ApiPage:
-        """The page of every call."""
+        """The page of all operations."""
         return ApiPage(self.openapi())
 
     @cached_property
     def document(self) -> bytes:
-        """The OpenAPI document as it is sent."""
+        """The OpenAPI document in the form in which it is sent."""
         return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document, made once, by one thread: CPython 3.11 cannot parse docstrings in two."""
+        """Return the document, made once, by one thread: CPython 3.11 cannot parse docstrings in two threads."""
         with self._documenting:
             if self.openapi_schema is None:
                 self.openapi_schema = openapi_document(self.router.routes, self.rules)
@@ -150,9 +150,9 @@ class Application(FastAPI):
 
 
 class _Front:
-    """What comes before routing: the space of the path, Host and Origin, the framing of the body, and views.
+    """Steps before routing: the space of the path, Host and Origin, the framing of the body, and views.
 
-    Views skip FastAPI, which costs a fifth of a small answer.
+    Views skip FastAPI, which costs a fifth of the time of a small response.
     """
 
     def __init__(self, views: ViewRoutes, framework: ASGIApp, policy: OriginPolicy) -> None:
@@ -188,7 +188,7 @@ class _Front:
 
 
 def _prepare_routes(app: FastAPI) -> None:
-    """Make what encodes answers now: the first request would take 90 ms longer."""
+    """Make the encoders of responses now; otherwise the first request would take 90 ms longer."""
     for _, route in routes_of(app.router.routes):
         for kind in route.answers.values():
             prepare_encoding(kind)

@@ -36,7 +36,7 @@ class UploadBody(Work, Protocol):
 
 
 class DisconnectWatch(Protocol):
-    """Watch that ends the work of a request when its client leaves."""
+    """Watch that ends the work of a request when its client disconnects."""
 
     def watch(self) -> None:
         """Start watching now: for work known to be long."""
@@ -50,19 +50,19 @@ class Caller(Protocol):
 
     @property
     def id(self) -> str | None:
-        """Id that tells callers of one name apart; None without a name."""
+        """Id that distinguishes callers with one name; None without a name."""
 
     @property
     def name(self) -> str | None:
-        """Name of the token, or the one in the JWT, that the request came with."""
+        """Name of the token, or in the JWT, of the request."""
 
     @property
     def tags(self) -> Sequence[str]:
-        """Tags that the request was asked about, those it may not set too."""
+        """Tags of the request, including those that the caller may not set."""
 
 
 class RequestContext:
-    """One request: its id, what it asked for, where it went, what it moved."""
+    """One request: its id, what it asked for, how it was routed, and the bytes it transferred."""
 
     __slots__ = (
         "auth", "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
@@ -119,7 +119,7 @@ class RequestContext:
 
 
 def shown_path(path: str) -> str:
-    """Return a path as logs and spans show it: cut to a length, with the ids of uploads cut too."""
+    """Return a path in the form for logs and spans: truncated, and with shortened ids of uploads."""
     return _UPLOAD.sub(r"/\1...", path)[:_LONGEST_SHOWN]
 
 
@@ -129,14 +129,14 @@ def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Return the context of the request; a fresh one outside of the service's own middleware."""
+    """Return the context of the request; a new one outside of the service's middleware."""
     if KEY not in scope:
         scope[KEY] = RequestContext()
     return cast(RequestContext, scope[KEY])
 
 
 def public_path(scope: Scope) -> str:
-    """Return the path below which clients reach the service through a proxy that takes it off; mostly empty."""
+    """Return the path below which clients reach the service through a proxy that removes it; usually empty."""
     application = scope.get("app")
     return application.services.settings.public_path if application else ""
 

@@ -1,6 +1,6 @@
 """Problems (RFC 9457) by slug: status, title and advice.
 
-Answers, the OpenAPI document and `docs/reference/problems.md` are made of them.
+Answers, the OpenAPI document and `docs/reference/problems.md` are made from them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Problem:
         return f"{self.type_base}{self.slug}"
 
     def type_below(self, path: str) -> str:
-        """Return the URI in an answer, where clients reach the pages of the service below `path`."""
+        """Return the URI in an answer; `path` is where clients reach the pages of the service."""
         return f"{path}{self.type}" if self.type.startswith("/") else self.type
 
 
@@ -237,7 +237,7 @@ BY_SLUG: Final[Mapping[str, Problem]] = {each.slug: each for each in PROBLEMS}
 
 
 class HttpProblem(HTTPException):
-    """A failure as HTTP sees it: a problem, what happened, and further headers and members."""
+    """A failure in terms of HTTP: a problem, what happened, and further headers and members."""
 
     headers: dict[str, str]
 
@@ -250,14 +250,14 @@ class HttpProblem(HTTPException):
 
 
 def no_view(view: str) -> str:
-    """Return the message for a view that no store has."""
+    """Return the message about a view that does not exist."""
     return f"No view {view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH"
 
 
 def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
     """Return the problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
 
-    Those of a quota and of a limit are ours, and are told.
+    The messages about quotas and limits are ours, and are shown.
     """
     problem = BY_SLUG[error.slug]
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
@@ -272,7 +272,7 @@ def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
 
 
 def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None, base: str = "") -> Response:
-    """Return the answer, `application/problem+json`, never to be cached; `base` is the public path of the service."""
+    """Return the answer, `application/problem+json`, not to be cached; `base` is the public path of the service."""
     problem = failure.problem
     body = {
         "type": problem.type_below(base),

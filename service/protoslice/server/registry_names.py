@@ -1,4 +1,4 @@
-"""Names of stores in registries: find the store of a name, the names of a store, and all names, page by page.
+"""Names of stores in registries: the store of a name, the names of a store, and all names, page by page.
 
 A name is `owner/name@revision` of a repository, `name:tag` of an OCI artifact, or `mlflow-artifacts:/folder`.
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class StoreNames:
     """Resolver of references with a slash.
 
-    Concurrent callers for a folder of MLflow's share the making of its store.
+    Concurrent callers for an MLflow folder share the work of making its store.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def repositories_of(stores: Stores) -> Repositories:
 def _folder_of(uri: str) -> str:
     """Return the folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
 
-    Raise `NotFound` for all artifacts at once.
+    Raise `NotFound` for the root, which has all artifacts.
     """
     path = uri.removeprefix(FOLDERS)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
@@ -99,10 +99,9 @@ class StoreReferences:
         return [_with_names(store, found.get(store.id, ())) for store in stores]
 
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
-        """Raise `StillNamed` if names refer to a store that are not among `forced`.
+        """Raise `StillNamed` if names refer to a store that are not in `forced`.
 
-        A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
-        removed just before.
+        A name that is made after this check is not seen: it breaks, as if the store had been removed just before.
         """
         try:
             await self._stores.manifests.get(store_id)
@@ -117,7 +116,7 @@ class StoreReferences:
             raise _still_named(store_id, left)
 
     async def _names(self, ids: Sequence[str], *, most: int = MOST_NAMES) -> Mapping[str, list[StoreName]]:
-        """Return names of stores by their ids, of repositories at most `most` and one more."""
+        """Return names of stores by their ids; of names in repositories, at most `most` and one more."""
         found: dict[str, set[StoreName]] = {}
         names = await self._named.naming(ids, most + 1)
         for each in names:
@@ -150,7 +149,7 @@ def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
 
 
 class _Entry(NamedTuple):
-    """A repository in a list: its name as it is shown, its place in a cursor, and what makes its summary."""
+    """A repository in a list: its shown name, its place in a cursor, and the source of its summary."""
 
     name: str
     place: str
@@ -242,10 +241,10 @@ class _Mlflow:
 
 
 class RepositoryPages:
-    """Pages of the repositories of one space, and of their versions, at a cost that depends on the page alone.
+    """Pages of the repositories of one space, and of their versions, at a cost that depends only on the page.
 
-    Repositories of the hub come first, then those that only OCI clients have filled, then folders of MLflow's
-    artifacts; each by name. A page may be empty, and yet be followed by another.
+    Repositories of the hub come first, then those that exist only for OCI clients, then folders of MLflow's artifacts;
+    each by name. A page may be empty, and still be followed by another.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -290,7 +289,7 @@ class RepositoryPages:
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
-        """Return the registries from the one in a cursor on, and the last name of the page before, if any."""
+        """Return the registries from the one in a cursor on, and the last name of the previous page, if any."""
         protocol, _, after = (cursor or "hub ").partition(" ")
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:
@@ -310,7 +309,7 @@ async def _summary(entry: _Entry) -> RepositorySummary | None:
 
 
 async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
-    """Return with its head and the facts of that store, unless it has been removed."""
+    """Return a summary with its current version and the facts of that store, unless the store was removed."""
     try:
         store = (await stores.manifests.get(head.store)).as_store()
     except NotFound:

@@ -1,10 +1,10 @@
-"""Render messages as JSON or text in worker processes, whose memory and time are limited.
+"""Rendering of messages as JSON or text in worker processes, whose memory and time are limited.
 
 The protobuf runtime holds the interpreter's lock for whole parses, and JSON takes many times the memory of a message.
 `anyio.to_process` is no substitute: it loses a process whose caller is cancelled while it starts.
 
 A worker is `python -m protoslice.server.rendering MEMORY`. It reads pickled arguments of `render` on standard input,
-and writes for each call an outcome, a length and a body: the rendered form, or why there is none.
+and writes an outcome, a length and a body for each call: the rendered form, or the reason for its absence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOO_LARGE: Final = "Rendering takes too much memory: ask for a smaller part"
 
 
 class Renderer:
-    """Pool of workers, started on demand. One that is too slow or too large, or whose client left, is killed."""
+    """Pool of workers, started on demand. One that is too slow or too large, or whose client disconnects, is killed."""
 
     def __init__(self, *, processes: int, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -54,7 +54,7 @@ class Renderer:
                 raise LimitExceeded(_TOO_LARGE) from None
 
     async def _use(self, process: Process, call: bytes) -> bytes:
-        """Return what the worker answers. It is idle again afterwards, or killed."""
+        """Return the worker's response. It is idle again afterwards, or killed."""
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 outcome, body = await _ask(process, call, _GROWTH * self.max_bytes)
@@ -76,7 +76,7 @@ class Renderer:
 
 
 async def _ask(process: Process, call: bytes, most: int) -> tuple[int, bytes]:
-    """Return outcome and body of a call; `EOFError` or `ConnectionError` if the worker ends before."""
+    """Return outcome and body of a call; raise `EOFError` or `ConnectionError` if the worker ends before."""
     assert process.stdin is not None
     assert process.stdout is not None
     if process.stdin.is_closing():

@@ -50,7 +50,7 @@ class Deprecated(NamedTuple):
 
 
 class Route(APIRoute):
-    """A route that admits a request by its rule, and checks query, conditions and body, before the handler runs."""
+    """A route that checks the rule, the query, the conditions and the body of a request before the handler runs."""
 
     def __init__(  # noqa: PLR0913 - the columns of a row
         self,
@@ -75,8 +75,8 @@ class Route(APIRoute):
         is for other programs, such as a script. `answer` is the class of the JSON, `fails` are statuses of problems
         that other routes of its kind do not have, `cached` says that the answer has an entity tag for conditions.
         Routes of other protocols have a `render`, which makes their answers to failed requests; with `strict` off, they
-        ignore unknown query parameters and conditions of writes, as other servers of the protocol do.
-        Further `options` are those of FastAPI's route.
+        ignore unknown query parameters and conditions of writes, as other servers of the protocol do. Further `options`
+        are those of FastAPI's route.
         """
         described = {status: dict(each) for status, each in (responses or {}).items()}
         # FastAPI would make models of these classes, and encode answers again.
@@ -108,7 +108,7 @@ class Route(APIRoute):
 
     @cached_property
     def offers(self) -> tuple[str, ...]:
-        """Media types of the answers below `/v1`; none where answers have no content, or views choose."""
+        """Media types of the answers below `/v1`; none if answers have no content, or views choose."""
         if not self.is_strict or not self.path.startswith("/v1/"):
             return ()
         done = [said for status, said in self.responses.items() if str(status) < "3"]
@@ -120,18 +120,18 @@ class Route(APIRoute):
 
     @cached_property
     def conditions(self) -> frozenset[str]:
-        """Names of the conditional headers that the handler, or what it depends on, declares."""
+        """Names of the conditional headers that the handler, or one of its dependencies, declares."""
         return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
 
     def _check_conditions(self, fields: HeaderMap) -> None:
-        """Refuse conditions that would not be evaluated: the client relies on them."""
+        """Refuse conditions that would not be evaluated, because the client relies on them."""
         for name in sorted(_CONDITIONS - self.conditions):
             if name.encode() in fields:
                 advice = "send the `ETag` in If-Match" if self.conditions else "send the request without it"
                 raise HttpProblem(PRECONDITION, f"This operation does not evaluate {name}, and did nothing: {advice}")
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the framework's handler, which reads JSON strictly."""
+        """Return the framework's handler, which parses JSON strictly."""
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
@@ -144,7 +144,10 @@ class Route(APIRoute):
         return reading
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit the request, check its query, and limit its body; one declared too long is refused unread."""
+        """Check the permissions and the query of the request, and limit its body.
+
+        One declared too long is refused unread.
+        """
         context = context_of(scope)
         context.route, context.render = self.path, partial(self.render, scope)
         if scope["method"] not in (self.methods or ()):
@@ -193,7 +196,7 @@ class RouteGroup(BaseRoute):
             self._paths.add(path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the first route that takes path and method, else the first that takes the path."""
+        """Match the first route with this path and method, else the first with this path."""
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if path not in self._paths and not path.startswith(self._prefixes):
             return Match.NONE, {}
@@ -207,7 +210,7 @@ class RouteGroup(BaseRoute):
         return partial
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the route that matched answer."""
+        """Call the route that matched."""
         await scope["route"].handle(scope, receive, send)
 
 
@@ -223,8 +226,8 @@ def endpoint(
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
-    `experimental` says that the call may change within `/v1`; for `options` see `Route`. The function's docstring is
-    the description; its name is that of the operation, unless `operation` is.
+    `experimental` says that the call may change within `/v1`; `options` are those of `Route`. The function's docstring
+    is the description; its name is that of the operation, unless `operation` is given.
     """
     method, _, path = row.partition(" ")
     if experimental:
@@ -248,7 +251,7 @@ def endpoint(
 def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
     """Yield method and path of each route, and the route, in the order of matching.
 
-    `RuntimeError` for a route that has no rule.
+    Raise `RuntimeError` for a route that has no rule.
     """
     for route in routes:
         if isinstance(route, RouteGroup):
@@ -283,7 +286,7 @@ def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:
 
 
 def _check_json(fields: HeaderMap) -> None:
-    """Refuse a body that is not said to be JSON: no other is read."""
+    """Refuse a body that is not declared as JSON."""
     media = media_type_of(fields)
     is_empty = fields.get(b"content-length", "0") == "0" and b"transfer-encoding" not in fields
     if is_empty or media == JSON or media.endswith("+json"):
@@ -294,7 +297,7 @@ def _check_json(fields: HeaderMap) -> None:
 
 
 def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
-    """Return fields of a kind of parameters of a handler, and of what it depends on."""
+    """Return fields of a kind of parameters of a handler and its dependencies."""
     yield from getattr(dependant, kind)
     for each in dependant.dependencies:
         yield from _fields(each, kind)

@@ -1,4 +1,4 @@
-"""What handlers work with: `ServerState` is there once per process, `RequestServices` once per request."""
+"""Objects that handlers use: one `ServerState` per process, one `RequestServices` per request."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _GZIPPED_ROOM: Final = 16 << 20
 
 @dataclass(slots=True)
 class ServerState:
-    """The parts of one application; `stores` and `renderer` are there between `open` and `close`."""
+    """The parts of one application; `stores` and `renderer` exist between `open` and `close`."""
 
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
@@ -101,14 +101,14 @@ class ServerState:
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
-        """Tell clients apart, and let none in until the mode of access is known."""
+        """Set up the counting of clients, and refuse all requests until the mode of access is known."""
         self.authenticator = Authenticator(closed=True)
         self.authenticator.failed = lambda credential: self.metrics.failed_logins.labels(credential).inc()
         self.clients = Clients(self.settings)
         self.policy = OriginPolicy(self.settings)
 
     async def open(self) -> None:
-        """Open storage, database, stores, access and background work, in this order, unless they are open already.
+        """Open storage, database, stores, access and background work, in this order, unless they are open.
 
         To be awaited on the loop that will serve. `close` closes them in reverse order.
         """
@@ -150,7 +150,7 @@ class ServerState:
             self._at_end = stack.pop_all()
 
     def _loops(self, storage: Storage, database: Database, spaces: Spaces) -> dict[str, Loop]:
-        """Return the background work of a service, by names for its log."""
+        """Return the background work of a service, with names for its log."""
         settings = self.settings
         loops: dict[str, Loop] = {
             "garbage collection": partial(collect_for_ever, storage, database, settings.deletion_delay_seconds),
@@ -165,7 +165,10 @@ class ServerState:
         return loops
 
     async def _start_authenticator(self, database: Database, stack: AsyncExitStack) -> None:
-        """Ask for credentials or not, by the mode of access, once the storage is known to belong to the database."""
+        """Set whether credentials are required, by the mode of access.
+
+        The storage has to be known to belong to the database before.
+        """
         settings = self.settings
         trust = None if settings.issuers is None else await _trust(settings.issuers)
         mode = await settle_mode(database, settings)
@@ -185,7 +188,7 @@ class ServerState:
         await self._at_end.aclose()
 
     async def ready(self) -> None:
-        """Raise unless storage and database answer in time and there is enough free space."""
+        """Raise an error unless storage and database respond in time and there is enough free space."""
         await self.stores.shared.ready()
         if self.database is not None:
             await self._pinging.get(None, partial(_ping, self.database))
@@ -201,7 +204,7 @@ class ServerState:
         return own if self.workers is None else await self.workers.collect(own)
 
     async def _free_bytes(self) -> int | None:
-        """Return the free bytes of the storage; None if they are not known."""
+        """Return the free bytes of the storage; None if unknown."""
         if self.opened is not None:
             with suppress(ProtosliceError, TimeoutError):
                 async with asyncio.timeout(_PING_SECONDS):
@@ -210,15 +213,15 @@ class ServerState:
 
     @property
     def stores(self) -> Stores:
-        """Stores of the service; `HttpProblem` 503 while the service is starting or has ended."""
+        """Stores of the service; raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.opened)
 
     async def admit(
         self, scope: Scope, fields: HeaderMap, rule: Rule, parameters: Mapping[str, Any] | None = None
     ) -> RequestServices:
-        """Return what a request works with, once it is let in.
+        """Return the services of a request, after checking its permissions.
 
-        `rule` is that of its route. `HttpProblem` or `NotFound` for a request that is turned away. Nothing is read
+        `rule` is that of its route. Raise `HttpProblem` or `NotFound` for a request that is refused. Nothing is read
         before.
         """
         space, context = space_of(scope), context_of(scope)
@@ -245,14 +248,14 @@ class ServerState:
 
     @property
     def webhooks(self) -> Webhooks:
-        """Webhooks of all spaces; raise `Unsupported` where the operator allows no URLs for them."""
+        """Webhooks of all spaces; raise `Unsupported` if the operator allows no URLs for them."""
         if self.hooks is None:
             raise Unsupported("Webhooks are disabled: the operator can allow URLs for them in PROTOSLICE_WEBHOOK_ALLOW")
         return self.hooks
 
     @property
     def renderer(self) -> Renderer:
-        """Renderer of messages; `HttpProblem` 503 while the service is starting or has ended."""
+        """Renderer of messages; raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.rendering)
 
 
@@ -264,7 +267,7 @@ def _running(part: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class RequestServices:
-    """What the handler of a request works with: the stores of its space, for a caller with these permissions."""
+    """Objects that the handler of a request uses: the stores of its space, for a caller with these permissions."""
 
     state: ServerState
     auth: AuthContext
@@ -273,12 +276,12 @@ class RequestServices:
 
     @property
     def stores(self) -> Stores:
-        """Stores of the space; `HttpProblem` 503 while the service is starting or has ended."""
+        """Stores of the space; raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.opened)
 
     @property
     def uploads(self) -> Uploads:
-        """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
+        """Resumable uploads of the caller; all uploads if authentication is off."""
         return self.stores.uploads.begun_by(None if self.auth.key is None else pseudonym(self.auth.key))
 
     @property
@@ -292,9 +295,9 @@ class RequestServices:
         return repositories_of(self.stores)
 
     async def signing(self) -> Callable[[str, str], str]:
-        """Return the signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
+        """Return the signer of URLs by method, which a client continues with, for as long as an upload lasts.
 
-        URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
+        URLs are not signed if no tokens are required. None is valid longer than the token or JWT of the caller.
         """
         if self.auth.principal is None:
             return lambda method, url: url
@@ -360,7 +363,10 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 
 
 async def _trust(file: Path) -> tuple[Issuer, ...]:
-    """Return the issuers of a file; an open service reads it too, so that no mistake waits for a change of the mode."""
+    """Return the issuers in a file.
+
+    An open service reads it too, so that mistakes are found before the mode changes.
+    """
     from protoslice.server.auth.oidc.issuers import read_issuers
 
     return await asyncio.to_thread(read_issuers, file)
@@ -385,7 +391,7 @@ async def _ping(database: Database) -> None:
 
 
 async def services_of(request: Request) -> RequestServices:
-    """Return the services of a request, which its route has admitted."""
+    """Return the services of a request, whose permissions its route has checked."""
     # A coroutine, since the framework runs plain functions in threads. Requests take turns here, so that no turn of the
     # loop is a whole request.
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Every setting of the service: `PROTOSLICE_<NAME>` in the environment, or the file in `PROTOSLICE_<NAME>_FILE`."""
+"""All settings of the service: `PROTOSLICE_<NAME>` in the environment, or the file in `PROTOSLICE_<NAME>_FILE`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _words(value: object) -> object:
 
 
 def _as_uri(value: object) -> object:
-    """Return a path, which has a `/` or starts with `.` or `~`, as a file URI, and anything else unchanged."""
+    """Return a path, which contains `/` or starts with `.` or `~`, as a file URI, and anything else unchanged."""
     if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)|[^:/]+/", value) and value.isprintable():
         return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
     return value
@@ -137,7 +137,10 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def default_storage() -> str:
-    """Return the URI of the default storage: the folder `protoslice` in the user's data folder; `InvalidInput`."""
+    """Return the URI of the default storage: the folder `protoslice` in the user's data folder.
+
+    Raise `InvalidInput` if the user has none.
+    """
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
@@ -161,7 +164,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of settings, the first of which wins."""
+        """Return the sources of settings; earlier ones take precedence."""
         return init_settings, env_settings, _FileSource(settings_cls, init_settings())
 
     storage: Annotated[OneLine, BeforeValidator(_as_uri)] = Field(
@@ -486,15 +489,15 @@ class Settings(BaseSettings):
 
     @property
     def public_path(self) -> str:
-        """Path of the public URL, which a proxy takes off; empty without one."""
+        """Path of the public URL, which a proxy removes; empty without one."""
         return urlsplit(self.public_url).path
 
     def late_calls(self) -> int:
-        """Return the limit of late calls of a storage, above which further calls are refused."""
+        """Return the limit on late calls of a storage, above which further calls are refused."""
         return self.max_connections // 4
 
     def space_quota(self) -> Quota:
-        """Return the quota of spaces that have none of their own."""
+        """Return the default quota of spaces."""
         return Quota(
             stored_bytes=self.space_quota_bytes,
             stores=self.space_quota_stores,
@@ -503,15 +506,15 @@ class Settings(BaseSettings):
         )
 
     def plain_storage_options(self) -> dict[str, str]:
-        """Return the options of the storage backend, secrets and all."""
+        """Return the options of the storage backend, including secrets."""
         return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
     def plain_backup_options(self) -> dict[str, str]:
-        """Return the options of the backend of backups, secrets and all."""
+        """Return the options of the backend of backups, including secrets."""
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets for signatures: the first signs, all verify. Without the setting there are none."""
+        """Return the secrets for signatures: the first signs, all verify. There are none without the setting."""
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
@@ -532,7 +535,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_settings(given: Mapping[str, Any]) -> Settings:
-    """Return the settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
+    """Return the settings of the environment, overridden by `given`; raise `InvalidInput` without their values."""
     check_environment()
     try:
         return Settings(**given)
@@ -580,7 +583,7 @@ _TAKEN: Mapping[str, str] = {
 
 
 def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
-    """Return a message for a wrong value, in our words and without the value."""
+    """Return a message about a wrong value, in our words and without the value."""
     place = environment_name(name)
     if file := _files().get(place):
         place += f"{_FILE}: {file}"
@@ -625,7 +628,7 @@ _LONGEST_FILE: Final = 1 << 20
 
 
 def read_secret_file(file: Path, place: str) -> str:
-    """Return the secret in a file; `InvalidInput` begins with `place`, and has nothing of the content."""
+    """Return the secret in a file; raise `InvalidInput` that begins with `place`, without the content."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_LONGEST_FILE + 1)
@@ -648,9 +651,9 @@ def environment_name(field: str) -> str:
 
 
 def check_environment() -> None:
-    """Raise `InvalidInput` if the environment has names that look like settings and are none, without values.
+    """Raise `InvalidInput` if the environment has unknown variables that look like settings.
 
-    Upper and lower case do not differ, as they do not for settings.
+    The message has no values. Upper and lower case are equal, as for settings.
     """
     known = _OTHERS | _REMOVED | set(map(environment_name, Settings.model_fields)) | {n + _FILE for n in _with_files()}
     unknown = [
@@ -663,7 +666,7 @@ def check_environment() -> None:
 
 
 def removed_settings() -> list[str]:
-    """Return the former settings that the environment has."""
+    """Return the removed settings that the environment still has."""
     return sorted(name for name in os.environ if name.upper() in _REMOVED)
 
 

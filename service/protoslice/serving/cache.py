@@ -1,7 +1,7 @@
-"""Cache in front of a distant storage: one fetch for all who wait, and counts of what is spared.
+"""Cache for a distant storage: concurrent callers share one fetch, and hits and misses are counted.
 
-Keys name one content for good, so nothing in a cache is ever stale. Objects registered in place are not cached: they
-have no checksums, and their owner may replace them.
+A key always names the same content, so nothing in a cache is ever stale. Objects registered in place are not cached:
+they have no checksums, and their owner may replace them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ENTRY: Final = 400
 
 
 class MemoryBlocks:
-    """Blocks of objects, verified before they came; any thread may call.
+    """Verified blocks of objects in memory; any thread may call.
 
-    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts neither others nor records.
+    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts neither other blocks nor records.
     """
 
     def __init__(self, room: int) -> None:
@@ -47,7 +47,7 @@ class MemoryBlocks:
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
     def read_now(self, name: str, start: int, end: int) -> bytes | None:
-        """Return the bytes from `start` to `end`, whole blocks, or None when one of them is not there."""
+        """Return the bytes from `start` to `end`, whole blocks, or None when one of them is missing."""
         blocks = []
         with self._lock:
             for at in range(start, end, _BLOCK):
@@ -66,7 +66,7 @@ class MemoryBlocks:
                     self._once.put(key, (block, time.monotonic()), len(block) + _ENTRY)
 
     def read_record(self, name: str) -> bytes | None:
-        """Return the record called `name`, or None when it is not there."""
+        """Return the record called `name`, or None when it is missing."""
         with self._lock:
             return self._again.get((name, _RECORD))
 
@@ -100,7 +100,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Directory of a cache and its bytes; without a directory, bytes of memory."""
+    """Directory of a cache and its size in bytes; without a directory, bytes of memory."""
 
     directory: Path | None = None
     bytes: int = CACHE_BYTES
@@ -109,7 +109,7 @@ class CacheOptions:
 
 @dataclass(slots=True)
 class Counts:
-    """Reads of blocks and records that a cache answered, and those that went to the storage."""
+    """Reads of blocks and records: those that a cache answered, and those that went to the storage."""
 
     hits: int = 0
     hit_bytes: int = 0
@@ -120,7 +120,7 @@ class Counts:
 
 
 class BlockCache:
-    """Cache for the objects of one storage; closed when no reader is left."""
+    """Cache for the objects of one storage; closed with its last reader."""
 
     def __init__(self, options: CacheOptions) -> None:
         self.counts = Counts()
@@ -138,11 +138,11 @@ class BlockCache:
 
     @property
     def evicted(self) -> int:
-        """Files that this process has removed for want of room."""
+        """Files that this process has removed to make room."""
         return self._disk.evicted if self._disk is not None else 0
 
     async def close(self) -> None:
-        """Write what is under way, and close the directory."""
+        """Finish running writes, and close the directory."""
         await self._flights.idle()
         await self._records.idle()
         await self.written()
@@ -152,12 +152,12 @@ class BlockCache:
             self._disk.close()
 
     async def written(self) -> None:
-        """Wait until no write is under way."""
+        """Wait until no write is running."""
         while self._writing:
             await asyncio.gather(*self._writing)
 
     async def record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the record called `name`, from the cache, or else by `read`, which verifies it."""
+        """Return the record called `name`, from the cache, or else from `read`, which verifies it."""
         return await self._records.get(name, lambda: self._record(name, read))
 
     async def _record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -178,7 +178,7 @@ class BlockCache:
         return data
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return whole blocks, verified, when no disk has to be waited for; else None. Any thread may call this."""
+        """Return whole blocks, verified, if no disk has to be waited for; else None. Any thread may call this."""
         disk = self._disk
         if disk is None:
             data = self._memory.read_now(name, start, end)
@@ -189,14 +189,14 @@ class BlockCache:
         return data
 
     async def look(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return whole blocks, verified, from memory or the disk; None when one of them is not there."""
+        """Return whole blocks, verified, from memory or the disk; None when one of them is missing."""
         data = self.read_now(name, start, end, sums)
         if data is None and self._disk is not None:
             data = await self._readers.run(lambda: self._read(name, (start, end), sums))
         return data
 
     async def fetch(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Return whole blocks of each span, verified, from the cache, or else by `fetch`."""
+        """Return whole blocks of each span, verified, from the cache, or else from `fetch`."""
         found = [self.read_now(name, start, end, sums) for start, end in spans]
         missing = tuple(span for data, span in zip(found, spans, strict=True) if data is None)
         if not missing:
@@ -206,7 +206,7 @@ class BlockCache:
         return [next(filled) if data is None else data for data in found]
 
     async def _filled(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Return whole blocks of each span from the disk, or else by `fetch`."""
+        """Return whole blocks of each span from the disk, or else from `fetch`."""
         found: list[bytes | None] = [None] * len(spans)
         if self._disk is not None:
             found = await self._readers.run(lambda: [self._read(name, span, sums) for span in spans])
@@ -226,14 +226,14 @@ class BlockCache:
         return data
 
     def _fetched(self, name: str, span: Span, data: bytes) -> bytes:
-        """Return `data`, which is kept from now on."""
+        """Return `data` after adding it to the cache."""
         self.keep(name, span[0], memoryview(data))
         return data
 
     def keep(self, name: str, start: int, data: memoryview, passed: int = 0) -> None:
-        """Keep whole blocks that were read from the storage, verified by the caller.
+        """Add whole blocks that were read from the storage and verified by the caller.
 
-        `passed` bytes of the same stream came before: memory keeps the beginning of a stream alone.
+        `passed` bytes of the same stream came before: memory keeps only the beginning of a stream.
         """
         self._missed(len(data))
         disk = self._disk
@@ -247,7 +247,7 @@ class BlockCache:
             self._write(len(piece), partial(disk.write, name, low, piece))
 
     def _write(self, size: int, call: Callable[[], None]) -> None:
-        """Begin a write to the disk, unless it is behind or has just failed."""
+        """Begin a write to the disk, unless writes are too slow or have just failed."""
         if self._unwritten + size > _UNWRITTEN or time.monotonic() < self._paused_until:
             return
         self._unwritten += size
@@ -311,7 +311,7 @@ def _joined(parts: Iterator[bytes | None]) -> bytes | None:
 
 
 def _quietly(read: Callable[[], bytes | None]) -> bytes | None:
-    """Return the result of `read`; None for an error of the disk, as the storage has the same bytes."""
+    """Return the result of `read`; None for an error of the disk, since the storage has the same bytes."""
     try:
         return read()
     except OSError:

@@ -1,10 +1,10 @@
 """Blocks and records on the local disk, in a directory that processes may share.
 
-    <directory>/protoslice/<nn>/<name>         an entry; <nn> are the first digits of its name
+<directory>/protoslice/<nn>/<name> is an entry; <nn> are the first digits of its name.
 
-Nothing else in the directory is read or removed. A segment of 4 MiB of an object is a sparse file: each block lies at
-its own offset in the object, and is there exactly if it passes its checksum. So nothing else says which blocks are
-there, and a crash, a full disk or damage leave blocks that are not there. A record is a file with its own SHA-256.
+Nothing else in the directory is read or removed. A segment of 4 MiB of an object is a sparse file: each block is at its
+own offset in the object, and exists if it matches its checksum. There is no other list of blocks, so a crash, a full
+disk or damage only make blocks missing. A record is a file with its SHA-256.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ONCE_SHARE: Final = 5
 
 
 class Rank(Enum):
-    """Worth of an entry."""
+    """Priority of an entry."""
 
     ONCE = auto()
     """Segment of payload whose blocks were read once, as in a scan."""
@@ -58,7 +58,7 @@ class Rank(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """File of a cache: its name, its bytes on the disk, and the time of its last use in nanoseconds."""
+    """File of a cache: its name, its size on the disk, and the time of its last use in nanoseconds."""
 
     name: str
     size: int
@@ -67,7 +67,7 @@ class CacheEntry:
 
 
 class _Segment:
-    """Open segment; the descriptor is closed with the last reference, as another thread may read it."""
+    """Open segment; the descriptor is closed with the last reference, since another thread may read it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -85,7 +85,7 @@ class DiskBlocks:
     """
 
     def __init__(self, directory: Path, room: int) -> None:
-        """Open the folder, made if need be; raise `OSError` when it is not ours alone, or cannot be written."""
+        """Open the folder, created if needed; raise `OSError` if other users can change it, or it is not writable."""
         self.evicted = 0
         """Entries that this process has removed for want of room."""
         self._room = room
@@ -107,7 +107,7 @@ class DiskBlocks:
         os.close(self._root)
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return the blocks within one segment, verified, when an open file has them in the page cache; else None."""
+        """Return verified blocks of one segment, if an open file has them in the page cache; else None."""
         with self._lock:
             segment = self._opened.get(_file(name, start))
         if segment is None:
@@ -121,7 +121,7 @@ class DiskBlocks:
         return data
 
     def read(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return the blocks within one segment, verified, or None when one of them is not there. Blocks."""
+        """Return verified blocks of one segment, or None when one of them is missing. Blocks."""
         file = _file(name, start)
         descriptor = self._open(file)
         if descriptor is None:
@@ -136,11 +136,11 @@ class DiskBlocks:
         return data
 
     def write(self, name: str, start: int, data: memoryview) -> None:
-        """Keep blocks of one segment, verified by the caller. Blocks; `OSError`."""
+        """Store blocks of one segment, verified by the caller. Blocks; raises `OSError`."""
         self._put(_file(name, start), start, data)
 
     def read_record(self, name: str) -> bytes | None:
-        """Return the record called `name`, or None when it is not there or damaged. Blocks."""
+        """Return the record called `name`, or None when it is missing or damaged. Blocks."""
         descriptor = self._open(_record(name))
         if descriptor is None:
             return None
@@ -153,7 +153,7 @@ class DiskBlocks:
             return data
 
     def write_record(self, name: str, data: bytes) -> None:
-        """Keep a record; one of more than a sixteenth of the room is not kept. Blocks; `OSError`."""
+        """Store a record, unless it exceeds a sixteenth of the room. Blocks; raises `OSError`."""
         stored = with_digest(data)
         if len(stored) <= self._room // 16:
             self._put(_record(name), 0, memoryview(stored))
@@ -201,7 +201,7 @@ class DiskBlocks:
             self.evicted += len(removed)
 
     def _open(self, name: str, *, write: bool = False) -> int | None:
-        """Return a descriptor of the entry called `name`, created when it is to be written; None when there is none."""
+        """Return a descriptor of the entry called `name`, created if it is to be written; None when there is none."""
         path = _path(name)
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
         try:
@@ -240,7 +240,7 @@ def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
 
 
 def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
-    """Return the first of `entries`, with `size` bytes together at least, or all of them."""
+    """Return the first of `entries` with at least `size` bytes together, or all of them."""
     taken: list[CacheEntry] = []
     for entry in entries:
         if size <= 0:
@@ -251,7 +251,7 @@ def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
 
 
 def _note_use(descriptor: int) -> None:
-    """Note a use, if the last one is longer ago than `AGAIN_SECONDS`; the entry is used again then."""
+    """Record a use, if the last one is longer ago than `AGAIN_SECONDS`; the entry counts as used again then."""
     found = os.fstat(descriptor)
     if time.time() - found.st_mtime >= AGAIN_SECONDS:
         os.fchmod(descriptor, 0o600 | _USED_AGAIN)
@@ -259,7 +259,7 @@ def _note_use(descriptor: int) -> None:
 
 
 def _check_ours(root: int) -> None:
-    """Raise unless other users cannot change the folder: sums detect damage, but bytes of a cache could be forged."""
+    """Raise `OSError` unless only this user can change the folder: checksums detect damage, but not forgery."""
     found = os.fstat(root)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"its folder {_FOLDER!r} belongs to another user, or is accessible to others")

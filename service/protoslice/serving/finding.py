@@ -1,4 +1,4 @@
-"""Find stores: by id or tag, as pages, and files by digest. What was read is believed for some seconds."""
+"""Look-ups of stores: by id or tag, as pages, and of files by digest. Results are cached for some seconds."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
 
 
 class TagCache(TagTable):
-    """Tags of one space, with the stores that they pointed at, believed for `trust_seconds` since a read began.
+    """Tags of one space, with the stores that they pointed at, used for `trust_seconds` after a read began.
 
-    Changes made by this process are seen at once; those of others when the seconds are over.
+    Changes made by this process are seen at once, those of others after these seconds.
     """
 
     def __init__(self, database: Database, usage: Usage, read: ReadTags, *, trust_seconds: float = 0) -> None:
@@ -67,9 +67,9 @@ class TagCache(TagTable):
         return store_id
 
     async def version_before(self, name: str) -> str | None:
-        """Return the id of the store that a tag points at, or else that of the last of its name; None if there is none.
+        """Return the id of the store that a tag points at, else that of a tag with the same name, or None.
 
-        The last of its name is for `resnet50:4` the tag set last among those that begin with `resnet50:`.
+        For `resnet50:4`, that is the tag set last among those that begin with `resnet50:`.
         """
         with suppress(NotFound):
             return await self.store(name)
@@ -94,7 +94,7 @@ class TagCache(TagTable):
             self.invalidate([name])
 
     def invalidate(self, names: Iterable[str]) -> None:
-        """Forget where tags point, which this process has changed, perhaps with a store."""
+        """Forget where tags point, after this process has changed them, perhaps with a store."""
         self._changes += 1
         for name in names:
             self._read.drop((self._space, name))
@@ -167,7 +167,10 @@ class Manifests:
         return found[0]
 
     async def whole_id(self, prefix: str) -> str:
-        """Return the only id of a store, or else of a removed one, that begins with `prefix`; `NotFound`."""
+        """Return the only id of a store, or else of a removed one, that begins with `prefix`.
+
+        Raise `NotFound` if there is none.
+        """
         try:
             return await self.starting_with(prefix)
         except NotFound:
@@ -187,7 +190,7 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """File that lies in the storage, which a new store may take as it is."""
+    """File in the storage, which a new store may share."""
 
     size: int
     sha256: str
@@ -195,7 +198,7 @@ class FileRef:
 
 
 def refs_of(manifest: Manifest) -> dict[str, FileRef]:
-    """Return the references to the files of a store by path; without those of objects registered in place."""
+    """Return the references to the files of a store by path, without objects registered in place."""
     return {
         file.path: FileRef(file.size, file.sha256, stored)
         for file, stored in zip(manifest.files, manifest.objects, strict=True)
@@ -257,7 +260,7 @@ class StorePages:
         return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
 
     async def described(self, manifest: Manifest, *, keep: bool = False) -> Store:
-        """Return the store of a manifest, with up to `TAGS_SHOWN` tags; with `keep`, it stays when its commits go."""
+        """Return the store of a manifest, with up to `TAGS_SHOWN` tags; with `keep`, it outlives its commits."""
         tags, uploader, description, of_commits = await self._table.about(manifest.id, TAGS_SHOWN)
         if keep and of_commits:
             await self._table.keep(manifest.id)
@@ -272,7 +275,7 @@ class StorePages:
     async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
         """Return a page of the stores of a query.
 
-        A page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        A page may be short, or empty, and still be followed by another.
         """
         after = None if cursor is None else _key_of(cursor, query)
         listed, rest = await self._table.page(query, limit=limit + 1, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
@@ -282,7 +285,7 @@ class StorePages:
         return ResultPage(found, None if rest is None else _cursor_of(rest, query))
 
     async def removed(self, kept: timedelta, *, limit: int, cursor: str | None) -> ResultPage[Removed]:
-        """Return a page of stores whose removal can be undone, the latest first; each for the time `kept`."""
+        """Return a page of stores whose removal can be undone, latest first; each can be for the time `kept`."""
         after = re.fullmatch(r"([0-9]{1,19})-([0-9]{1,19})", cursor or "0-0")
         if after is None or not all(int(each) < _BEHIND for each in after.groups()):
             raise InvalidInput(_FOREIGN)
@@ -298,7 +301,7 @@ class StorePages:
     ) -> ResultPage[Store]:
         """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
 
-        Such a page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        A page may be short, or empty, and still be followed by another.
         """
         if cursor is not None and not is_tag_prefix(cursor):
             raise InvalidInput(_FOREIGN)
@@ -312,7 +315,7 @@ class StorePages:
     async def _fitting(
         self, listed: Sequence[ListedStore], limit: int
     ) -> tuple[Sequence[ListedStore], Sequence[Store]]:
-        """Return those stores of a list that fit on a page, and as the API shows them."""
+        """Return those stores of a list that fit on a page, in the form of the API."""
         room = PageBudget(limit)
         fitting = [*takewhile(lambda each: room.takes(each.weight + len(each.description)), listed[:limit])]
         return fitting, [store for each in fitting if (store := await self._shown(each)) is not None]
@@ -323,7 +326,7 @@ class StorePages:
         return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader, found.description)
 
     async def _shown(self, listed: ListedStore) -> Store | None:
-        """Return a store of a list; None for a damaged one, which is logged, and one that is gone."""
+        """Return a store of a list; None for a damaged one, which is logged, and for a deleted one."""
         try:
             return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader, listed.description)
         except IntegrityError:
@@ -334,13 +337,13 @@ class StorePages:
 
 
 def _cursor_of(key: Key, query: StoreQuery) -> str:
-    """Return the cursor behind a store, for the sort order of a query."""
+    """Return the cursor after a store, for the sort order of a query."""
     text = json.dumps([query.order, query.descending, *key], separators=(",", ":"))
     return base64.b64encode(text.encode(), b"-_").decode().rstrip("=")
 
 
 def _key_of(cursor: str, query: StoreQuery) -> Key:
-    """Return the key in a cursor; raise `InvalidInput` for one of another sort order, or of none."""
+    """Return the key in a cursor; raise `InvalidInput` for one of another sort order, and for any other text."""
     try:
         if len(cursor) > _LONGEST_CURSOR:
             raise ValueError

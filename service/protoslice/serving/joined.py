@@ -1,4 +1,4 @@
-"""Files made of extents of stored objects, which may hold bytes of other files too."""
+"""Files that consist of extents of stored objects, which may hold bytes of other files too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
 class JoinedObject:
     """File made of extents, each an object, and start and end in it; blocks are those of the objects.
 
-    Several extents may lie in one of `objects`, at any offsets.
+    Several extents may be in one of `objects`, at any offsets.
     """
 
     def __init__(self, objects: Sequence[StoredObject], extents: Sequence[tuple[StoredObject, int, int]]) -> None:
@@ -115,7 +115,7 @@ class Section(NamedTuple):
 
 
 async def read_sections(rope: _core.Rope, sources: Sequence[Readable], sections: Sequence[Section]) -> list[bytes]:
-    """Read sections of a rope, in whole blocks of its sources; the spans of one source by one call."""
+    """Read sections of a rope, in whole blocks of its sources; the spans of one source with one call."""
     wanted: dict[int, list[Span]] = {}
     for number, start, end in (span for section in sections for span in section.spans):
         wanted.setdefault(number, []).append(sources[number].covering((start, end)))
@@ -151,7 +151,7 @@ async def open_file_object(
 async def opened_parts(
     storage: Storage, parts: Sequence[ObjectLocation], worker: Worker
 ) -> AsyncGenerator[StoredFile, None]:
-    """Consecutive objects as one verified file, which is closed at the end of the context."""
+    """Yield consecutive objects as one verified file, which is closed at the end of the context."""
     source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
     try:
         yield source
@@ -160,9 +160,9 @@ async def opened_parts(
 
 
 async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPart) -> list[StoredFile]:
-    """Open several files: their objects side by side, and each once, however many files it holds.
+    """Open several files, with concurrent calls, and each object once, however many files it holds.
 
-    Closes the objects that it opened on failure.
+    Close the objects that it opened on failure.
     """
     opened: dict[ObjectLocation, StoredObject] = {}
 
@@ -182,7 +182,7 @@ async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPar
 
 
 async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLocation, None]:
-    """Yield each location, and let other tasks run in between: files of an opened pack wait for nothing."""
+    """Yield each location, and let other tasks run in between, since files of an opened pack do not wait."""
     for number, stored in enumerate(wanted, 1):
         yield stored
         if not number % _TURN:

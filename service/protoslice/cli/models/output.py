@@ -55,7 +55,11 @@ def write_content(
 
 
 def check_output(out: str, *, force: bool, source: str | None = None) -> None:
-    """Raise `Conflict` unless `out` may be written: a file that exists needs `force`, and must not be the input."""
+    """Raise an error unless `out` may be written.
+
+    Raise `Conflict` for a file that exists, unless `force` is set, `InvalidInput` for the input file, and `Unsupported`
+    for a URI.
+    """
     if is_uri(out):
         raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
     if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):

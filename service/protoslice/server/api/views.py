@@ -1,4 +1,4 @@
-"""Views of a store: each is a function that selects bytes, and a route that access, OpenAPI and the fast path read."""
+"""Views of a store: each is a function that selects bytes, and a route for access rules, OpenAPI and the fast path."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Selected = TypeVar("Selected", bound=Select)
 
 
 class View(Route):
-    """Route of bytes of a store, which its function selects.
+    """Route of a view, whose bytes its function selects.
 
     FastAPI describes the function; `ViewRoutes` calls it, without dependency injection.
     """
@@ -65,10 +65,10 @@ class View(Route):
 
         `select` takes the store, the text of the parameter, and `query`, a dataclass of the parameters of the query, as
         far as it has them. `select_sync` is the same without waiting, for a view that needs no planning and no query.
-        `etag` takes what `select` does, and returns the entity tag of a view that is costly to make, or None where only
-        the view tells. `versioned` is for views of which a later program may give other bytes, under another entity
-        tag; `rendered` for messages that are also given as JSON and text. `json` are the classes of objects that are
-        given as `application/json`.
+        `etag` takes what `select` does, and returns the entity tag of a view that is costly to make, or None if only
+        the view determines it. `versioned` is for views whose bytes a later version of the program may change, under
+        another entity tag; `rendered` for messages that are also returned as JSON and text. `json` are the classes of
+        objects that are returned as `application/json`.
         """
         self.segment, _, template = path.partition("/")
         self.rest: Final = template.strip("{}").partition(":")[0] or None
@@ -129,7 +129,7 @@ VIEWS: Final[list[View]] = []
 
 
 def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
-    """Make the decorated function a view; for `options` see `View`."""
+    """Make the decorated function a view; `options` are those of `View`."""
 
     def add(select: Selected) -> Selected:
         VIEWS.append(View(path, select, **options))

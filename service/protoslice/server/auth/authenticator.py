@@ -1,4 +1,4 @@
-"""Authentication: the callers that credentials of requests name, and what they may do, decided before anything is read.
+"""Authentication: who sent a request, and what they may do, decided before anything is read.
 
 Credentials are tokens and JWTs in `Authorization`, signed URLs, and sessions of browsers.
 """
@@ -70,11 +70,11 @@ class CachedPrincipal:
 
     @property
     def is_believed(self) -> bool:
-        """True for a caller who is believed while the database is away."""
+        """True for a caller who is accepted while the database is unavailable."""
         return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
 
     def signed(self, signature: UrlSignature) -> bool:
-        """Return whether the caller made a signature that has not ended; each is proved once."""
+        """Return True if the caller made a signature that has not expired; each is proved once."""
         if signature in self._proven:
             return signature.is_valid
         if not any(signature.proves(key) for key in self._keys):
@@ -86,7 +86,7 @@ class CachedPrincipal:
 
 
 class CredentialCache:
-    """Principals by credential, looked up again after some seconds, and believed a while if the database is away."""
+    """Principals by credential, looked up again after some seconds, or later while the database is unavailable."""
 
     def __init__(self) -> None:
         self._kept: LruCache[str, tuple[str, CachedPrincipal]] = LruCache(most=_CALLERS, room=_ROOM)
@@ -100,7 +100,7 @@ class CredentialCache:
     async def look_up(
         self, credential: str, ask: Callable[[], Coroutine[Any, Any, CachedPrincipal | None]]
     ) -> CachedPrincipal | None:
-        """Return and keep the principal that `ask` finds for a credential; None when it is not valid."""
+        """Return and cache the principal that `ask` finds for a credential; None when it is invalid."""
         found: CachedPrincipal | None
         try:
             found = await self._asking.get(credential, ask)
@@ -123,7 +123,7 @@ class CredentialCache:
 
 
 class AuthContext:
-    """What a request may do: its caller, and the space it is in. A caller without a name may do everything."""
+    """Permissions of a request: its caller, and its space. A caller without a name may do everything."""
 
     __slots__ = ("_cached", "_key", "_space", "tags")
 
@@ -136,12 +136,12 @@ class AuthContext:
 
     @property
     def principal(self) -> Principal | None:
-        """The caller; None where no credentials are asked for."""
+        """The caller; None if no credentials are required."""
         return None if self._cached is None else self._cached.principal
 
     @property
     def id(self) -> str | None:
-        """Id that tells callers of one name apart; None for a caller without a name."""
+        """Id that distinguishes callers with one name; None for a caller without a name."""
         return None if self._cached is None else self._cached.principal.id
 
     @property
@@ -151,22 +151,22 @@ class AuthContext:
 
     @property
     def key(self) -> str | None:
-        """Key that the caller counts under; None for a caller without a name."""
+        """Key under which limits count the caller; None for a caller without a name."""
         return None if self._cached is None else f"principal {self._cached.principal.id}"
 
     async def signer(self) -> Signer:
-        """Return the signer of the caller's URLs, which end with the token or JWT that it came with."""
+        """Return the signer of the caller's URLs, which expire with its token or JWT."""
         if self._cached is None or self._key is None:
             raise RuntimeError("only callers with a name sign URLs")
         return self._cached.origin.signer(await self._key.get())
 
     def may(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> bool:
-        """Return whether the caller may do in `space`, by default its own, what needs `scope` and sets `tags`."""
+        """Return True if the caller has `scope`, for these `tags`, in `space`, by default its own."""
         principal = self.principal
         return principal is None or decide(principal, space or self._space, scope, tags) is Decision.ALLOWED
 
     def require(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
-        """Raise `HttpProblem` unless the caller may do what `may` says."""
+        """Raise `HttpProblem` unless the caller has these permissions; see `may`."""
         principal = self.principal
         if principal is None:
             return
@@ -185,7 +185,7 @@ ANYONE: Final = AuthContext(EVERY_SPACE)
 
 
 class Authenticator:
-    """Lets requests in by the tokens of a database, and by JWTs; or all of them while the service is open."""
+    """Authenticates requests by the tokens of a database and by JWTs, or admits all while the service is open."""
 
     def __init__(self, *, closed: bool) -> None:
         self.closed = closed
@@ -201,14 +201,14 @@ class Authenticator:
     async def start(
         self, tokens: Tokens, verifier: Verifier | None = None, key: SigningKey | None = None
     ) -> Token | None:
-        """Accept `tokens` and JWTs from now on; return the admin token of a new catalogue, else None."""
+        """Begin to require `tokens` or JWTs; return the admin token of a new catalogue, else None."""
         self._tokens, self._verifier, self.key = tokens, verifier, key
         self._callers, self._signers = CredentialCache(), CredentialCache()
         return await tokens.create_initial_admin()
 
     @property
     def code_flow(self) -> SignIn | None:
-        """Way in which people sign in at an issuer; None where there is none."""
+        """How people sign in at an issuer; None without one."""
         return None if self._verifier is None else self._verifier.sign_in
 
     @property
@@ -223,7 +223,7 @@ class Authenticator:
     async def authenticate(
         self, scope: AsgiScope, fields: HeaderMap, space: str, rule: Rule, parameters: Mapping[str, Any]
     ) -> AuthContext:
-        """Return what a request may do; raise `HttpProblem` or `NotFound` if that is not what its route needs."""
+        """Return the permissions of a request; raise `HttpProblem` or `NotFound` if its route needs more."""
         if not self.closed or rule.scope is None:
             return ANYONE
         authorization, signature = fields.get(b"authorization"), take_signature(scope)
@@ -252,7 +252,7 @@ class Authenticator:
     async def sign_in(self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None) -> AuthContext:
         """Return the caller that a token or a JWT names; raise `HttpProblem` if it is not valid.
 
-        With `check`, only a JWT is valid, and `check` is called with its verified claims.
+        With `check`, only a JWT is accepted, and `check` is called with its verified claims.
         """
         if check is not None:
             verified = None if self._verifier is None else await self._verifier.find(secret)
@@ -266,7 +266,7 @@ class Authenticator:
         return AuthContext(EVERY_SPACE, found, self.key)
 
     async def session_caller(self, scope: AsgiScope, fields: HeaderMap) -> AuthContext | None:
-        """Return the caller of the session that a request is part of; None without one, or once it has ended."""
+        """Return the caller of the request's session; None without one, or after its end."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
         return None if found is None else AuthContext(EVERY_SPACE, found, self.key)
@@ -274,7 +274,10 @@ class Authenticator:
     def cached_reader(
         self, authorization: str | None, signature: UrlSignature | None, space: str
     ) -> AuthContext | None:
-        """Return the caller of one credential, looked up some seconds ago, who may read in `space`; else None."""
+        """Return the caller of a credential that was looked up some seconds ago, if it may read in `space`.
+
+        Else None.
+        """
         if authorization is not None:
             found = self._callers.get(authorization)
         else:
@@ -335,7 +338,7 @@ class Authenticator:
         )
 
     async def _restore(self, text: str, key: SigningKey, asked: float) -> CachedPrincipal | None:
-        """Return the caller of a sealed identity; None for any other text, and once its JWT would not be taken."""
+        """Return the caller of a sealed identity; None for any other text, and when its JWT is no longer accepted."""
         if self._verifier is None:
             return None
         from protoslice.server.auth.oidc.sign_in import identity_key, read_identity
@@ -350,7 +353,7 @@ class Authenticator:
 
 
 def _until(record: TokenRecord, asked: float) -> float:
-    """Return the time until which the caller of a record is known, on the monotonic clock."""
+    """Return until when the caller of a record is cached, on the monotonic clock."""
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
     return asked + min(KNOWN_SECONDS, left)
 
@@ -358,7 +361,7 @@ def _until(record: TokenRecord, asked: float) -> float:
 def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
     """Return the problem of a caller without a valid token, with challenges that clients of `path` understand.
 
-    `wrong` says what is the matter with the credential; None without one.
+    `wrong` says what is wrong with the credential; None without one.
     """
     said = wrong or _NO_TOKEN
     if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
@@ -373,14 +376,14 @@ def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpPro
 
 
 def is_empty(authorization: str) -> bool:
-    """Return whether a login of Basic has neither name nor password, as skopeo sends when it has none."""
+    """Return True if a login of Basic has neither name nor password, as skopeo sends without credentials."""
     return authorization.partition(" ")[2].strip() == "Og=="
 
 
 def secret_in(authorization: str) -> str:
     """Return the secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
 
-    Clients of Hugging Face send a token with `hf_` in front, or `hf_` in place of `psl_`.
+    Clients of Hugging Face send a token with `hf_` before it, or `hf_` in place of `psl_`.
     """
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
@@ -399,6 +402,6 @@ def secret_in(authorization: str) -> str:
 
 
 def _without_hub_prefix(secret: str) -> str:
-    """Return a secret without `hf_`; llama.cpp sends no other characters than letters and digits behind it."""
+    """Return a secret without `hf_`, after which llama.cpp sends only letters and digits."""
     rest = secret.removeprefix(_HUB_PREFIX)
     return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest

@@ -21,7 +21,7 @@ _STATUS: Final = {
 
 
 class Asked(NamedTuple):
-    """A request as rules see it: method and path of its route, the rule, its space, and the tags that it names."""
+    """A request in the form that rules use: method and path of its route, the rule, its space, and its tags."""
 
     row: str
     rule: Rule
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A caller, and the decision about its request; `reasons` say how both came about."""
+    """A caller, and the decision about its request; `reasons` explain both."""
 
     caller: str | None
     decision: str
@@ -86,7 +86,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
 
 
 def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
-    """Return each rule, with the claim that keeps it from matching."""
+    """Return each rule, with the claim that prevents a match."""
     found = [f"a JWT of {issuer.url}"]
     for rule in issuer.rules:
         wrong = rule.mismatch(claims)

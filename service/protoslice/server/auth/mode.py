@@ -18,9 +18,9 @@ _FOR_OTHERS: Final = ("issuers", "trusted_proxies", "allowed_hosts", "public_url
 
 
 async def settle_mode(database: Database, settings: Settings) -> Mode:
-    """Return the mode of a service that starts, and keep it in a database that has none.
+    """Return the mode of a service that starts, and save it in a database that has none.
 
-    Raise `InvalidInput` if the mode would have to be guessed, `Unsupported` if that of the database is another one.
+    Raise `InvalidInput` if the mode would have to be guessed, `Unsupported` if the database has another one.
     """
     kept, has_tokens = await database.read(_kept)
     wanted = settings.auth or ("tokens" if kept == "tokens" or not is_loopback(settings.host) else "open")
@@ -50,7 +50,7 @@ def _refuse_guess(settings: Settings, has_tokens: bool) -> None:
 
 
 async def change_mode(database: Database, mode: str) -> None:
-    """Set the mode; raise `InvalidInput` for an unknown one, `Conflict` while processes have the one before."""
+    """Set the mode; raise `InvalidInput` for an unknown one, `Conflict` while processes use the earlier one."""
     if mode not in get_args(Mode):
         raise InvalidInput(f"Unknown mode of access {mode[:20]!r}: use {' or '.join(get_args(Mode))}")
 
@@ -64,7 +64,7 @@ async def change_mode(database: Database, mode: str) -> None:
 
 
 async def kept_mode(database: Database) -> Mode | None:
-    """Return the mode in a database, None before its first service."""
+    """Return the mode in a database; None before the first start of a service."""
     return (await database.read(_kept))[0]
 
 
@@ -88,7 +88,7 @@ def _kept(tx: Transaction) -> tuple[Mode | None, bool]:
 
 
 def _keep(tx: Transaction, wanted: Mode) -> Mode:
-    """Keep a mode unless another process was faster, and return the one that counts."""
+    """Save a mode unless another process was faster, and return the saved one."""
     tx.run("UPDATE meta SET access = :mode WHERE access IS NULL", mode=wanted)
     mode: Mode = tx.all("SELECT access FROM meta")[0][0]
     return mode

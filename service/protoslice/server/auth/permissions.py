@@ -1,4 +1,4 @@
-"""Permissions: what callers have, what routes need, and the one decision who may do what.
+"""Permissions: what callers have, what routes need, and the one decision about both.
 
 A grant gives a principal scopes in a space, which may be limited to tags. A rule says what a route needs.
 """
@@ -31,7 +31,7 @@ class Scope(StrEnum):
 
 
 class Decision(Enum):
-    """Outcome of a decision; each but the first has its answer."""
+    """Outcome of a decision; each one, except the first, has its response."""
 
     ALLOWED = auto()
     UNAUTHENTICATED = auto()
@@ -51,11 +51,11 @@ class Grant:
     tags: tuple[str, ...] = ()
 
     def gives(self, scope: Scope) -> bool:
-        """Return True when this grant has a scope, be it on some tags alone."""
+        """Return True when this grant has a scope, even if only for some tags."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def covers(self, scope: Scope, tags: Sequence[str]) -> bool:
-        """Return whether this grant suffices to do what needs `scope` and sets, moves or removes `tags`."""
+        """Return True if this grant has `scope` and may set, move or remove `tags`."""
         if not self.gives(scope):
             return False
         if not self.tags or scope is Scope.READ:
@@ -68,7 +68,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Named caller, and its grants; `id` tells callers of one name apart."""
+    """Named caller, and its grants; `id` distinguishes callers with one name."""
 
     id: str
     name: str
@@ -76,9 +76,9 @@ class Principal:
 
 
 def decide(principal: Principal | None, space: str, scope: Scope, tags: Sequence[str] = ()) -> Decision:
-    """Decide whether `principal` may do in `space` what needs `scope`, and sets, moves or removes `tags`.
+    """Decide whether `principal` has `scope` in `space`, and may set, move or remove `tags`.
 
-    One grant has to suffice: scopes of one and tags of another do not add up.
+    One grant has to suffice: scopes of one and tags of another are not combined.
     """
     if principal is None:
         return Decision.UNAUTHENTICATED
@@ -106,7 +106,7 @@ TagReader: TypeAlias = Callable[[AsgiScope, HeaderMap, Mapping[str, Any]], tuple
 
 
 def no_tags(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return nothing: the request names no tags."""
+    """Return no tags, for requests that name none."""
     return ()
 
 
@@ -132,13 +132,13 @@ def from_upload(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, An
 
 
 def from_body(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return nothing yet: the body names tags, for which the handler calls `AuthContext.require`."""
+    """Return no tags yet: the body names them, for which the handler calls `AuthContext.require`."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a route needs. Without a scope, anyone is let in, and no space is opened."""
+    """Permissions that a route needs. Without a scope, the route is open to everyone, and no space is opened."""
 
     scope: Scope | None
     tags: TagReader = no_tags
@@ -151,7 +151,7 @@ class Rule:
     """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
 
     def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:
-        """Yield the scopes that a request needs, with the tags that it needs each for; nothing for an open route."""
+        """Yield the scopes that a request needs, each with its tags; nothing for an open route."""
         if self.scope is not None:
             yield self.scope, tags
         if self.reads:
@@ -159,7 +159,7 @@ class Rule:
 
     @property
     def is_plain_read(self) -> bool:
-        """True for what readers see, and for open routes: pages of other sites may ask for it by GET."""
+        """True for plain reads and open routes, which pages of other sites may GET."""
         return self.scope in {None, Scope.READ}
 
     def changes(self, method: str) -> bool:

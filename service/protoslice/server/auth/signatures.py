@@ -1,12 +1,11 @@
-"""Signatures: permissions of a caller until an end, as signed URLs and as cookies of sessions, and their key.
+"""Signatures: permissions of a caller for a limited time, in signed URLs and session cookies, and their key.
 
-Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed identity,
-so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
-purpose allows, even if it was made with a later end. No replica keeps anything.
+Keys are derived from the key of the service and from what is stored about the caller, the hash of a token or a sealed
+identity, so that neither alone is enough to sign. Each purpose has a separate key. No signature is valid for longer
+than its purpose allows, even if it was made with a later end. Replicas store nothing for this.
 
-A cookie holds no secret of its caller. A session ends after some hours, or with the token or JWT that it was begun by,
-at every replica. A cookie counts for requests of the service's own pages alone, and under the name of the host that
-gave it out.
+A cookie holds no secret of its caller. A session ends after some hours, or when its token or JWT does, at every
+replica. A cookie only counts for requests of the service's pages, and under the name of the host that set it.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ class Purpose(StrEnum):
 
     @property
     def seconds(self) -> int:
-        """Longest validity of a signature, from the moment at which it is looked at."""
+        """Longest validity of a signature, counted from the moment at which it is checked."""
         return SESSION_SECONDS if self is Purpose.SESSION else URL_SECONDS
 
     def end(self, wanted: float) -> int:
-        """Return the end of a signature that is made now, `wanted` at most; seconds since the epoch."""
+        """Return the end of a signature that is made now, at most `wanted`, in seconds since the epoch."""
         return int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))
 
 
@@ -76,7 +75,7 @@ class UrlSignature(NamedTuple):
     purpose: Purpose = Purpose.URL
 
     def __repr__(self) -> str:
-        """Return the beginning of its signer alone, as proofs do not belong in logs."""
+        """Return only the beginning of its signer, because proofs must not be logged."""
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
@@ -85,44 +84,44 @@ class UrlSignature(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """True while its end is ahead, and no further than its purpose allows."""
+        """True while its end is in the future, and not further away than its purpose allows."""
         return 0 < self.expires - time.time() <= self.purpose.seconds
 
 
 class Signer(NamedTuple):
-    """Caller who signs: its name in signatures, its key, and the end that no signature of it outlives."""
+    """Caller who signs: its name in signatures, its key, and the latest end of its signatures."""
 
     id: str
     key: bytes
     end: float = math.inf
 
     def __repr__(self) -> str:
-        """Return the beginning of its id alone, as keys do not belong in logs."""
+        """Return only the beginning of its id, because keys must not be logged."""
         return f"Signer({self.id[:10]!r})"
 
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
-        """Return `target`, a path with its query as clients will send them, signed for `method`, and its end.
+        """Return `target`, a path with its query as clients will send it, signed for `method`, and when that ends.
 
-        The end is `expires`, in seconds since the epoch, that of the signer, or a week from now.
+        The end is the earliest of `expires` (seconds since the epoch), that of the signer, and a week from now.
         """
         end = Purpose.URL.end(min(expires, self.end))
         said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
         return f"{said}&psl-signature={self.hmac(Purpose.URL, f'{method} {said}')}", end
 
     def hmac(self, purpose: Purpose, said: str) -> str:
-        """Return the HMAC of `said` under the key for a purpose."""
+        """Return the HMAC of `said` with the key for a purpose."""
         return proof(self.key, purpose, said.encode())
 
 
 def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
-    """Return the key of a signer, made of the service's and of what is kept of a `kind` of caller."""
+    """Return the key of a signer, derived from the service's key and from what is stored about a `kind` of caller."""
     return hmac.digest(service_key, f"protoslice signer {kind}\0".encode() + known, sha256)
 
 
 class SigningKey:
-    """Key in the catalogue, made by the first replica that needs it, and bound to secrets outside it, if there are any.
+    """Key in the catalogue, made by the first replica that needs it, and combined with external secrets, if any.
 
-    With several secrets there are several keys: the first signs and seals, all of them verify.
+    With several secrets there are several keys: the first one signs and seals, all of them verify.
     """
 
     def __init__(self, database: Database, secrets: Sequence[str] = ()) -> None:
@@ -137,7 +136,7 @@ class SigningKey:
         return (await self.all())[0]
 
     async def all(self) -> tuple[bytes, ...]:
-        """Return the keys that verify, as they were some seconds ago or are now."""
+        """Return the keys that verify; they may be some seconds old."""
         if time.monotonic() < self._until:
             return self._found
         return await self._asking.get(None, self._ask)
@@ -167,16 +166,16 @@ class SigningKey:
 
 
 def fingerprints(secrets: Sequence[str]) -> list[str]:
-    """Return what the database keeps of the secrets of a process; `-` means none.
+    """Return what the database stores about the secrets of a process; `-` means none.
 
-    These 16 bits tell secrets apart that differ by mistake. They do not confirm a guess: one in 65 536 guesses
-    fits, so that a weak secret is no easier to find for those who read the database.
+    These 16 bits detect secrets that differ by mistake. They do not confirm a guess, since one in 65 536 guesses fits:
+    a weak secret is no easier to find for those who read the database.
     """
     return [hmac.digest(each.encode(), b"protoslice signing secret", sha256).hex()[:4] for each in secrets] or ["-"]
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Return the path and signature of a GET's target whose query is a signature alone; None for any other."""
+    """Return path and signature of a GET's target whose query is only a signature; None for any other."""
     found = _ALONE.fullmatch(target)
     if found is None:
         return None
@@ -185,9 +184,10 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 
 
 def take_signature(scope: Scope) -> UrlSignature | None:
-    """Take the signature off the query of a request, so that nothing behind shows it; None without one.
+    """Remove the signature from the query of a request, so that later steps do not show it, and return it.
 
-    HEAD goes by the signature of GET. A facade that knows other signatures has put one into the scope.
+    None without one. HEAD uses the signature of GET. A registry with other signatures has put one into the scope
+    before.
     """
     if (given := scope.get(SIGNATURE)) is not None:
         return cast(UrlSignature, given)
@@ -216,7 +216,7 @@ _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,
 
 
 def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
-    """Return the session that a request of an own page is part of, not yet proved; None without one."""
+    """Return the session of a request from one of our pages, not proved yet; None without one."""
     text = read_cookie(scope, fields, SESSION)
     found = None if text is None else _SESSION.fullmatch(text)
     if found is None or not is_own_page(scope["method"], fields):
@@ -243,7 +243,7 @@ def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int, same_site: str) -> str:
-    """Return the value of Set-Cookie for a cookie that scripts do not see; 0 seconds remove it."""
+    """Return the value of Set-Cookie for a cookie that scripts cannot read; 0 seconds remove it."""
     secure = "; Secure" if scope["scheme"] == "https" else ""
     return f"{_name(scope, name)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 

@@ -1,4 +1,4 @@
-"""Spaces in paths: the space that a path begins with, the rest, which routes match, and URLs in that space."""
+"""Spaces in paths: the space at the beginning of a path, the rest, which routes match, and URLs in that space."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class SpacePath(NamedTuple):
 
 
 def space_path(path: str) -> SpacePath:
-    """Split a decoded path into space and rest; a path that names no space is one of the default space."""
+    """Split a decoded path into space and rest; a path that names no space is in the default space."""
     found = _PATH.fullmatch(path) if path.startswith("/spaces/") else None
     return SpacePath(DEFAULT_SPACE, "", path) if found is None else SpacePath(found[2], found[1], found[3])
 
 
 def resolve_space(scope: Scope) -> SpacePath:
-    """Split the path of a request into space and rest; set `root_path` (ASGI), behind which routes match."""
+    """Split the path of a request into space and rest; set `root_path` (ASGI), after which routes match."""
     named = _NAMED.fullmatch(scope.get("raw_path") or b"")
     if named is not None:  # the slashes of the name stay encoded, so that it is one segment for every route
         head, ref, rest = (unquote_to_bytes(part or b"").decode("utf-8", "replace") for part in named.groups())
@@ -68,7 +68,7 @@ def absolute_url(scope: Scope, path: str) -> str:
 
 
 def asked_url(scope: Scope, *, absolute: bool = False) -> str:
-    """Return the path of the request as it was spelled, as clients reach it, without its query."""
+    """Return the path of the request exactly as clients sent it, without its query."""
     raw: bytes = scope["raw_path"]
     return (service_url(scope) if absolute else public_path(scope)) + raw.decode("latin-1")
 
@@ -76,7 +76,7 @@ def asked_url(scope: Scope, *, absolute: bool = False) -> str:
 def lasting_url(scope: Scope, store_id: str) -> str:
     """Return the URL of the request, whose route has matched, with the id of the store in place of its reference.
 
-    The decoded path counts: a request may spell even its slashes as `%2F`, so its raw path may have fewer parts.
+    The decoded path counts: a request may encode even its slashes as `%2F`, so its raw path may have fewer parts.
     """
     root: str = scope.get("root_path", "")
     rest = quote(scope["path"].removeprefix(root).split("/", 4)[4], safe=_PLAIN_IN_PATHS)
@@ -85,7 +85,7 @@ def lasting_url(scope: Scope, store_id: str) -> str:
 
 
 def service_url(scope: Scope) -> str:
-    """Return the URL at which clients reach the service: the one of the settings, else what the client asked."""
+    """Return the URL at which clients reach the service: the configured one, else the one of the request."""
     url = Request(scope).url
     return _public_url(scope) or f"{url.scheme}://{url.netloc}"
 
@@ -101,7 +101,7 @@ def _in_space(scope: Scope, path: str) -> str:
 
 
 def plain_ref(ref: str) -> str:
-    """Return a reference of a path with its slashes as they are."""
+    """Return a reference in a path with its slashes decoded."""
     return ref.replace(_SLASH, "/")
 
 

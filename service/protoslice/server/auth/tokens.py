@@ -39,18 +39,18 @@ _LONGEST: Final = 128
 
 
 class Token(NamedTuple):
-    """A token as its owner holds it: the id names the record, the secret proves the owner."""
+    """A token in the form that its owner has: the id names the record, the secret proves the owner."""
 
     id: str
     secret: str
 
     def __repr__(self) -> str:
-        """Return the id alone, as secrets do not belong in logs."""
+        """Return only the id, because secrets must not be logged."""
         return f"Token({self.id!r})"
 
     @property
     def text(self) -> str:
-        """The token as it is shown once and sent from then on."""
+        """The token in the form that is shown once and then sent with requests."""
         body = f"{PREFIX}{self.id}{self.secret}"
         return body + _checksum(body)
 
@@ -70,7 +70,7 @@ def new_token() -> Token:
 
 
 def parse_token(text: str) -> Token | None:
-    """Return the token in `text`; None for a text that never was a token, so that no database is asked about it."""
+    """Return the token in `text`; None for text of another form, so that the database is not asked."""
     if len(text) != _LENGTH or not text.startswith(PREFIX) or not set(text[len(PREFIX) :]) <= set(_DIGITS):
         return None
     body, check = text[:-_CHECK], text[-_CHECK:]
@@ -87,7 +87,7 @@ def is_token_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token as it is kept: its secret is known by the hash alone."""
+    """The record of a token, which has only the hash of its secret."""
 
     id: str
     name: str
@@ -103,18 +103,18 @@ class TokenRecord:
         return Principal(self.id, self.name, (self.grant,))
 
     def signer(self, service_key: bytes) -> Signer:
-        """Return the token as a signer; a reader of the record lacks the key of the service."""
+        """Return the token as a signer; whoever reads the record still lacks the key of the service."""
         end = math.inf if self.expires is None else self.expires.timestamp()
         return Signer(self.id, signer_key(service_key, "token", f"{self.id} {self.hash}".encode()), end)
 
     @property
     def expired(self) -> bool:
-        """True when its time is over."""
+        """True when the token has expired."""
         return self.expires is not None and self.expires.timestamp() <= time.time()
 
 
 class Tokens:
-    """Tokens in the catalogue. A revoked one is gone from it."""
+    """Tokens in the catalogue. A revoked one is deleted."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -128,10 +128,10 @@ class Tokens:
         tags: Sequence[str] = (),
         expires: float | None = None,
     ) -> tuple[Token, TokenRecord]:
-        """Create a token, and return it with its record; the token itself is not kept.
+        """Create a token, and return it with its record; the token itself is not stored.
 
         It is for one space, or for every space if `space` is None; `tags` are patterns, and `expires` is in seconds
-        since the epoch. Raise `InvalidInput` for a name, scopes or patterns that no token may have.
+        since the epoch. Raise `InvalidInput` for an invalid name, scope or pattern.
         """
         grant = Grant(EVERY_SPACE if space is None else space, _scopes(scopes), tuple(tags))
         token, record = _new_record(name, grant, expires)
@@ -144,14 +144,14 @@ class Tokens:
         return record if record is not None and token.proves(record.hash) else None
 
     async def get(self, id: str) -> TokenRecord | None:
-        """Return the record of the token of an id, None unless it is valid now; the id alone proves nothing."""
+        """Return the record of the token with an id, None unless it is valid now; the id alone proves nothing."""
         sql = f"SELECT {_COLUMNS} FROM tokens WHERE id = :id"
         row = await self._database.read(lambda tx: tx.first(sql, id=id))
         record = None if row is None else _record(row)
         return None if record is None or record.expired else record
 
     async def note_use(self, record: TokenRecord) -> None:
-        """Note that a token was used, once an hour. Errors of the database are ignored."""
+        """Record that a token was used, at most once an hour. Errors of the database are ignored."""
         now = datetime.now(UTC)
         if record.used is not None and now - record.used < _USE:
             return

@@ -37,7 +37,7 @@ _PLAIN: Final = {"7bit", "8bit", "binary"}
 
 
 class FormReader:
-    """Reads a form: parts with a filename are files, others must be empty; parameters are in the query."""
+    """Reader of a form: parts with a filename are files, others must be empty; parameters are in the query."""
 
     def __init__(self, boundary: str | None) -> None:
         if boundary is None or not _BOUNDARY.fullmatch(boundary):
@@ -65,7 +65,7 @@ class FormReader:
         self._part_begin()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the events of `piece`, the next bytes of the body; of many small parts, a few are parsed at a time."""
+        """Yield the events of `piece`, the next bytes of the body; many small parts are parsed a few at a time."""
         # Headers cost a hundred times as much as content, and every line of them ends in a line feed.
         step = max(_SLICE, _LINES * len(piece) // (piece.count(b"\r\n") + 1))
         for at in range(0, len(piece), step):

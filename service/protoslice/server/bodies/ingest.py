@@ -52,7 +52,7 @@ async def ingest_body(
 ) -> Created:
     """Create a store from the body; parameters and headers are checked before any of it is read.
 
-    Files share what they have in common with those of the store `base`, by default that of the first tag.
+    Files share equal bytes with those of the store `base`, by default that of the first tag.
     """
     content_type = upload_type(read_fields(request.scope), form)
     if base is not None:
@@ -137,7 +137,7 @@ async def _commit(services: Services, ingest: Ingest, started: float, expected: 
 
 
 async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield pieces of the body; raise `ClientGone` when the client has left, which `Request.stream` would report."""
+    """Yield pieces of the body; raise `ClientGone` when the client has left."""
     more = True
     while more:
         message = await receive()
@@ -150,7 +150,7 @@ async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def upload_slot(services: Services, request: Request) -> AsyncIterator[None]:
-    """Count an upload while it runs; wait while there are too many in all, or of its client."""
+    """Count an upload while it runs; wait while there are too many in total, or of its client."""
     context, clients = context_of(request.scope), services.state.clients
     body = context.body
     if body is None:
@@ -165,7 +165,7 @@ async def upload_slot(services: Services, request: Request) -> AsyncIterator[Non
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """File of a body. All its pieces, none of them empty, must be taken before the next file."""
+    """File of a body. All its pieces must be consumed before the next file; none is empty."""
 
     path: str
     pieces: AsyncIterator[bytes]
@@ -174,7 +174,10 @@ class UploadedFile:
 def files_of(
     content_type: str | None, disposition: str | None, query_filename: str | None, body: AsyncIterator[bytes]
 ) -> AsyncGenerator[UploadedFile]:
-    """Yield the files in `body`, read only as far as their pieces are taken; headers are checked before reading."""
+    """Yield the files in `body`, which is read only as their pieces are consumed.
+
+    Headers are checked before reading.
+    """
     return _files(_reader(content_type, disposition, query_filename), body)
 
 

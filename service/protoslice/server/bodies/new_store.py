@@ -105,7 +105,7 @@ class NewStore(BaseModel):
         return self.model_copy(update=given)
 
     def request(self) -> IngestRequest:
-        """Return the options as `Stores` takes them; raise `InvalidInput` for a size that cannot be parsed."""
+        """Return the options in the form of `Stores`; raise `InvalidInput` for a size that cannot be parsed."""
         plain = IngestRequest()
         return IngestRequest(
             type=self.type,

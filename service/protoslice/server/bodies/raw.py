@@ -41,17 +41,20 @@ Event = FileStart | bytes | FileEnd
 
 
 class Reader(Protocol):
-    """Reader of one kind of body, without I/O. Its errors name the byte of the body at fault."""
+    """Reader of one kind of body, without I/O. Its errors name the byte of the body where the problem is."""
 
     def feed(self, piece: bytes) -> Iterable[Event]:
-        """Return the events of `piece`, the next bytes of the body; take all of them before feeding the next piece."""
+        """Return the events of `piece`, the next bytes of the body.
+
+        Consume all of them before feeding the next piece.
+        """
 
     def finish(self) -> Iterable[Event]:
         """Return the events of the body's end; raise `ProtosliceError` if the body is not complete."""
 
 
 class FileCounter:
-    """Counts the files of a body: at least one, at most `MAX_FILES`."""
+    """Counter of the files of a body: at least one, at most `MAX_FILES`."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -70,7 +73,7 @@ class FileCounter:
 
 
 class RawReader:
-    """Reads a body that is one file, which may be empty."""
+    """Reader of a body that is one file, which may be empty."""
 
     def __init__(self, path: str) -> None:
         self._start: tuple[Event, ...] = (FileStart(path),)
@@ -132,8 +135,8 @@ def path_text(raw: bytes, offset: int | None = None) -> str:
 def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
     """Parse Content-Type or Content-Disposition: a word and parameters by name, in lower case (RFC 9110, 5.6.6).
 
-    `header` is the name in errors. The parser of `email.message` repairs what is malformed, such as missing quotes,
-    separators and repeated parameters; `InvalidInput` is raised here.
+    `header` is the name in errors. The parser of `email.message` repairs malformed values, such as missing quotes,
+    separators and repeated parameters; this one raises `InvalidInput`.
     """
     if len(text) > _LONGEST_HEADER:
         raise InvalidInput(f"{header} is too long: at most {_LONGEST_HEADER} characters")

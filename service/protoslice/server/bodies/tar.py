@@ -1,7 +1,7 @@
 """Bodies of type application/x-tar: ustar, pax and GNU archives of files and folders.
 
-The standard library's tarfile wants a file object to pull from, stops quietly at the first header it cannot read, and
-accepts links and devices; this reader is fed pieces, in constant memory, and says what is wrong and where.
+The standard library's tarfile needs a file object, stops silently at the first header it cannot read, and accepts links
+and devices. This reader is fed pieces, needs constant memory, and reports what is wrong and where.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ZEROS: Final = bytes(_BLOCK)
 
 
 class TarReader:
-    """Reads an archive; folders are skipped, and any other member that is not a file is refused."""
+    """Reader of an archive; folders are skipped, and any other member that is not a file is refused."""
 
     def __init__(self) -> None:
         self._offset = 0

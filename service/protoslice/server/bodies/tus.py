@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class _Crc32c:
-    """CRC-32C, whose digest is four bytes, the highest first."""
+    """CRC-32C with a digest of four bytes, most significant first."""
 
     def __init__(self) -> None:
         self._crc = 0
@@ -102,7 +102,7 @@ def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
 
 
 def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer of a failed request for an upload, with its headers."""
+    """Return the response to a failed request for an upload, with its headers."""
     if isinstance(error, WrongOffset):
         failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
         failure.headers["upload-offset"] = str(error.expected)
@@ -113,7 +113,7 @@ def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response
 
 
 def check_version(fields: HeaderMap, *, required: bool = False) -> None:
-    """Raise `HttpProblem` for another version of tus, and for none if it is `required`."""
+    """Raise `HttpProblem` for another version of tus, and, if it is `required`, for none."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
         raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})
@@ -171,7 +171,7 @@ def joined_uploads(concat: str) -> list[str]:
 
 
 def upload_id(url: str) -> str:
-    """Return the id in the URL of an upload, which may be absolute, or be an id only."""
+    """Return the id in the URL of an upload; the URL may be absolute, or only an id."""
     before, _, upload_id = url.rpartition("/")
     if before and not before.endswith(PREFIX):
         raise InvalidInput(f"{url[:200]!r} is not an upload of this service")

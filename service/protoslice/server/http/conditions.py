@@ -1,8 +1,8 @@
 """Conditional requests (RFC 9110, section 13), as pure functions of headers and validators.
 
-A list of entity tags that does not parse never lets a request through that a correct list could stop: If-Match fails,
-and If-None-Match fails for a method that changes something but is ignored for a method that reads. Representations have
-no modification date: If-Modified-Since and If-Unmodified-Since are ignored, and a date in If-Range never matches.
+A malformed list of entity tags never admits a request that a correct list could stop: If-Match fails, and If-None-Match
+fails for a method that changes something, but is ignored for a method that reads. Representations have no modification
+date: If-Modified-Since and If-Unmodified-Since are ignored, and a date in If-Range never matches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class EntityTag:
     def of(cls, version: str) -> EntityTag:
         """Return the strong tag for a storage's version text; different versions have different tags.
 
-        Buckets name versions by entity tags with quotes, so characters that a tag must not hold are percent-encoded.
+        Buckets name versions by entity tags with quotes, so characters that are not allowed in a tag are
+        percent-encoded.
         """
         return cls(_ESCAPED.sub(_escape, version))
 
@@ -44,7 +45,7 @@ class EntityTag:
 
     @property
     def gzipped(self) -> EntityTag:
-        """Tag of the same representation, compressed; a weak tag is that of both."""
+        """Tag of the compressed form; a weak tag is valid for both forms."""
         return self if self.weak else EntityTag(self.opaque + _GZIPPED)
 
     def matches_strongly(self, other: EntityTag) -> bool:
@@ -78,8 +79,8 @@ class Verdict(Enum):
 def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) -> Verdict:
     """Evaluate the preconditions in the order of section 13.2.2.
 
-    `current` is None when no representation exists yet; `reads` is True for GET and HEAD. For a write, the tag of a
-    compressed representation is as good as that of the plain one.
+    `current` is None when no representation exists yet; `reads` is True for GET and HEAD. For a write, the tag of the
+    compressed form is accepted too.
     """
     if_match, if_none_match = headers.if_match, headers.if_none_match
     if not reads:
@@ -92,7 +93,7 @@ def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) 
 
 
 def failure(headers: Preconditions) -> str:
-    """Return why the preconditions have failed: a list of entity tags does not parse, or there is another version."""
+    """Return why the preconditions failed: a list of entity tags is malformed, or there is another version."""
     for name, tags in (("If-Match", headers.if_match), ("If-None-Match", headers.if_none_match)):
         try:
             _ = tags is None or _pairs(tags)
@@ -145,7 +146,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _pairs(header: str) -> list[tuple[str, str]] | None:
-    """Return `W/` or an empty text, and the opaque text, of each tag of a list; None for `*`."""
+    """Return each tag of a list as `W/` or an empty text, and its opaque text; None for `*`."""
     if header.strip(" \t") == "*":
         return None
     listed = _LIST.match(header)

@@ -1,4 +1,4 @@
-"""Digest fields (RFC 9530). sha-256 is the one algorithm we know."""
+"""Digest fields (RFC 9530). Only sha-256 is supported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def format_digest(digest: bytes) -> bytes:
 
 
 def parse_digest(header: str | None) -> bytes | None:
-    """Return the sha-256 a digest field gives, None when it gives none; other algorithms are passed over."""
+    """Return the sha-256 in a digest field, None without one; other algorithms are skipped."""
     value = _members(header or "").get("sha-256")
     if value is None:
         return None
@@ -44,12 +44,12 @@ def wants_sha256(header: str | None) -> bool:
 
 
 def _members(header: str) -> dict[str, str]:
-    """Return the members of a structured dictionary, as far as digest fields use it; the last of one name counts."""
+    """Return the members of a structured dictionary, as far as digest fields use it; the last one of a name counts."""
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
 
 
 class BodyDigest:
-    """The sha-256 that a request gives for its whole body, by Content-Digest or Repr-Digest."""
+    """The sha-256 that a request states for its whole body, in Content-Digest or Repr-Digest."""
 
     def __init__(self, fields: HeaderMap) -> None:
         given = {
@@ -65,17 +65,17 @@ class BodyDigest:
         self._hash = hashlib.sha256() if given else None
 
     def update(self, piece: bytes) -> None:
-        """Take in a piece, if there is something to compare with."""
+        """Hash a piece, if a digest was stated."""
         if self._hash is not None:
             self._hash.update(piece)
 
     async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces, digested on their way when that was asked for."""
+        """Yield the pieces, and hash them if a digest was stated."""
         async for piece in pieces:
             self.update(piece)
             yield piece
 
     def check(self) -> None:
-        """Raise unless the body had the digest given."""
+        """Raise `HttpProblem` unless the body had the stated digest."""
         if self._hash is not None and self._hash.digest() != self.expected:
             raise HttpProblem(DIGEST, "The body does not match its digest: nothing was done")

@@ -1,4 +1,4 @@
-"""Noticing that a client has left while its answer is being made."""
+"""Detection of clients that disconnect while their response is being made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 0.1
 
 
 class ClientGone(Exception):
-    """The client closed the connection before the answer was complete; there is nobody left to tell."""
+    """Raised when the client closed the connection before the response was complete."""
 
 
 _AHEAD = 16
@@ -24,14 +24,14 @@ _AHEAD = 16
 
 
 class CancelOnDisconnect:
-    """A context in which the work of this task stops with `ClientGone` soon after the client has left."""
+    """A context in which the work of this task stops with `ClientGone` soon after the client disconnects."""
 
     __slots__ = ("_due", "_gone", "_is_spared", "_receive", "_task", "_timer", "_watch", "_whole")
 
     def __init__(self, receive: Receive, *, whole: bool = True, is_spared: Callable[[], bool] = lambda: False) -> None:
-        """`receive` is read once the request is `whole`, as its messages are those of the handler until then.
+        """Take `receive`, which is read once the request is `whole`; until then the handler reads it.
 
-        Work that `is_spared` when the client leaves runs to its end.
+        Work that `is_spared` when the client disconnects runs to its end.
         """
         self._receive = receive
         self._whole = whole
@@ -60,12 +60,12 @@ class CancelOnDisconnect:
             raise ClientGone from None
 
     def watch(self) -> None:
-        """Start watching now: for work known to be long."""
+        """Start watching now, for work that is known to be long."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._wait())
 
     def unwatch(self) -> None:
-        """Stop watching: all that is left to do is done in any case."""
+        """Stop watching, because the rest of the work is done in any case."""
         self._due = False
         if self._timer is not None:
             self._timer.cancel()
@@ -73,7 +73,7 @@ class CancelOnDisconnect:
             self._watch.cancel()
 
     def body_ended(self) -> None:
-        """Note that the handler has the whole body: only that the client leaves can come."""
+        """Record that the handler has the whole body: the next message can only be a disconnect."""
         self._whole = True
         if self._due:
             self.watch()
@@ -94,14 +94,14 @@ class CancelOnDisconnect:
 
 
 class BodyAhead:
-    """Body that is read ahead, so that a client that leaves is noticed during work on what came."""
+    """Body that is read ahead, so that a disconnect is noticed while earlier bytes are processed."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """Return the next message, for the watch: `next` gives it too, and what failed on the way."""
+        """Return the next message, for the watch; `next` returns it again, or raises what failed."""
         try:
             message = await self._receive()
         except Exception as error:
@@ -112,7 +112,7 @@ class BodyAhead:
         return message
 
     async def next(self) -> Message:
-        """Return the next message that a watch received; raise what failed on the way."""
+        """Return the next message that a watch received, or raise its error."""
         message = await self._came.get()
         if isinstance(message, Exception):
             raise message

@@ -56,12 +56,12 @@ def plain_media_type(text: str) -> str:
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return `headers` as they stand on the wire."""
+    """Return `headers` as lines of the response."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def with_headers(send: Send, added: Headers) -> Send:
-    """Return `send`, with `added` behind the headers of every answer."""
+    """Return `send`, which then adds `added` to the headers of every response."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -73,7 +73,7 @@ def with_headers(send: Send, added: Headers) -> Send:
 
 @lru_cache(maxsize=4096)
 def attachment(filename: str) -> bytes:
-    """Return the header's value for a download: an ASCII name, followed by the true one if they differ."""
+    """Return the header's value for a download: an ASCII name, followed by the exact one if they differ."""
     name = _FORBIDDEN.sub("_", filename.encode("utf-8", "replace").decode())[-_LONGEST_NAME:].strip() or "download"
     plain = _UNSAFE.sub("_", name)
     value = f'attachment; filename="{plain}"'

@@ -1,8 +1,8 @@
-"""Plan a response: status, headers and ranges of a representation, decided before reading a byte.
+"""Planning of a response: status, headers and ranges of a representation, decided before reading a byte.
 
-Ranges are selected as RFC 9110, section 14, says. It leaves some choices open: a Range header is ignored when it does
-not parse, has more than 4096 characters or 64 ranges, or meets an empty representation. Ranges that overlap or lie less
-than 80 bytes apart are answered as one.
+Ranges are selected as in RFC 9110, section 14, which leaves some choices open: a Range header is ignored when it is
+malformed, has more than 4096 characters or 64 ranges, or the representation is empty. Ranges that overlap or are less
+than 80 bytes apart are merged.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _Spec: TypeAlias = tuple[int, int | None] | int
 
 
 def select(header: str | None, length: int) -> Selection:
-    """Return the selection that a GET with this Range header makes in a representation of `length` bytes.
+    """Return the selection of a GET with this Range header in a representation of `length` bytes.
 
-    Pass None for other methods and when If-Range does not hold: the header is ignored then.
+    Pass None for other methods and when If-Range does not match: the header is ignored then.
     """
     plain = None if header is None else _PLAIN.fullmatch(header)
     if plain is not None:
@@ -106,7 +106,7 @@ def _is_number(text: str) -> bool:
 
 
 def _locate(spec: _Spec, length: int) -> ByteRange | None:
-    """Return the bytes that the requested range has in the representation; None when there are none."""
+    """Return the bytes of the representation in the requested range; None when there are none."""
     if isinstance(spec, int):
         return ByteRange(max(0, length - spec), length) if spec else None
     first, last = spec
@@ -116,7 +116,7 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Return the disjoint ranges that cover the given ones, each at the place of the first range joined into it."""
+    """Return the disjoint ranges that cover the given ones, each at the place of its first range."""
     joined: list[tuple[int, ByteRange]] = []
     for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
         if joined and found.start < joined[-1][1].end + NEAR:
@@ -151,7 +151,7 @@ class ResponsePolicy:
 
 
 class BodyPart(NamedTuple):
-    """A range of the representation, and the bytes that precede it on the wire."""
+    """A range of the representation, and the bytes that precede it in the response."""
 
     head: bytes
     start: int
@@ -159,7 +159,7 @@ class BodyPart(NamedTuple):
 
 
 class CommonHeaders:
-    """Headers that all answers of one status from one representation share."""
+    """Headers shared by all responses with one status from one representation."""
 
     __slots__ = ("_lines", "headers")
 
@@ -169,14 +169,14 @@ class CommonHeaders:
 
     @property
     def lines(self) -> bytes:
-        """The headers as they stand on the wire; encoded once."""
+        """The headers as lines of the response, encoded once."""
         if self._lines is None:
             self._lines = header_lines(self.headers)
         return self._lines
 
 
 class ResponsePlan(NamedTuple):
-    """A decided response: its `length` is that of all it will send."""
+    """A planned response; `length` is that of its whole body."""
 
     status: int
     common_headers: CommonHeaders
@@ -193,7 +193,7 @@ class ResponsePlan(NamedTuple):
 
 
 class ResponsePlanner:
-    """Plans responses with one representation, or with what is known before it is made, under one policy."""
+    """Planner of responses for one representation, or for known facts before it is made, under one policy."""
 
     __slots__ = ("_common", "_current", "_policy", "_representation", "_size")
 
@@ -248,7 +248,7 @@ class ResponsePlanner:
         return self._common
 
     def _common_headers(self, fields: HeaderMap, media_type: str | None) -> CommonHeaders:
-        """Return the headers that 200 and 206 both carry."""
+        """Return the headers of both 200 and 206."""
         shown, want = self._representation, fields.get(b"want-repr-digest")
         digest = shown.sha256 if want is None or wants_sha256(want) else None
         known = (shown.etag, shown.filename, shown.message_type, digest, shown.elements, shown.omitted, media_type)
@@ -256,7 +256,7 @@ class ResponsePlanner:
 
 
 def _validators(etag: str, policy: ResponsePolicy) -> Headers:
-    """Return the headers of 304 too."""
+    """Return the headers that 304 has too."""
     lasting = _VERSIONED if policy.versioned else _IMMUTABLE
     caching = lasting if policy.location is None else _REVALIDATED
     headers = [

@@ -1,4 +1,4 @@
-"""Query parameters: which names a route takes, and their values."""
+"""Query parameters: which names a route accepts, and their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_SHOWN: Final = 40
 
 
 class QueryNames:
-    """Names of the query parameters of a route: each is given at most once, unless it is `repeatable`."""
+    """Names of the query parameters of a route; each may occur only once, unless it is `repeatable`."""
 
     def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = (), integers: Iterable[str] = ()) -> None:
         self.repeatable = frozenset(repeatable)
@@ -38,13 +38,13 @@ class QueryNames:
 
     @classmethod
     def of(cls, parameters: Iterable[Mapping[str, Any]]) -> QueryNames:
-        """Take the names from parameters of an OpenAPI operation; arrays are repeatable."""
+        """Return the names in parameters of an OpenAPI operation; arrays are repeatable."""
         kinds = {each["name"]: each["schema"].get("type") for each in parameters if each["in"] == "query"}
         repeatable, integers = ([name for name in kinds if kinds[name] == kind] for kind in ("array", "integer"))
         return cls(kinds, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> Query:
-        """Parse a query string; raise `InvalidInput` for unknown names, repeated ones, and what is not UTF-8."""
+        """Parse a query string; raise `InvalidInput` for unknown and repeated names, and for invalid UTF-8."""
         if not query_string:
             return self._empty
         values = _split(query_string)
@@ -86,13 +86,13 @@ class Query:
         return values[0] if values else None
 
     def many(self, name: str) -> tuple[str, ...]:
-        """Return the values of a parameter; `RuntimeError` for a name that the route does not declare."""
+        """Return the values of a parameter; raise `RuntimeError` for a name that the route does not declare."""
         if name not in self._known:
             raise RuntimeError(f"the route reads the query parameter {name!r} without declaring it")
         return tuple(self._values.get(name, ()))
 
     def flag(self, name: str) -> bool:
-        """Return a parameter that is `true` or `false`; False where it is not given."""
+        """Return a parameter that is `true` or `false`; False if it is absent."""
         text = (self.one(name) or "false").lower()
         if text not in {"true", "false", "1", "0"}:
             raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
@@ -123,7 +123,7 @@ def _split(query_string: bytes) -> Mapping[str, Sequence[str]]:
 
 
 def _check_digits(name: str, given: Iterable[str]) -> None:
-    """Refuse what `int()` takes and other programs do not: spaces, underscores, plus signs, digits of other scripts."""
+    """Refuse numbers that only `int()` accepts: with spaces, underscores, plus signs, digits of other scripts."""
     for text in given:
         if _INTEGER.fullmatch(text) is None:
             raise InvalidInput(f"Invalid {name} {text[:_LONGEST_SHOWN]!r}: use digits only")
@@ -134,7 +134,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def with_parameter(query_string: bytes, name: str, value: str) -> str:
-    """Return the query with one parameter set anew."""
+    """Return the query with one parameter replaced."""
     pairs = [
         (key, text) for key, text in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True) if key != name
     ]
@@ -142,7 +142,7 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 
 
 def number_of(what: str, text: str) -> int:
-    """Return the number of a chunk or a record, as `what` says."""
+    """Return the number of a chunk or a record; `what` is its name in errors."""
     if not text.isascii() or not text.isdigit():
         raise InvalidInput(f"Invalid {what} number {text[:40]!r}")
     if len(text) > 18:

@@ -1,8 +1,8 @@
 """Responses: representations, whole or by ranges, streamed with back-pressure; rendered messages; JSON.
 
-Everything that can fail is decided before the first byte: the first piece is read before the head is sent. What fails
-later raises, upon which the server closes the connection short of the announced length: the client sees a broken
-transfer, never a complete one.
+Errors are raised before the first byte if possible: the first piece is read before the headers are sent. After a later
+error the server closes the connection before the announced length: the client sees a broken transfer, never a complete
+one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def send_representation(
 ) -> None:
     """Answer a GET or HEAD with `representation`, watched by `disconnect`.
 
-    `window` gives what bounds the read-ahead of an answer, by its length.
+    `window` returns, for the length of the body, the object that limits its read-ahead.
     """
     plan = ResponsePlanner(representation, policy).plan(scope["method"], fields)
     representation.check_budget(plan.length)
@@ -79,7 +79,7 @@ async def send_representation(
 
 
 def rendered_head(representation: Representation, media_type: str) -> Head:
-    """Return what is known of a rendered message before it is rendered."""
+    """Return the known facts about a rendered message before it is rendered."""
     return Head(
         f"{representation.etag}-{_MARKS[media_type]}-{_rendered_by()}",
         f"{representation.filename.rpartition('.')[0] or representation.filename}.{_ENDINGS.get(media_type, 'json')}",
@@ -99,7 +99,7 @@ async def _send_head(send: Send, plan: ResponsePlan) -> None:
 
 
 async def _send_only(send: Send, plan: ResponsePlan, body: Buffer, fields: HeaderMap) -> None:
-    """An answer whose body is at hand."""
+    """Return an answer whose body is in memory."""
     _check_end(plan.length - len(body))
     given = any(name == b"content-digest" for name, _ in plan.headers)
     if plan.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
@@ -119,7 +119,7 @@ async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> No
 
 
 async def _take(send: Send, piece: Buffer) -> int:
-    """Send a piece, and wait until the client has taken about all of it; the length of the piece."""
+    """Send a piece, and wait until the client has received most of it; return the length of the piece."""
     await send({"type": "http.response.body", "body": piece, "more_body": True})
     # The server waits before it sends, not behind: without this, the next piece would be in memory as well meanwhile.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
@@ -127,7 +127,7 @@ async def _take(send: Send, piece: Buffer) -> int:
 
 
 async def _body(representation: Representation, plan: ResponsePlan, window: Window) -> AsyncGenerator[Buffer, None]:
-    """Yield all that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
+    """Yield the whole body in pieces, none of them empty; the first one contains bytes of the representation."""
     for part in plan.parts:
         head = part.head
         async with aclosing(representation.pieces(part.start, part.end, window)) as pieces:
@@ -156,10 +156,10 @@ def _rendered_by() -> str:
 
 
 class StrictRequest(Request):
-    """Request whose JSON is read strictly, by the framework too."""
+    """Request whose JSON is always parsed strictly, by the framework too."""
 
     async def json(self) -> Any:
-        """Parse the body; `HttpProblem` 400 for texts that are not valid Unicode and for nesting too deep."""
+        """Parse the body; raise `HttpProblem` 400 for invalid Unicode and too deep nesting."""
         if not hasattr(self, "_json"):
             try:
                 self._json = parse_json(await self.body())

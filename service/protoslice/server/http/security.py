@@ -1,15 +1,15 @@
-"""Safe headers of every response, CORS, and the policy against hostile web pages.
+"""Security headers of every response, CORS, and protection against hostile web pages.
 
-`RequestMiddleware` adds the safe headers to all responses of the application, `CommonHeaders` to those of the fast
-path, and `HttpProtocol` to its refusals, after the route has set its own. A route that serves stored bytes cannot turn
-them off: browsers neither guess a media type nor run what they get. Only pages of the service set another
-Content-Security-Policy, and are shown.
+`RequestMiddleware` adds these headers to all responses of the application, `CommonHeaders` to those of the fast path,
+and `HttpProtocol` to its refusals, after the route has set its own. A route that serves stored bytes cannot turn them
+off: browsers neither guess a media type nor execute the content. Only pages of the service have another
+Content-Security-Policy, and are displayed.
 
-A page may send a form to any address that its reader's machine can reach, or show it as an image, without a preflight:
-so what is no plain read, by its method or by the rule of its route, is refused if the browser says, or its Origin
-shows, that the page is another site's. And a page may have its host name lead to this machine after it has been loaded
-(DNS rebinding), upon which the service looks like its site: so a service that only this machine reaches answers to
-addresses, `localhost` and the names it was given.
+A page of another site may send a form to any address that its reader's machine can reach, or embed it as an image,
+without a preflight. So everything but plain reads, by the method and the rule of the route, is refused if the browser
+or its Origin says that the page is of another site. A page may also make its host name resolve to this machine after it
+was loaded (DNS rebinding), so that the service looks like its site. So a service that only this machine can reach
+answers only for addresses, `localhost` and configured names.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _INERT: Final = frozenset(
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers:
-    """Return `headers`, in lower case, with the safe ones that they lack.
+    """Return `headers`, in lower case, and the security headers that they lack.
 
-    `private` marks a response that depends on the caller: shared caches must not keep it.
+    `private` marks a response that depends on the caller: shared caches must not store it.
     """
     given: Headers = list(headers)
     names = {name for name, _ in given}
@@ -85,7 +85,7 @@ def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers
 
 
 def _inert(headers: Headers) -> Headers:
-    """Return `headers` that make a browser save what it would show as a document."""
+    """Return `headers` that make a browser save a document instead of displaying it."""
     if all(name != b"content-type" or _is_inert(value) for name, value in headers):
         return headers
     dispositions = [value for name, value in headers if name == _DISPOSITION]
@@ -117,10 +117,10 @@ def _is_attachment(value: bytes) -> bool:
 
 
 def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the CORS headers of every answer, the same for all clients, since caches keep one answer for all.
+    """Return the CORS headers of every answer, the same for all clients, since caches store one answer for all.
 
-    An answer kept from a request without an Origin must serve one that has it, or must say that it does not. Cookies
-    are never asked for, so wildcards are enough for methods and headers.
+    An answer cached from a request without an Origin must be valid for one with it, or must say that it is not. Cookies
+    are never used, so wildcards are enough for methods and headers.
     """
     if _ANY in origins:
         return [("access-control-allow-origin", "*"), ("access-control-expose-headers", "*")]
@@ -135,7 +135,7 @@ async def answer_preflight(scope: Scope, send: Send) -> None:
 
 
 class OriginPolicy:
-    """The names the service goes by, and the sites whose pages may change something."""
+    """The names of the service, and the sites whose pages may change something."""
 
     def __init__(self, settings: Settings) -> None:
         self._origins = frozenset(settings.cors_origins)
@@ -146,7 +146,7 @@ class OriginPolicy:
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
     def grants(self, headers: Headers) -> Headers:
-        """Return the headers that let a page of an allowed origin see an answer; for `*` see `standing_headers`."""
+        """Return the headers that let a page of an allowed origin read an answer; for `*` see `standing_headers`."""
         if not self._origins:
             return []
         origin = next((value for name, value in headers if name == b"origin"), b"")
@@ -170,7 +170,7 @@ class OriginPolicy:
             self.check_origin(fields)
 
     def check_origin(self, fields: HeaderMap) -> None:
-        """Raise `HttpProblem` unless no browser, our own site, or an origin of the operator sent the request."""
+        """Raise `HttpProblem` for a request of a page, unless the page is ours or of an allowed origin."""
         site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
         if (
             _ANY in self._origins
@@ -182,7 +182,7 @@ class OriginPolicy:
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 
     def _is_ours(self, host: str) -> bool:
-        """Return True if Host has a name of ours, or an address."""
+        """Return True if Host is one of our names or an address."""
         # DNS rebinding needs a name, so addresses are safe.
         if not _HOST.fullmatch(host):
             return False
@@ -193,7 +193,7 @@ class OriginPolicy:
 
 
 def is_own_page(method: str, fields: HeaderMap) -> bool:
-    """Return True for a request that a page of this very host made, or a person; a change needs proof of that."""
+    """Return True for a request of a page of exactly this host, or of a person; a change needs proof of that."""
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
         return site in _OWN
@@ -201,7 +201,7 @@ def is_own_page(method: str, fields: HeaderMap) -> bool:
 
 
 def _fault_of(host: str) -> HttpProblem:
-    """Return the problem with a Host that is none of ours."""
+    """Return the problem of a Host that is not one of ours."""
     if _HOST.fullmatch(host):
         return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
     return HttpProblem(
@@ -212,7 +212,7 @@ def _fault_of(host: str) -> HttpProblem:
 def _is_same(origin: str, fields: HeaderMap) -> bool:
     """Return True if the page is of the host in the request, or of the host that a proxy was asked for.
 
-    A page cannot set X-Forwarded-Host without leave. Schemes are not compared: a proxy may have taken the TLS off.
+    A page cannot set X-Forwarded-Host without permission. Schemes are not compared, because a proxy may terminate TLS.
     """
     asked = {fields.get(b"host"), fields.get(b"x-forwarded-host", "").partition(",")[0].strip()}
     return origin.partition("://")[2] in asked - {None, ""}

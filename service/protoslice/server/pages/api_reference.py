@@ -1,4 +1,4 @@
-"""The page of every call, made of the OpenAPI document: no script, nothing from elsewhere."""
+"""The page of all operations, from the OpenAPI document: without scripts, and with nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL: Final = template("model.html")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call: its methods (a view has HEAD beside GET), its URL, and what the document says of it."""
+    """One operation: its methods (a view has HEAD besides GET), its URL, and what the document says about it."""
 
     methods: tuple[str, ...]
     path: str
@@ -37,18 +37,18 @@ class _Call:
 
 
 class ApiPage:
-    """The page of one document, rendered once: where the examples go is put in for each reader."""
+    """The page of one document, rendered once; the address in the examples is inserted for each reader."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._text = _whole(document, _ORIGIN)
 
     def show(self, origin: str, root: str = "") -> str:
-        """Return the page whose examples go to `origin`, and whose links begin with `root`."""
+        """Return the page with `origin` in examples, and links that begin with `root`."""
         return self._text.replace(_ROOT, root).replace(_ORIGIN, escape(origin))
 
 
 def _whole(document: Mapping[str, Any], origin: str) -> str:
-    """Return every call of `document`, with parameters, answers and problems; examples go to `origin`."""
+    """Return all operations of `document`, with parameters, responses and problems; `origin` is for examples."""
     calls = list(_calls(document))
     groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
@@ -99,7 +99,7 @@ def _call(call: _Call, document: Mapping[str, Any], origin: str) -> str:
 
 
 def _marks(call: _Call) -> Iterator[str]:
-    """Yield `experimental` for a call that may change, and `deprecated` with what to use."""
+    """Yield `experimental` for an operation that may change, and `deprecated` with its successor."""
     if stability := call.said.get("x-stability"):
         yield escape(str(stability))
     if old := call.said.get("x-deprecated"):
@@ -107,7 +107,7 @@ def _marks(call: _Call) -> Iterator[str]:
 
 
 def _example(call: _Call, origin: str) -> str:
-    """Return a command that does it."""
+    """Return a command that calls it."""
     path = call.path
     for parameter in call.said.get("parameters", ()):
         if parameter["in"] == "path":
@@ -164,7 +164,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a model as people read it."""
+    """Return the name of a model in plain words."""
     inner = name.removeprefix("PageModel_").removesuffix("_").removesuffix("Model")
     return f"page of {inner}" if name.startswith("PageModel_") else inner
 
@@ -200,7 +200,7 @@ def _answer(status: str, said: Mapping[str, Any]) -> str:
 
 
 def _problems(call: _Call, document: Mapping[str, Any]) -> str:
-    """Return the links to the pages that explain what may go wrong."""
+    """Return the links to the pages about possible problems."""
     rows = []
     for status, said in call.said["responses"].items():
         if "$ref" not in said:

@@ -1,4 +1,4 @@
-"""Pages: the one that `make web` builds, and without scripts the home page and pages of problems."""
+"""Pages: the one that `make web` builds, and, without scripts, the home page and pages of problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _text(name: str) -> str:
 
 
 def template(name: str) -> Template:
-    """Return the template of `templates/`; values are inserted as they are, and must be HTML or escaped."""
+    """Return the template of `templates/`; values are inserted unchanged, and must be HTML or escaped."""
     return Template(_text(name))
 
 
@@ -56,12 +56,12 @@ def _picture(attributes: str) -> str:
 
 
 def icon() -> str:
-    """Return our sign as an image, in base64."""
+    """Return our logo as an image, in base64."""
     return base64.b64encode(_picture('fill="#2f6fed"').encode()).decode()
 
 
 def style_hash() -> str:
-    """Return the SHA-256 of the style in base64, by which policies allow it."""
+    """Return the SHA-256 of the style in base64, by which security policies allow it."""
     return base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
@@ -86,7 +86,7 @@ def rich(text: str) -> str:
 
 
 def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> str:
-    """Return the page about the service, with its newest stores; None where they are told to nobody without a token.
+    """Return the page about the service, with its newest stores; `stores` is None if the caller may not see them.
 
     `root` is the beginning of paths in the space.
     """
@@ -138,7 +138,7 @@ BUILT_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the page: its media type, and its bytes by content coding, `identity` among them."""
+    """A file of the page: its media type, and its bytes by content coding, including `identity`."""
 
     media_type: str
     coded: dict[str, bytes]
@@ -146,7 +146,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return the files of the page by name; none where the page was not built."""
+    """Return the files of the page by name; none if the page was not built."""
     folder, found = files(__package__).joinpath("built"), dict[str, Asset]()
     for file in folder.iterdir() if folder.is_dir() else ():
         name, _, ending = file.name.rpartition(".")
@@ -161,21 +161,18 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def _first() -> dict[str, Any] | None:
-    """Return the list of the build: names of the first script and of the style, and scripts by part.
-
-    None without a page.
-    """
+    """Return the build's list: names of the first script and of the style, and scripts by part; None without a page."""
     listed = files(__package__).joinpath("built", "first.json")
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
 
 
 def is_built() -> bool:
-    """Return True where `make web` has built the page."""
+    """Return True if `make web` has built the page."""
     return _first() is not None
 
 
 def shell(without_scripts: str, *parts: str) -> str | None:
-    """Return the page, with the HTML `without_scripts` for readers without them; None if it was not built.
+    """Return the page, with the HTML `without_scripts` for readers without scripts; None if it was not built.
 
     The scripts of `parts` that exist are loaded at once, not only after those that import them.
     """

@@ -1,1 +1,1 @@
-"""Registries: protocols of model registries over repositories, each in a room of its own."""
+"""Registries: protocols of model registries over repositories, each in a separate package or module."""

@@ -58,7 +58,7 @@ Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 def render_mlflow(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer with the code and message that MLflow shows."""
+    """Return the response with the code and message that MLflow shows."""
     status = failure.problem.status
     code = _CODES.get(status, "BAD_REQUEST" if status < 500 else "INTERNAL_ERROR")
     return render_body(failure, {"error_code": code, "message": failure.detail})
@@ -82,7 +82,7 @@ async def get_server_info() -> Response:
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
 async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "") -> Response:
-    """Return the files and folders directly in a folder, by their base names; none where there is no folder."""
+    """Return the files and folders directly in a folder, by their base names; none if there is no folder."""
     entries = await artifacts.table.entries(path.strip("/"))
 
     def listed() -> dict[str, Any]:
@@ -112,14 +112,14 @@ async def get_artifact(request: Request, services: Services, artifacts: Artifact
 
 @endpoint(router, "DELETE /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_DELETE)
 async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Remove an artifact, or a folder of them; one that does not exist is removed, as MLflow has it."""
+    """Remove an artifact, or a folder of them; as in MLflow, it is no error if it does not exist."""
     with suppress(NoArtifact):
         await artifacts.table.remove(name)
     return JsonAnswer({})
 
 
 async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
-    """Return the bytes of a file: those in its record, or those of a store, which the answer names."""
+    """Return the bytes of a file: those in its record, or those of a store, which the response names."""
     if file.store is None or file.path is None:
         data = file.data or b""
         head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
@@ -137,14 +137,14 @@ async def _answered(request: Request, services: Services, name: str, file: Repos
 
 
 class WantedParts(BaseModel):
-    """Upload of a file in parts; the path is the client's own, of which the base name counts."""
+    """Upload of a file in parts; of the path, which is one of the client, only the base name counts."""
 
     path: str = Field(max_length=4096)
     num_parts: int = Field(default=1, ge=1, le=MOST_PARTS)
 
 
 class SentPart(BaseModel):
-    """A part that was sent, and what its answer called it."""
+    """A part that was sent, and its name in the response."""
 
     part_number: int = Field(ge=1, le=MOST_PARTS)
     etag: str = Field(max_length=200)
@@ -160,7 +160,7 @@ class SentParts(BaseModel):
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
 async def plan_download(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Tell where an artifact is read by range, and with which headers."""
+    """Return where an artifact is read by range, and with which headers."""
     file, signed = await artifacts.table.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
     return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
@@ -168,7 +168,7 @@ async def plan_download(request: Request, services: Services, artifacts: Artifac
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}", REPOSITORY_WRITE)
 async def begin_upload(request: Request, services: Services, body: WantedParts) -> Response:
-    """Begin the upload of a file in parts; nothing is kept before the first part comes."""
+    """Begin the upload of a file in parts; nothing is stored before the first part arrives."""
     session = new_session()
     at = _absolute(request, f"{BASE}/parts/{session}/{request.path_params['name']}")
     signed, headers = await services.signing(), _permission(request, services)
@@ -188,7 +188,7 @@ async def begin_upload(request: Request, services: Services, body: WantedParts) 
 async def put_part(
     request: Request, services: Services, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
-    """Take a part; its entity tag names it."""
+    """Receive a part; its entity tag names it."""
     async with upload_slot(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await artifacts.put_part(session, number, body_stream(request.receive), client)
@@ -199,7 +199,7 @@ async def put_part(
 async def finish_upload(
     request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
-    """Make the file of its parts."""
+    """Make the file from its parts."""
     async with upload_slot(services, request):
         parts = [(part.part_number, part.etag.strip('"')) for part in body.parts]
         file = await artifacts.join(_target(name, body.path), body.upload_id, parts)
@@ -209,12 +209,12 @@ async def finish_upload(
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/abort/{name:path}", REPOSITORY_WRITE)
 async def end_upload() -> Response:
-    """Give up an upload; its parts expire like any other upload."""
+    """Cancel an upload; its parts expire like any other upload."""
     return JsonAnswer({})
 
 
 def _target(folder: str, local: str) -> str:
-    """Return the path in a folder of the file at a client's own path, which may be one of Windows."""
+    """Return the path in a folder for a file at a path of the client, which may be one of Windows."""
     base = local.replace("\\", "/").rpartition("/")[2]
     return f"{folder}/{base}"
 
@@ -224,9 +224,9 @@ def _absolute(request: Request, path: str) -> str:
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:
-    """Return the headers for the URLs of an answer; none where they are signed.
+    """Return the headers for the URLs in a response; none if they are signed.
 
-    Clients send no credential of their own to these URLs, and a proxy before an open service may want one.
+    Clients send no credentials of their own to these URLs, and a proxy before an open service may require some.
     """
     found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

@@ -1,4 +1,4 @@
-"""OCI distribution API: what oras, skopeo, docker and the like speak, below `/v2/`."""
+"""OCI distribution API, for oras, skopeo, docker and others, below `/v2/`."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 
 def is_ollama(request: Request) -> bool:
-    """Return True for a request of Ollama, which reads other manifests and names than clients of OCI."""
+    """Return True for a request of Ollama, which uses other manifests and names than clients of OCI."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("ollama/")
 
 
 def is_llama(request: Request) -> bool:
-    """Return True for a request of llama.cpp, which asks for names of files where others ask for manifests."""
+    """Return True for a request of llama.cpp, which requests names of files where others request manifests."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("llama-cpp")
 
 
@@ -68,7 +68,7 @@ async def _repository(request: Request, name: str, services: Services) -> Artifa
 
 
 def _name(request: Request, name: str) -> RepositoryName:
-    """Return the name; with capitals, Ollama and llama.cpp get manifests, and every program gets blobs."""
+    """Return the name; with capitals, it is valid for manifests of Ollama and llama.cpp, and for blobs."""
     reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
 
@@ -84,14 +84,14 @@ Exported = Annotated[ExportedRepository, Depends(_exported)]
 
 
 def begun(scope: Scope, name: RepositoryName, upload: str, size: int, *, status: int) -> Response:
-    """Return the answer that an upload has `size` bytes by now."""
+    """Return the response that an upload has `size` bytes so far."""
     location = absolute_url(scope, f"/v2/{name.text}/blobs/uploads/{upload}")
     headers = {"location": location, "range": f"0-{max(0, size - 1)}", "docker-upload-uuid": upload}
     return Response(status_code=status, headers={**headers, "cache-control": "no-store"})
 
 
 def made(location: str, digest: Digest, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer that a blob or a manifest is there."""
+    """Return the response that a blob or a manifest exists."""
     told = {"location": location, "docker-content-digest": digest.text, **(headers or {})}
     return Response(status_code=201, headers=told)
 
@@ -109,7 +109,7 @@ def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
 
 
 def check_place(fields: HeaderMap, offset: int) -> None:
-    """Raise 416 unless Content-Range, if given, goes on from `offset` and has the length of the body."""
+    """Raise 416 unless Content-Range, if given, continues at `offset` and has the length of the body."""
     said = fields.get(b"content-range")
     if said is None:
         return
@@ -128,7 +128,7 @@ def check_place(fields: HeaderMap, offset: int) -> None:
 
 
 def refuse_backward(fields: HeaderMap, size: int) -> None:
-    """Raise 416 for a range that ends before it begins, which HTTP ignores and this API refuses."""
+    """Raise 416 for a range that ends before its start, which HTTP ignores and this API refuses."""
     found = _BACKWARD.fullmatch(fields.get(b"range", ""))
     if found is not None and int(found[2]) < int(found[1]):
         headers = {"content-range": f"bytes */{size}"}
@@ -136,7 +136,7 @@ def refuse_backward(fields: HeaderMap, size: int) -> None:
 
 
 def render_oci(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the list of one error, its code and its message; the specification has no word for a busy service."""
+    """Return a list of one error with its code and message; the specification has no code for a busy service."""
     status = 429 if failure.problem is BUSY else failure.problem.status
     code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
     return render_body(failure, {"errors": [{"code": code, "message": failure.detail}]}, status=status)
@@ -153,7 +153,7 @@ Page = Annotated[int | None, Query(ge=0)]
 
 @endpoint(router, "GET /v2/", READ)
 async def get_base() -> Response:
-    """Tell that the API is there."""
+    """Confirm that the API exists."""
     return _json({}, {"docker-distribution-api-version": "registry/2.0"})
 
 
@@ -212,7 +212,7 @@ async def begin_upload(
     mount: str | None = None,
     source: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
+    """Begin the upload of a blob; with its digest, receive all of it, or copy it from another repository."""
     if mount is not None and source is not None:
         wanted = Digest(mount)
         with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
@@ -230,7 +230,7 @@ async def begin_upload(
 
 @endpoint(router, "GET /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 async def get_upload(request: Request, repository: Repository, upload: str) -> Response:
-    """Tell how many bytes of an upload have come."""
+    """Return how many bytes of an upload have arrived."""
     return begun(request.scope, repository.name, upload, (await repository.upload(upload)).offset, status=204)
 
 
@@ -261,7 +261,7 @@ async def finish_upload(
 
 @endpoint(router, "DELETE /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 async def end_upload(repository: Repository, upload: str) -> Response:
-    """Drop an upload."""
+    """Cancel an upload."""
     await repository.end_upload(upload)
     return Response(status_code=204)
 
@@ -290,7 +290,7 @@ async def delete_blob(repository: Repository, digest: str) -> Response:
 
 @endpoint(router, "GET /v2/{name:path}/manifests/{ref}", READ)
 async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
-    """Get a manifest as it came, or that of a commit; Ollama and llama.cpp get that of a GGUF file."""
+    """Return a manifest unchanged, or that of a commit; for Ollama and llama.cpp, that of a GGUF file."""
     if is_llama(request):
         return JsonAnswer(await exported.llama(ref))
     found = await (exported.ollama(ref) if is_ollama(request) else exported.manifest(ref))
@@ -305,7 +305,7 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
 async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
-    """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
+    """Save a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
     media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in body_stream(request.receive)])
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
@@ -323,7 +323,7 @@ async def put_manifest(
 
 @endpoint(router, "DELETE /v2/{name:path}/manifests/{ref}", REPOSITORY_DELETE)
 async def delete_manifest(repository: Repository, ref: str) -> Response:
-    """Remove a tag, or by its digest a manifest with all its tags."""
+    """Remove a tag; or, by its digest, a manifest with all its tags."""
     await repository.delete_manifest(ref)
     return Response(status_code=202)
 

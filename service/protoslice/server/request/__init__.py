@@ -1,1 +1,1 @@
-"""Layers around every request: its record, its limits, its origin, its end."""
+"""Middleware around every request: its record, its limits, its origin, its failures."""

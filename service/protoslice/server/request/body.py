@@ -1,4 +1,4 @@
-"""Request bodies: limits of size (checked before reading if possible) and time, digests."""
+"""Request bodies: limits of size (checked before reading if possible) and time, and digests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The body that a route takes."""
+    """Kind and size of the body that a route accepts."""
 
     limit: Callable[[Settings], int]
     framed: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class BodyLimits:
     """True if the guard compares the body with the digest in the headers, False if the route does."""
 
     def longest(self, fields: HeaderMap, query_string: bytes, settings: Settings) -> int:
-        """Return the most bytes of the body of a request."""
+        """Return the maximum size of the body of a request in bytes."""
         limit = self.limit(settings)
         if not self.framed:
             return limit
@@ -78,7 +78,7 @@ UPLOAD_PART: Final = BodyLimits(lambda settings: settings.max_upload_bytes, coun
 
 
 def upload_type(fields: HeaderMap, form: str | None) -> str | None:
-    """Return the Content-Type of an upload; of plain bytes, that of the `format` in the query."""
+    """Return the Content-Type of an upload; for plain bytes, the one for the `format` in the query."""
     given = fields.get(b"content-type")
     wanted = _FORMATS.get(form or "")
     if wanted is None or plain_media_type(given or "") == wanted:
@@ -89,7 +89,7 @@ def upload_type(fields: HeaderMap, form: str | None) -> str | None:
 
 
 def check_framing(fields: HeaderMap) -> None:
-    """Refuse a request whose body is coded, or has no length that can be known."""
+    """Refuse a request whose body has a content coding, or an unknown length."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
@@ -119,7 +119,7 @@ class LimitedBody:
         *,
         size: int | None = None,
     ) -> None:
-        """`size` is the length that the client declares, None for a body in chunks."""
+        """Take `size`, the length that the client declares; None for a chunked body."""
         self.is_small: Final = size is not None and size <= SMALL_BODY_BYTES
         self._ahead: deque[Message | HttpProblem] = deque()
         """What came while the request waited for a place."""
@@ -140,7 +140,7 @@ class LimitedBody:
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
-        """Return the next message; `HttpProblem` when it is late, too long, or completes a body of another digest."""
+        """Return the next message; raise `HttpProblem` if it is late or too long, or the digest is wrong."""
         if not self._ahead:
             return await self._next()
         message = self._ahead.popleft()
@@ -149,18 +149,18 @@ class LimitedBody:
         return message
 
     def progress(self) -> tuple[int, float]:
-        """Return the bytes that have come, and seconds of waiting for them."""
+        """Return the number of bytes that have arrived, and the seconds spent waiting for them."""
         return self._length, self._idle + (0.0 if self._begun is None else monotonic() - self._begun)
 
     def preempt(self) -> None:
-        """Refuse the rest of the body, unless it has come, in favour of a client that waits for a place."""
+        """Refuse the rest of the body, unless it has arrived, in favour of a client that waits for a place."""
         self._preempted = True
         if self._end is not None:
             with suppress(RuntimeError):  # it is not waiting, and will be refused when it does
                 self._end.reschedule(asyncio.get_running_loop().time())
 
     async def left(self) -> Never:
-        """Raise `ClientGone` when the client has left; the beginning of the body is read for that, and kept."""
+        """Raise `ClientGone` when the client disconnects; keep the beginning of the body, which is read for that."""
         message: Message = {}
         while self._length < SMALL_BODY_BYTES or self._complete:
             try:

@@ -1,7 +1,7 @@
-"""Clients: recognised by their address, or by that which a trusted proxy names; each has a limited share.
+"""Clients: identified by their address, or by the one that a trusted proxy names; each has a limited share.
 
-Proxies name it in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both are read right to left: each proxy appends the
-address of its peer, so only entries of trusted proxies are believed, and the client wrote those further left.
+Proxies name it in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both are read from right to left: each proxy appends the
+address of its peer, so only entries of trusted proxies are believed; the client may have written those further left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|(
 
 
 class Clients:
-    """Find the addresses of clients, and count what each has under way."""
+    """Finds the addresses of clients, and counts the running requests of each."""
 
     def __init__(self, settings: Settings) -> None:
         self.connections = Shares(0, settings.max_connections_per_client, "connections")
@@ -50,7 +50,7 @@ class Clients:
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
-        """Return the address of the client; None where there is none, as behind a socket of this machine."""
+        """Return the address of the client; None without one, as for a Unix socket."""
         if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)
@@ -79,7 +79,7 @@ def _uploads(settings: Settings, most: int, each: int, what: str) -> QueuedShare
 
 
 def network_of(address: str | None) -> str:
-    """Return the key that a client at `address` counts under: for IPv6 its network; "" for None."""
+    """Return the key under which a client at `address` counts: for IPv6 its network; "" for None."""
     return "" if address is None else _network(address)
 
 
@@ -91,7 +91,7 @@ def pseudonym(key: str) -> str:
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
     """Return the nearest address that is no trusted proxy's, else the furthest; None if no header is credible.
 
-    A proxy that writes one of the two headers passes on what a client wrote into the other: where they differ, neither
+    A proxy that writes one of the two headers forwards the other unchanged from the client: where they differ, neither
     is believed.
     """
     said = set()
@@ -103,7 +103,7 @@ def client_of(headers: Headers, trusts: Trusts) -> Address | None:
 
 
 def scheme_of(headers: Headers) -> str | None:
-    """Return the scheme by which the nearest proxy was asked, `http` or `https`; None unless it says one."""
+    """Return the scheme of the request to the nearest proxy, `http` or `https`; None if it is unknown."""
     said = set()
     for name, value in headers:
         if name == b"x-forwarded-proto":
@@ -115,7 +115,7 @@ def scheme_of(headers: Headers) -> str | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """Address in `text`, with or without a port, IPv4 if mapped into IPv6; None for any other text."""
+    """Return the address in `text`, with or without a port, IPv4 if mapped into IPv6; None for any other text."""
     match = _NODE.fullmatch(text.strip(" \t"))
     try:
         found = ip_address(match[1] or match[2] or match[3]) if match else None
@@ -125,7 +125,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _nearest(nodes: Iterable[str], trusts: Trusts) -> Address | None:
-    """Return the first address that is not trusted; at what is no address, the trusted one before it."""
+    """Return the first address that is not trusted; before an invalid one, the trusted one."""
     found = None
     for node in islice(nodes, _HOPS):
         address = parse_address(node)
@@ -145,7 +145,7 @@ def _from_the_right(text: str) -> Iterator[str]:
 
 
 def _in_forwarded(text: str) -> Iterator[str]:
-    """Yield the values of `for`, right to left; quotes that a client left open do not reach into later elements."""
+    """Yield the values of `for`, from right to left; unclosed quotes do not affect later elements."""
     for element in _from_the_right(text):
         match = _FOR.search(element)
         yield (match[1] or match[2] or "") if match else ""

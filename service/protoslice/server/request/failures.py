@@ -1,4 +1,4 @@
-"""Translation of exceptions, raised in a route, the framework or the library, to answers."""
+"""Translation of exceptions, raised in a route, the framework or the library, to responses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _phrase(status: int) -> str:
 
 
 def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
-    """Yield the place, name and message of each mistake, without values: they may be secrets, or megabytes."""
+    """Yield place, name and message of each mistake, without values, which may be secrets or very long."""
     for mistake in found:
         where, *name = [str(step) for step in mistake["loc"]]
         yield {"in": where, "name": ".".join(name), "detail": str(mistake["msg"])}
@@ -67,7 +67,7 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 @contextmanager
 def body_at_fault() -> Iterator[None]:
-    """Report errors of the block as faults of what the request sends, by their `upload_slug`."""
+    """Report errors of the block as mistakes in the request's body, by their `upload_slug`."""
     try:
         yield
     except ProtosliceError as error:
@@ -76,7 +76,7 @@ def body_at_fault() -> Iterator[None]:
 
 
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
-    """Answer with the problem that `error` is, in the form of the protocol of its route."""
+    """Send the problem of `error`, in the form of the route's protocol."""
     context, failure = context_of(scope), problem_of(error)
     context.problem = failure.problem.slug
     if failure.problem.refuses:
@@ -103,7 +103,7 @@ def render_problem(scope: Scope, error: Exception, failure: HttpProblem) -> Resp
 
 
 def render_body(failure: HttpProblem, body: object, *, status: int | None = None) -> Response:
-    """Return the answer of a protocol: a text, or JSON."""
+    """Return the response of a protocol: a text, or JSON."""
     headers = {"cache-control": "no-store", **failure.headers}
     if isinstance(body, str):
         return PlainTextResponse(body, status or failure.problem.status, headers)

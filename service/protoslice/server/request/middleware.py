@@ -1,6 +1,6 @@
-"""Outermost middleware: id, context, metrics and log line of each request, safe headers and those of CORS.
+"""Outermost middleware: id, context, metrics and log line of each request, security headers and those of CORS.
 
-One layer for all of it: each further one costs every small answer some microseconds.
+It is one layer, because each further one costs every small response some microseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestMiddleware:
-    """An ASGI layer round the whole application."""
+    """ASGI middleware around the whole application."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RequestMiddleware:
         *,
         is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Mark every response as private while the service `is_closed`: while it asks for tokens."""
+        """Mark every response as private while the service `is_closed`, which means that it requires tokens."""
         self._app = app
         self._is_closed = is_closed
         self._clients = clients
@@ -95,7 +95,7 @@ class RequestMiddleware:
             await self._fail(scope, watched, error)
 
     async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
-        """Answer while that is possible; afterwards only a broken connection tells the truth."""
+        """Send a problem if that is still possible; otherwise the connection breaks."""
         if watched.context.status:
             watched.context.cause = error
         if watched.complete:
@@ -107,9 +107,9 @@ class RequestMiddleware:
 
 
 class _Watched:
-    """`receive` and `send` of one request, counted, and the watch that ends its work when the client leaves.
+    """`receive` and `send` of one request, counted, and the watch that ends its work when the client disconnects.
 
-    A change is not ended, once its body has come: the client may only have lost the connection.
+    A change is not ended after its body has arrived: the client may only have lost the connection.
     """
 
     __slots__ = (

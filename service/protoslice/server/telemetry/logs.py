@@ -65,7 +65,7 @@ def _set(name: str, handler: logging.Handler, level: int) -> None:
 
 
 class _Lines:
-    """Buffer lines and write them a few times a second, since a system call for each would be slow."""
+    """Buffer of lines, which are written a few times a second, since a system call for each would be slow."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -83,7 +83,7 @@ class _Lines:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered lines. Lines that cannot be written are lost; the service keeps running."""
+        """Write the buffered lines. Lines that cannot be written are lost; the service continues."""
         lines, self._lines = self._lines, []
         if lines:
             with suppress(OSError, ValueError):
@@ -92,7 +92,7 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """Handler that encodes facts as lines; without an encoder, messages are lines already."""
+    """Handler that encodes facts as lines; without an encoder, messages are used as lines."""
 
     def __init__(self, lines: _Lines, encode: Callable[[Facts], str] | None) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ def _json(facts: Facts) -> str:
 
 
 def _text(facts: Facts) -> str:
-    """Return the time, level and event, then what else there is as `name=value`."""
+    """Return time, level and event, then everything else as `name=value`."""
     rest = dict(facts)
     time_, level, event = (rest.pop(name) for name in ("timestamp", "level", "event"))
     exception = rest.pop("exception", None)
@@ -152,7 +152,7 @@ def _second(seconds: int) -> str:
 
 
 class Recorder:
-    """Records finished requests: counts them, and writes their lines by the handlers that `configure_logs` has set."""
+    """Recorder of finished requests: it counts them, and writes their lines with the handlers of `configure_logs`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -162,7 +162,7 @@ class Recorder:
         self._audit = logging.getLogger(AUDIT)
 
     def record(self, context: RequestContext) -> None:
-        """Count and log a request that has just ended. Reads that were let in have no audit line."""
+        """Count and log a request that has just ended. Permitted reads have no audit line."""
         seconds = time.perf_counter() - context.started
         if isinstance(context.cause, IntegrityError):
             self.metrics.damaged.inc()
@@ -175,7 +175,7 @@ class Recorder:
 
 
 def _outcome(status: int) -> str:
-    """Return the outcome of a change that was let in, by its status."""
+    """Return the outcome of a permitted change, by its status."""
     if status >= 500 or status in {0, CLIENT_GONE}:
         return "unknown"  # the change may have been made before the answer was lost
     return "failed" if status >= 400 else "done"
@@ -233,7 +233,7 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
 
 
 def _explain(error: BaseException) -> dict[str, Any]:
-    """Describe an error for the operator. Our own errors are clear by their message; others need their trace."""
+    """Describe an error for the operator: ours by their messages, others with their traceback."""
     facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
     if not isinstance(error, ProtosliceError):
         frames = traceback.extract_tb(error.__traceback__)[-_TRACE_FRAMES:]

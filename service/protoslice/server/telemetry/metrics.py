@@ -92,7 +92,7 @@ class _Readings(Collector):
 class _Requests(Collector):
     """Requests by route, method and status, which one thread counts and any thread collects.
 
-    Counters of the library take locks, which cost a tenth of a small answer.
+    Counters of the library use locks, which cost a tenth of a small response.
     """
 
     def __init__(self) -> None:
@@ -129,9 +129,9 @@ class _Requests(Collector):
 
 
 class Metrics:
-    """Metrics of one application, labelled by route template, method and status: few, whatever is asked.
+    """Metrics of one application, labelled by route template, method and status, so that there are few.
 
-    What is the same in every worker, as facts of the database are, is in the registry `shared`.
+    Metrics that are the same in every worker, such as facts of the database, are in the registry `shared`.
     """
 
     def __init__(self) -> None:
@@ -162,15 +162,15 @@ class Metrics:
         self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=self.registry)
 
     def observe(self, stores: Stores, spaces: Spaces, database: Database) -> None:
-        """Show these in scrapes from now on."""
+        """Include these in scrapes from now on."""
         self._stores, self._spaces, self._database = stores, spaces, database
 
     def record(self, context: RequestContext, seconds: float) -> None:
-        """Count one request, which took that long."""
+        """Count one request with its duration."""
         self._requests.add(context, seconds)
 
     def record_call(self, call: Call) -> None:
-        """Count one call of the storage: the observer of a `MeteredStorage`."""
+        """Count one call of the storage; the observer of a `MeteredStorage`."""
         times, read = self._of_call(call.name)
         times.observe(call.seconds)
         read.inc(call.bytes_read)
@@ -178,7 +178,7 @@ class Metrics:
             self._call_errors.labels(call.error, call.name).inc()
 
     def record_transaction(self, kind: str, seconds: float, error: str | None) -> None:
-        """Count one transaction: the observer of a `Database`."""
+        """Count one transaction; the observer of a `Database`."""
         self._transactions.labels(kind).observe(seconds)
         if error is not None:
             self._transaction_errors.labels(error, kind).inc()
@@ -192,7 +192,7 @@ class Metrics:
         return generate_latest(self.registry) + SHARED + b"\n" + generate_latest(self.shared)
 
     async def watch_loop(self) -> None:
-        """Measure for ever how late the event loop wakes us."""
+        """Measure, without end, how late the event loop runs this task."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_EVERY_SECONDS
@@ -200,7 +200,7 @@ class Metrics:
             self.loop_lag.set(max(0.0, loop.time() - due))
 
     async def watch_totals(self, database: Database) -> None:
-        """Read the totals of the catalogue for ever; the last ones stay while the database does not answer."""
+        """Read the totals of the catalogue repeatedly; the last ones stay while the database does not respond."""
         while True:
             with suppress(ProtosliceError):
                 self._totals = await _totals(database)
@@ -266,15 +266,15 @@ class Metrics:
         )
 
     def _of_spaces(self, read: Callable[[Quotas], int | None]) -> Callable[[], dict[str, float]]:
-        """Return how to read a number of each space in memory, 0 for None."""
+        """Return a function that reads a number of each space in memory, 0 for None."""
         return lambda: {} if self._spaces is None else {name: read(of) or 0 for name, of in self._spaces.quotas()}
 
     def _cached(self, hits: str, misses: str) -> Callable[[], dict[str, float]]:
-        """Return how to read two counts of the cache of distant objects."""
+        """Return a function that reads two counts of the cache of distant objects."""
         return lambda: {"hit": getattr(self._counts(), hits), "miss": getattr(self._counts(), misses)}
 
     def _counts(self) -> Counts:
-        """Return the counts of the cache; zeros where the storage needs none."""
+        """Return the counts of the cache; zeros if the storage needs none."""
         found = None if self._stores is None else self._stores.shared.cache
         return Counts() if found is None else found.counts
 
@@ -335,7 +335,7 @@ SHARED: Final = b"# What follows is the same in every worker."
 
 
 class WorkerMetrics:
-    """The workers of one supervisor, seen by one of them."""
+    """Metrics of the workers of one supervisor, collected by one of them."""
 
     def __init__(self, folder: Path, number: int, workers: int) -> None:
         self._folder = folder
@@ -344,7 +344,7 @@ class WorkerMetrics:
 
     @asynccontextmanager
     async def publish(self, render: Callable[[], bytes]) -> AsyncIterator[None]:
-        """Send what `render` returns to each worker that connects, meanwhile."""
+        """Send the result of `render` to each worker that connects, while the context lasts."""
 
         async def send(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError):
@@ -359,7 +359,7 @@ class WorkerMetrics:
             server.close()
 
     async def collect(self, own: bytes) -> bytes:
-        """Return the metrics of all workers that answer; `own` are those of this one."""
+        """Return the metrics of all workers that respond; `own` are those of this one."""
         others = [number for number in range(self._workers) if number != self._number]
         received = await asyncio.gather(*map(self._receive, others))
         texts = {number: text for number, text in zip(others, received, strict=True) if text}
@@ -389,7 +389,7 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 def merged(texts: Mapping[int, bytes]) -> bytes:
     """Return the expositions of several workers as one: families together, each sample with the label `worker`.
 
-    What all share has no such label and comes once, so that sums are right: that of the first worker in `texts`.
+    Shared metrics have no such label and occur once, so that sums are right: those of the first worker in `texts`.
     """
     families: dict[bytes, list[bytes]] = {}
     shown = set[bytes]()

@@ -1,7 +1,7 @@
 """OpenTelemetry: one span for each request, when an endpoint is set.
 
-The framework's own spans are off: it does not see the requests that go the short ways, and it would send queries away,
-which may hold what nobody else should read.
+The framework's own spans are off: it does not see requests of the fast path, and would export queries, which may hold
+secrets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
     trace.set_tracer_provider(provider)
 
     def flush() -> None:
-        """A collector that does not answer must not hold up our end."""
+        """Flush spans, for a limited time only, since a collector may not respond."""
         last = Thread(target=provider.shutdown, daemon=True)
         last.start()
         last.join(FLUSH_SECONDS)
@@ -59,7 +59,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
 
 
 class Traced:
-    """An ASGI layer round the whole application that makes a span of each request."""
+    """ASGI middleware around the whole application that makes a span of each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         from opentelemetry import propagate, trace
@@ -108,7 +108,7 @@ def _asked(scope: Scope) -> dict[str, str | int]:
 
 
 def _tell(span: _Span, method: str, context: RequestContext) -> None:
-    """Say what became of the request."""
+    """Record the outcome of the request."""
     if context.route != "unmatched":
         span.update_name(f"{method} {context.route}")
         span.set_attribute("http.route", context.route)

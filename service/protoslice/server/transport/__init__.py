@@ -1,1 +1,1 @@
-"""Everything that knows uvicorn's inside."""
+"""Everything that depends on the internals of uvicorn."""

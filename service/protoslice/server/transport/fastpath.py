@@ -1,9 +1,9 @@
 """The fast path: small reads of opened stores, answered while the request is being parsed.
 
 A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
-decides nothing: it hands a plain GET to the same policy, resolver, planner and recorder as the ordinary way, and
-declines any request whose answer would have to wait, fails, or depends on a header that it does not know. The limit of
-a client's requests under way does not concern it: its answers never are, and a refusal would cost as much.
+decides nothing: it passes a plain GET to the same policy, resolver, planner and recorder as the ordinary way. It
+declines any request whose response would have to wait, fails, or depends on a header that it does not know. It ignores
+the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
 
 
 class _Prepared(NamedTuple):
-    """What a target names in an opened store, as long as no more is known of the store."""
+    """View or object that a target names in an opened store, as long as nothing changes there."""
 
     facts: int
     representation: Representation
@@ -97,7 +97,7 @@ def _head(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> byt
 
 
 class _Target:
-    """What a target asks for, and the plan of it."""
+    """View or object that a target names, and its plan."""
 
     __slots__ = ("_opened", "_prepared", "source")
 
@@ -125,7 +125,7 @@ class _Target:
 
 
 class FastPath:
-    """Answers requests without waiting, where that can be."""
+    """Answers requests without waiting, if possible."""
 
     def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: ServerState) -> None:
         find = partial(_find, router, services)
@@ -137,7 +137,7 @@ class FastPath:
         self._default_lines = b""
 
     def answer(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """Complete response to a GET over HTTP/1.1, as bytes; None for a request to be answered elsewhere."""
+        """Return the complete response to a GET over HTTP/1.1 as bytes; None if it has to be answered elsewhere."""
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None
@@ -174,7 +174,7 @@ class FastPath:
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
-        """Return True in an open service, and for a token, or the signature of one, that may read in the space."""
+        """Return True in an open service, and for a token, or a signature of one, that may read in the space."""
         authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:
             return signature is None
@@ -183,9 +183,9 @@ class FastPath:
 
 
 def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -> _Target | None:
-    """Return what a target asks for: a view by a path without anything to decode, or an object; None for any other.
+    """Return what a target names: a view by a path without encoded characters, or an object; None for any other.
 
-    A signature is taken off, since it does not belong into the log.
+    A signature is removed, because it must not be logged.
     """
     quick = find_object(target, host, services)
     if quick is not None:
@@ -207,7 +207,7 @@ def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -
 
 
 def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:
-    """Return the body, verified; None when it is long, lies in several places, or has to be waited for."""
+    """Return the body, verified; None when it is long, in several places, or not available without waiting."""
     if not plan.parts:
         return b""
     if plan.length > LARGEST_ANSWER or len(plan.parts) > 1:

@@ -1,8 +1,8 @@
 """uvicorn's HTTP protocol with the limits it lacks: slow and long heads, pipelining, clients that do not read.
 
-The parser gets one whole head or one piece of a body per callback, and only when the request before has been answered
-and its answer was taken. Unparsed bytes stop reading, so a client that sends on fills the buffers of its own machine.
-Refusals here never reach the application; they are problems, and are recorded, all the same.
+The parser gets one complete head or one piece of a body per callback, and only after the previous request was answered
+and its response received. Unparsed bytes stop reading, so a client that sends more fills the buffers of its own
+machine. Refusals here never reach the application; they are problems, and are recorded.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Connection whose heads, framing and unread answers are bounded in bytes and time."""
+    """Connection with limits, in bytes and time, on heads, framing and responses that are not read."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class HttpProtocol(HttpToolsProtocol):
         reserve: dict[HttpProtocol, None],
         **options: Any,
     ) -> None:
-        """All connections of a server share `waiting` and `reserve`.
+        """Share `waiting` and `reserve` with all connections of a server.
 
-        In `waiting` are those within the limits that have sent no whole head, in `reserve` those beyond a limit; in
-        both, the oldest is the first.
+        `waiting` has connections within the limits that have not sent a complete head, `reserve` those beyond a limit;
+        in both, the oldest is the first.
         """
         super().__init__(*args, **options)
         self._settings = settings
@@ -163,12 +163,12 @@ class HttpProtocol(HttpToolsProtocol):
         return None
 
     def may_give_way(self) -> bool:
-        """Return True while no request is under way, and no answer on its way to the client."""
+        """Return True while there is no running request, and no response on its way to the client."""
         answered = self.cycle is None or self.cycle.response_complete
         return answered and not self.transport.get_write_buffer_size()
 
     def give_way(self) -> None:
-        """Close the connection so that another one has its place."""
+        """Close the connection in favour of another one."""
         if self._linger_timer is not None:
             self.transport.abort()
         elif self._at < len(self._data):
@@ -177,7 +177,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, and give the place back."""
+        """Stop the timers, and release the connection's place."""
         self._data, self._at = b"", 0
         self._waiting.pop(self, None)
         self._reserve.pop(self, None)
@@ -189,14 +189,14 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection once the request under way is answered."""
+        """Close the connection after the running request is answered."""
         self._keeps = False
         super().shutdown()
 
     # Pacing
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, if it has its turn; drop it on a connection that is to be closed."""
+        """Parse the received bytes, if it is their turn; drop them on a connection that is to be closed."""
         if self._linger_timer is not None:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
@@ -225,19 +225,19 @@ class HttpProtocol(HttpToolsProtocol):
             self._set_reading()
 
     def _is_busy(self) -> bool:
-        """Return True if the next head has to wait for the answer before, or is not read at all."""
+        """Return True if the next head has to wait for the previous response, or is not read at all."""
         return (self.cycle is not None and not self.cycle.response_complete) or self.transport.is_closing()
 
     def _schedule(self) -> None:
-        """Parse on in the next round of the loop, if there is anything to parse or reading is paused."""
+        """Continue to parse in the next round of the loop, if there are unparsed bytes or reading is paused."""
         if not self._scheduled and (self._paused or self._at < len(self._data)):
             self._scheduled = True
             self.loop.call_soon(self._parse_buffered)
 
     def _set_reading(self) -> None:
-        """Pause or resume reading. With few unparsed bytes it continues, to notice a client that leaves.
+        """Pause or resume reading. With few unparsed bytes it continues, to notice a disconnect.
 
-        It continues for the rest of a head too, which `_parse_head` bounds.
+        It also continues for the rest of a head, which `_parse_head` limits.
         """
         if self.transport.is_closing() or self._linger_timer is not None:
             return
@@ -248,7 +248,7 @@ class HttpProtocol(HttpToolsProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _parse_head(self) -> None:
-        """Parse the next head once it has come whole; refuse one that is too long, or cannot become one."""
+        """Parse the next head when it is complete; refuse one that is too long or malformed."""
         if self._data[self._at] in b"\r\n":  # lines before a request are ignored, and count for nothing
             self._at = len(self._data) - len(self._data[self._at :].lstrip(b"\r\n"))
         data, start, limit = self._data, self._at, HEAD_BYTES
@@ -275,7 +275,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._await_head()
 
     def _parse_body(self) -> None:
-        """Parse a piece of the body: of a chunked one up to a blank line, since the body may end there."""
+        """Parse a piece of the body; of a chunked one, up to a blank line, since the body may end there."""
         data, start = self._data, self._at
         if self._body_left:
             end = min(start + self._body_left, len(data))
@@ -300,7 +300,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse_unparsed()
 
     def _refuse_unparsed(self) -> None:
-        """Refuse what is not HTTP, and end the request that it belongs to."""
+        """Refuse bytes that are not HTTP, and end the request that they belong to."""
         cycle = None if self._in_head else self.cycle
         if cycle is None or not cycle.response_started:
             if cycle is not None:
@@ -315,7 +315,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Start a request; its scope is only made if it is not answered at once."""
+        """Start a request; its scope is made later, only if it is not answered at once."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -359,14 +359,14 @@ class HttpProtocol(HttpToolsProtocol):
         return True
 
     def _make_scope(self) -> None:
-        """Make uvicorn's scope, as it does at the beginning of every message."""
+        """Make uvicorn's scope, as uvicorn does at the beginning of every message."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers += headers if url.startswith((b"/", b"*")) else _with_host_of(url, headers)
 
     def _expect_body(self) -> None:
-        """Note how the body is framed. An answer before the end of a long one says that the connection ends."""
+        """Record how the body is framed. A response before the end of a long one closes the connection."""
         if self._over is not None or self.parser.should_upgrade():
             self.cycle.keep_alive = False
         self._keeps = self.cycle.keep_alive
@@ -380,13 +380,13 @@ class HttpProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, which may have been framed in so many small chunks and no more."""
+        """Receive a piece of the body; limit the number of small chunks."""
         self._framing = max(0, self._framing - FRAMING * len(body))
         if self.cycle is not None:  # the head was not refused
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Expect a head again."""
+        """Expect a head next."""
         self._in_head = True
         if self.cycle is not None:
             if not self.cycle.response_started:
@@ -413,7 +413,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
+        """Close an idle connection, unless a response is still on its way to a slow client."""
         if not self.transport.get_write_buffer_size():
             super().timeout_keep_alive_handler()
             return
@@ -422,7 +422,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def pause_writing(self) -> None:
-        """Start to watch how much a client takes that does not keep up."""
+        """Start to watch how fast a slow client reads."""
         super().pause_writing()
         self._watch_sending()
 
@@ -447,7 +447,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._send_timer = self.loop.call_later(SEND_SECONDS, self._check_sending)
 
     def _check_sending(self) -> None:
-        """Drop the client unless it has taken enough since the last look."""
+        """Close the connection unless the client has read enough since the last check."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent:
             self._send_timer = None
@@ -462,7 +462,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Refusals, and the end of a connection
 
     def _refuse(self, problem: Problem, detail: str, *, lingers: bool = True) -> None:
-        """Answer with a problem and close; a connection beyond a limit holds no place by lingering."""
+        """Answer with a problem and close; a connection beyond a limit holds no place while it lingers."""
         if self.transport.is_closing() or self._linger_timer is not None:
             return
         context = RequestContext(client=self.client[0] if self.client else None)
@@ -478,16 +478,16 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _close(self) -> None:
-        """Close the connection behind an answer; a client that still sends its body gets to see the answer."""
+        """Close the connection after a response; a client that still sends its body can read the response first."""
         if self._in_head or self.transport.is_closing():
             self.transport.close()
         else:
             self._linger()
 
     def _linger(self) -> None:
-        """Send nothing more, and drop what comes until the client leaves.
+        """Send nothing more, and drop received bytes until the client disconnects.
 
-        The kernel answers unread bytes with a reset, and a client that writes before it reads would lose the answer.
+        The kernel answers unread bytes with a reset, and a client that writes before it reads would lose the response.
         """
         self._data, self._at = b"", 0
         if self._paused:
@@ -500,24 +500,24 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class _ParserFlowControl(FlowControl):
-    """Flow control of the parser: the application's wishes are recorded, and the connection acts on them."""
+    """Flow control of the parser: it records what the application wants, and the connection does it."""
 
     def __init__(self, transport: asyncio.Transport, schedule: Callable[[], None]) -> None:
         super().__init__(transport)
         self._schedule = schedule
 
     def pause_reading(self) -> None:
-        """Have no more parsed."""
+        """Stop parsing."""
         self.read_paused = True
 
     def resume_reading(self) -> None:
-        """Have more parsed."""
+        """Continue to parse."""
         if self.read_paused:
             self.read_paused = False
             self._schedule()
 
     def resume_writing(self) -> None:
-        """Have the next request parsed: the client has taken what was sent."""
+        """Parse the next request, because the client has read what was sent."""
         super().resume_writing()
         self._schedule()
 

@@ -1,4 +1,4 @@
-"""Serving until a signal says to end, and ending without cutting anybody off."""
+"""Serving until a signal, and shutting down without interrupting clients."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _log = logging.getLogger(__name__)
 
 
 def fast_path(app: Application) -> Answerer | None:
-    """Return the fast path of `app`; None where requests get spans, which the fast path does not make."""
+    """Return the fast path of `app`; None if requests are traced, because the fast path makes no spans."""
     return None if app.traced else FastPath(app.views, app.policy, app.recorder, app.services).answer
 
 
 def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | None = None) -> uvicorn.Config:
-    """Return the configuration: our protocol and limits, our own log lines instead of uvicorn's, no websockets.
+    """Return the configuration: our protocol, limits and log lines, and no websockets.
 
     `answerer` may answer requests while they are parsed; None is the fast path of the application.
     """
@@ -92,10 +92,10 @@ def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | Non
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with a start that can be given up, and an end in order.
+    """uvicorn's server with a start that can be cancelled, and an orderly shutdown.
 
-    The first signal asks to end; the second one not to wait for anybody; the third does what it does to any program.
-    A worker counts the signals to its supervisor, and of those to itself only the first.
+    The first signal asks for a shutdown, the second one does not wait for clients, and the third one ends the process
+    as for any program. A worker counts the signals to its supervisor, and of those to itself only the first.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and print the address as the first line of output; errors of the storage end the program.
 
-        A worker tells its supervisor instead.
+        A worker reports to its supervisor instead.
         """
         if self._link is not None:
             asyncio.get_running_loop().add_reader(self._link.control_fd, self._controlled, self._link.control_fd)
@@ -151,7 +151,7 @@ class Server(uvicorn.Server):
             tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=closed)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
+        """Report not ready for a while, accept no connections, let responses end, and abort the slow ones."""
         settings = self._services.settings
         self._services.draining = True
         if self._watching is not None:
@@ -167,7 +167,7 @@ class Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
     async def _cut(self) -> None:
-        """Abort all connections: requests end as if their clients had left, and received bytes are kept."""
+        """Abort all connections: requests end as if their clients had disconnected, and received bytes are kept."""
         _log.warning("requests cut off at the end of PROTOSLICE_DRAIN_SECONDS: %d", len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -180,19 +180,19 @@ class Server(uvicorn.Server):
         return not self.server_state.connections and not self.server_state.tasks
 
     async def _wait(self, seconds: float, *, until: Callable[[], bool]) -> None:
-        """Wait until then, at most so long; not when a second signal has come."""
+        """Wait until a condition holds, for a limited time, and not after a second signal."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not until() and not self.force_exit and loop.time() < deadline:
             await asyncio.sleep(TICK_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take note of a signal."""
+        """Record a signal."""
         if self._link is None or not self.should_exit:
             self._end(sig, frame)
 
     def _controlled(self, control: int) -> None:
-        """Take note of a signal to the supervisor, or of its death."""
+        """Record a signal to the supervisor, or its death."""
         told = os.read(control, 1)
         self._controls += len(told)
         if not told:
@@ -213,7 +213,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End by the signal that asked for it, as supervisors expect; what is due at our end is done before."""
+        """End by the signal that asked for it, as supervisors expect, after all cleanup."""
         with super().capture_signals():
             try:
                 yield
@@ -223,7 +223,7 @@ class Server(uvicorn.Server):
 
 
 def run(settings: Settings) -> None:
-    """Serve by these settings until SIGTERM or SIGINT."""
+    """Serve with these settings until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
     _open_many_files()
     certificate = certificate_of(settings)
@@ -296,7 +296,7 @@ def _write_token(token: str, file: Path) -> None:
 
 
 def _tell(line: str) -> None:
-    """Print a line. Where that cannot be, the log says so: it is no reason not to serve."""
+    """Print a line; if that fails, log it and continue."""
     try:
         print(line, flush=True)
     except OSError as error:
@@ -307,7 +307,7 @@ def _tell(line: str) -> None:
 
 
 def _open_many_files() -> None:
-    """Stores are held open, a descriptor for each of their objects: take as many as the system grants."""
+    """Raise the limit on open files: stores are held open, with a descriptor for each of their objects."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -335,7 +335,7 @@ def _join(host: str, port: int) -> str:
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep freed memory; return False where the C library is another one."""
+    """Make glibc keep freed memory; return False for another C library."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -343,7 +343,7 @@ def keep_freed_memory() -> bool:
 
 
 class Certificate:
-    """TLS context of a certificate and its key; new connections get what the files hold now."""
+    """TLS context of a certificate and its key; new connections use the current content of the files."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -353,7 +353,7 @@ class Certificate:
         """End of the certificate that clients get, in seconds since the epoch."""
 
     async def watch(self) -> None:
-        """Look at the files now and then until cancelled; a pair that cannot be used changes nothing."""
+        """Check the files repeatedly until cancelled; an unusable pair changes nothing."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             marks = await asyncio.to_thread(self._marks)
@@ -399,7 +399,7 @@ class Certificate:
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """Return the certificate that the settings name, None without one; raise `InvalidInput` where it cannot be used."""
+    """Return the configured certificate, None without one; raise `InvalidInput` if it cannot be used."""
     certificate, key = settings.tls_cert, settings.tls_key
     if certificate is None and key is None:
         return None
@@ -409,7 +409,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """Return the mark of a file's content, None without the file."""
+    """Return a mark of a file's content, None without the file."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -1,8 +1,8 @@
 """Workers: processes that serve one listening socket, started, restarted and ended by a supervisor.
 
 The supervisor forks before it has any thread, so a worker that dies is replaced within milliseconds. All workers accept
-from one queue of connections: those that wait there when a worker dies are taken by another. Signals reach workers by a
-pipe each, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
+from one queue of connections: when a worker dies, others accept those that wait. Each worker receives signals through a
+pipe, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkerLink:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Worker that was started: its number, the pipes to it, and when that was."""
+    """Worker that was started: its number, its pipes, and its start time."""
 
     number: int
     control_fd: int
@@ -62,7 +62,7 @@ class _Running:
 
 
 class Supervisor:
-    """Starts `workers` processes that call `serve`, and keeps as many until a signal asks to end."""
+    """Starts `workers` processes that call `serve`, and keeps this many running until a signal."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Supervisor:
     def run(self) -> None:
         """Return, or end by the signal, when all workers have ended; in a worker, return when it has served.
 
-        `SystemExit`, with the status of a worker, when that cannot start.
+        Raise `SystemExit`, with the status of a worker, when that cannot start.
         """
         own = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="protoslice-"))
@@ -103,7 +103,7 @@ class Supervisor:
             _end_by(self._signals[0])
 
     def _start(self) -> WorkerLink | None:
-        """Start all workers, the first one alone: a storage that cannot be opened is reported once."""
+        """Start all workers, the first one alone, so that a storage that cannot be opened is reported once."""
         for number in range(self._count):
             link = self._spawn(number)
             if link is not None:
@@ -114,7 +114,7 @@ class Supervisor:
         return None
 
     def _await_start(self, number: int) -> None:
-        """Wait until the worker serves; `SystemExit` when it ends before, and no signal is the reason."""
+        """Wait until the worker serves; raise `SystemExit` when it ends before, except by a signal."""
         pid, worker = next(item for item in self._running.items() if item[1].number == number)
         started = os.read(worker.started_fd, 1)
         self._closed = started != _OPEN
@@ -128,7 +128,7 @@ class Supervisor:
         sys.exit(max(1, os.waitstatus_to_exitcode(status)))
 
     def _watch(self) -> WorkerLink | None:
-        """Replace workers that end, until a signal asks to end; the link in a worker, and None at the end."""
+        """Replace workers that end, until a signal; return the link in a worker, and None at the end."""
         while self._running:
             pid, status = os.waitpid(-1, 0)
             ended = self._forget(pid)
@@ -143,7 +143,7 @@ class Supervisor:
         return None
 
     def _spawn(self, number: int) -> WorkerLink | None:
-        """Fork a worker unless the end has begun; its link in the worker, and None in the supervisor."""
+        """Fork a worker unless the end has begun; return its link in the worker, and None in the supervisor."""
         with _without_signals():
             if self._signals:
                 return None
@@ -183,7 +183,7 @@ class Supervisor:
 
 
 def _end_by(number: int) -> None:
-    """End as programs do by this signal, which supervisors of services expect."""
+    """End by this signal, as supervisors of services expect."""
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.raise_signal(number)
 
@@ -195,7 +195,7 @@ def _explained(status: int) -> str:
 
 @contextmanager
 def _without_signals() -> Iterator[None]:
-    """Hold signals back, since one between a fork and its note would not reach the worker."""
+    """Block signals, since one between a fork and its record would not reach the worker."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield

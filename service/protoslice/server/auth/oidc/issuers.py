@@ -37,14 +37,14 @@ _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """A grant for callers whose claims match: of each claim named, one value has to match one pattern."""
+    """A grant for callers whose claims match: for each claim, one of its values has to match one pattern."""
 
     claims: Mapping[str, tuple[str, ...]]
     grant: Grant
 
     @property
     def id(self) -> str:
-        """Fingerprint of the rule: another one has another id."""
+        """Fingerprint of the rule, which changes with the rule."""
         grant = self.grant
         return _fingerprint([sorted(self.claims.items()), grant.space, sorted(grant.scopes), grant.tags])
 
@@ -66,7 +66,7 @@ class ClaimRule:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer, the JWTs of it that are accepted, and rules for their claims."""
+    """An issuer, which of its JWTs are accepted, and rules for their claims."""
 
     url: str
     audience: tuple[str, ...]
@@ -87,7 +87,7 @@ class Issuer:
 
     @property
     def id(self) -> str:
-        """Fingerprint of the terms on which its JWTs are taken, without the rules."""
+        """Fingerprint of the conditions under which its JWTs are accepted, without the rules."""
         return _fingerprint([self.url, self.audience, self.algorithms, str(self.keys_file)])
 
     def describe(self) -> list[str]:
@@ -105,7 +105,7 @@ class Issuer:
 
 
 def read_issuers(path: Path) -> tuple[Issuer, ...]:
-    """Read the issuers of a file; `InvalidInput` says where the file is wrong."""
+    """Read the issuers in a file; raise `InvalidInput` with the place of a mistake."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)
@@ -121,7 +121,7 @@ def read_issuers(path: Path) -> tuple[Issuer, ...]:
 
 
 def parse_issuers(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
-    """Return the issuers of a parsed file; `InvalidInput` names the entry that is wrong."""
+    """Return the issuers of a parsed file; raise `InvalidInput` with the name of a wrong entry."""
     _check_names(data, _TOP, "the file")
     issuers = _each(data.get("issuer"), "issuer", _issuer)
     twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
@@ -164,7 +164,7 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
 
 
 def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Return the client of the page, its secret, and client of the command line, which keeps none."""
+    """Return the client of the page, its secret, and the client of the command line, which has no secret."""
     client, device = (_optional(data.get(name), f"{where}.{name}", str) for name in ("login_client", "device_client"))
     file = _optional(data.get("login_secret_file"), f"{where}.login_secret_file", Path)
     for name, value in (("login_secret_file", file), ("device_client", device)):

@@ -57,7 +57,7 @@ class IssuerKeys:
         self._fetching: SingleFlight[None, None] = SingleFlight()
 
     async def find(self, id: str | None) -> Key | None:
-        """Return the key of an id, or the only one for None. Keys are fetched for an unknown id, at most so often."""
+        """Return the key with an id, or the only one for None; for an unknown id, fetch the keys, at a limited rate."""
         found = self._known(id)
         if found is None:
             with suppress(TimeoutError):
@@ -66,7 +66,7 @@ class IssuerKeys:
         return found
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys now, and again and again until cancelled."""
+        """Fetch the keys now, and repeatedly until cancelled."""
         while True:
             await self._fetching.get(None, self._refresh)
             await asyncio.sleep(REFRESH_SECONDS if self._keys else AGAIN_SECONDS)
@@ -103,7 +103,7 @@ class IssuerKeys:
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
-    """Return the keys for signatures in a JWK set, by id. Secret, weak and unknown ones are left out."""
+    """Return the keys for signatures in a JWK set, by id. Secret, weak and unknown keys are left out."""
     found: dict[str | None, Key] = {}
     listed = document.get("keys")
     for each in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
@@ -123,7 +123,7 @@ def _bits(key: RSAKey) -> int:
 
 
 def _trusting(issuer: Issuer) -> ssl.SSLContext:
-    """Return the TLS context that trusts the certificates in `ca_file` alone.
+    """Return a TLS context that trusts only the certificates in `ca_file`.
 
     Raise `InvalidInput` for a file without any.
     """
@@ -134,17 +134,20 @@ def _trusting(issuer: Issuer) -> ssl.SSLContext:
 
 
 class IssuerClient:
-    """HTTP client for small JSON documents of an issuer, at public addresses and in `networks`; follows no redirect."""
+    """HTTP client for small JSON documents of an issuer, at public addresses and in `networks`.
+
+    Follows no redirects.
+    """
 
     def __init__(self, networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Return the JSON object at `url`; raise `StorageUnavailable` or `StorageDenied` without one."""
+        """Return the JSON object at `url`; raise `StorageUnavailable` or `StorageDenied` if there is none."""
         return await self._ask("GET", url)
 
     async def post(self, url: str, form: Mapping[str, str], login: tuple[str, str] | None = None) -> Mapping[str, Any]:
-        """Post a form, as a client with its secret, and return the JSON object of the answer; see `get`."""
+        """Post a form, as a client with its secret, and return the JSON object of the response; see `get`."""
         more = [] if login is None else [("Authorization", _basic(*login))]
         return await self._ask("POST", url, urlencode(form).encode(), more)
 
@@ -190,7 +193,7 @@ def _basic(client: str, secret: str) -> str:
 
 
 def endpoint(configuration: Mapping[str, Any], name: str) -> str:
-    """Return an address in the configuration of an issuer, as safe as the issuer's.
+    """Return an address from the configuration of an issuer, if it is as safe as the issuer's.
 
     Raise `StorageDenied` without one.
     """
@@ -201,7 +204,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
 
 
 def parse_object(text: bytes) -> Mapping[str, Any]:
-    """Return the JSON object in `text`; raise `StorageDenied` for anything else, numbers that are none among it."""
+    """Return the JSON object in `text`; raise `StorageDenied` for anything else, NaN and infinities included."""
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -37,12 +37,12 @@ _NAME: Final = re.compile(r"[a-z_]{1,64}")
 
 
 class SignInFailed(Exception):
-    """A sign-in that ends without a caller; the message says why, for the person who signs in."""
+    """Raised when a sign-in fails; the message tells the person why."""
 
 
 @dataclass(frozen=True, slots=True)
 class BegunSignIn:
-    """A sign-in under way, as the browser that began it keeps it."""
+    """A sign-in in progress, in the form that the browser keeps."""
 
     state: str
     nonce: str
@@ -63,7 +63,7 @@ class SignIn:
         self._known: tuple[float, Mapping[str, Any]] | None = None
 
     async def begin(self, key: bytes, callback: str, following: str) -> tuple[str, str]:
-        """Return the address at the issuer that the person goes to, and the sealed state that the browser keeps."""
+        """Return the address at the issuer where the person signs in, and the sealed state that the browser keeps."""
         end = time.time() + BEGUN_SECONDS
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         begun = BegunSignIn(state, nonce, verifier, following, end)
@@ -80,7 +80,7 @@ class SignIn:
     async def finish(
         self, keys: Sequence[bytes], callback: str, kept: str | None, said: Mapping[str, str]
     ) -> tuple[str, BegunSignIn]:
-        """Return the unverified id token for the answer `said`, and the sign-in; raise `SignInFailed` otherwise."""
+        """Return the unverified id token for the response `said`, and the sign-in; raise `SignInFailed` otherwise."""
         begun = _begun(keys, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
             raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
@@ -137,7 +137,7 @@ def _begun(keys: Sequence[bytes], kept: str | None) -> BegunSignIn:
 
 @dataclass(frozen=True, slots=True)
 class SealedIdentity:
-    """A caller whom a JWT named, and all that the JWT was believed by."""
+    """A caller named by a JWT, and what is needed to check the JWT's validity again."""
 
     issuer: str
     """Fingerprint of the issuer's terms."""
@@ -151,7 +151,7 @@ class SealedIdentity:
     """End of the JWT, in seconds since the epoch."""
 
     def sealed(self, key: bytes) -> str:
-        """Return the identity as a text that only the service reads; raise `Unsupported` for one that is too long."""
+        """Return the identity as a text that only the service can read; raise `Unsupported` if it is too long."""
         said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
         data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
         if len(data) > _LONGEST:
@@ -167,7 +167,7 @@ class SealedIdentity:
 
     @property
     def expired(self) -> bool:
-        """True when the time of the JWT is over."""
+        """True when the JWT has expired."""
         return self.end <= time.time()
 
 
@@ -177,7 +177,7 @@ def identity_key(key: bytes, text: str) -> bytes:
 
 
 def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:
-    """Return the identity in a text that `sealed` gave under one of these keys; None for any other text."""
+    """Return the identity in a text that `sealed` made with one of these keys; None for any other text."""
     data = unseal(keys, _CALLER, text)
     if data is None:
         return None
@@ -186,7 +186,7 @@ def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:
 
 
 def seal(key: bytes, purpose: str, data: bytes) -> str:
-    """Return `data` encrypted and authenticated by AES-256-GCM, in letters for URLs and cookies."""
+    """Return `data` encrypted and authenticated by AES-256-GCM, in characters for URLs and cookies."""
     nonce = secrets.token_bytes(_NONCE)
     return urlsafe_b64encode(nonce + _cipher(key, purpose).encrypt(nonce, data, None)).decode()
 
@@ -207,5 +207,5 @@ def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
 
 
 def _cipher(key: bytes, purpose: str) -> AESGCM:
-    """Return the cipher of a purpose. Each has a different key: a text sealed for one does not open for another."""
+    """Return the cipher of a purpose. Each has a different key: a text sealed for one cannot be opened for another."""
     return AESGCM(hmac.digest(key, f"protoslice sealed {purpose}".encode(), sha256))

@@ -28,7 +28,7 @@ _LONGEST_NAME: Final = 128
 
 
 class NotValid(Exception):
-    """A JWT that is not valid; the message says why, for its owner."""
+    """Raised for an invalid JWT; the message tells its owner why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class VerifiedToken:
     expires: float
 
     def identity(self) -> SealedIdentity:
-        """Return what the caller is known by again, as long as the JWT would be."""
+        """Return the identity that later requests can present, as long as the JWT would be accepted."""
         rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
         caller = self.principal
         return SealedIdentity(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
@@ -57,7 +57,7 @@ class _Trusted(NamedTuple):
 
 
 class Verifier:
-    """JWTs of trusted issuers."""
+    """Verifier of JWTs of trusted issuers."""
 
     def __init__(self, issuers: Sequence[Issuer]) -> None:
         trusted = [_Trusted(each, IssuerKeys(each), {rule.id: rule.grant for rule in each.rules}) for each in issuers]
@@ -80,7 +80,7 @@ class Verifier:
             await each.keys.close()
 
     async def find(self, text: str) -> VerifiedToken | None:
-        """Return the caller of a JWT; None for every text that is none, or not valid now."""
+        """Return the caller of a JWT; None for any other text, and for one that is not valid now."""
         try:
             return await self.verify(text)
         except NotValid:
@@ -112,7 +112,7 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        None once its JWT would not be taken any more: its end, its issuer, the issuer's key.
+        None once its JWT would no longer be accepted, because of its end, its issuer, or the issuer's key.
         """
         known = self._by_id.get(identity.issuer)
         if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:
@@ -122,7 +122,7 @@ class Verifier:
 
 
 def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of a JWT, unverified; or raise `NotValid`."""
+    """Return header and claims of a JWT, unverified; raise `NotValid` for any other text."""
     parts = text.split(".", 3) if len(text) <= LONGEST else ()
     if len(parts) != 3:
         raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")

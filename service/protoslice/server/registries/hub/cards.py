@@ -41,7 +41,7 @@ _OF_DATASETS: Final = (
 async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card], int]:
     """Return the metadata of the cards of stores, and the bytes that were read for them; empty without a card.
 
-    A card is read once, and its metadata are kept. Those of a store that is gone or damaged are missing.
+    A card is read once, and its metadata are saved. Those of a store that is gone or damaged are left out.
     """
     wanted = list(dict.fromkeys(ids))
     texts = await stores.derived.load_each(_FACT, wanted)
@@ -71,7 +71,7 @@ async def _read(stores: Stores, store: str) -> bytes | None:
 
 
 def known_of(card: Card, *, dataset: bool) -> dict[str, Any]:
-    """Return what descriptions of a repository show of its card: its tags, and its library and task if it has them."""
+    """Return the parts of a card that descriptions of a repository show: tags, and library and task if it has them."""
     known = {each: card[each] for each in ("library_name", "pipeline_tag") if isinstance(card.get(each), str)}
     tags = [*known.values(), *_texts(card.get("tags"))]
     if dataset:

@@ -68,7 +68,7 @@ class PreuploadBody(BaseModel):
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
 async def plan_upload(services: Services, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
-    """Return the way that each file takes: small ones within the commit, others before it."""
+    """Return how to send each file: small ones within the commit, others before it."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     planned = [{"path": file.path, "uploadMode": _mode(file), "shouldIgnore": False} for file in body.files]
@@ -111,7 +111,7 @@ async def _apply(operations: AsyncIterator[Operation], repository: Repository, c
 
 
 async def _take(repository: Repository, known: KnownFiles, change: Change, path: str, sha256: str) -> None:
-    """Take a file that was uploaded before the commit, or is in the repository."""
+    """Add a file that was uploaded before the commit, or is in the repository."""
     if not _SHA256.fullmatch(sha256):
         raise InvalidInput(f"{path!r}: the oid must be a SHA-256 in hex")
     if (upload := await repository.staged.find(sha256)) is not None:
@@ -206,7 +206,7 @@ Operation = CommitHeader | InlineFile | KnownFile | Deletion
 
 
 async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation]:
-    """Yield the operations in order; raise for a line that is too long or does not parse, and for too many."""
+    """Yield the operations in order; raise for a line that is too long or malformed, and for too many."""
     count = 0
     async for line in _lines(pieces):
         count += 1

@@ -56,7 +56,7 @@ class PathsBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class TreeQuery:
-    """Parameters of a tree; the cursor is the last path of the page before."""
+    """Parameters of a tree; the cursor is the last path of the previous page."""
 
     recursive: Flag = False
     expand: Flag = False
@@ -190,7 +190,7 @@ async def get_repository(
 
 
 def _weight(files: Mapping[str, File]) -> int:
-    """Return the bytes of JSON that tell of files, about."""
+    """Return the approximate size of the JSON about files in bytes."""
     return sum(map(len, files)) + _FILE_BYTES * len(files)
 
 
@@ -200,7 +200,7 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
 
 @endpoint(router, "GET /api/whoami-v2", READ)
 async def get_user() -> Response:
-    """Return the user of a token; this protocol only names one, the service tells callers apart."""
+    """Return the user of a token; this protocol only names one, the service distinguishes callers."""
     token = {"displayName": "token", "role": "write"}
     named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
     return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
@@ -225,7 +225,7 @@ async def get_file(request: Request, services: Services, name: str, revision: En
 
 
 def _about(file: File, commit: str) -> Headers:
-    """Return the headers by which clients know commit, digest and size."""
+    """Return the headers in which clients find commit, digest and size."""
     told = [(b"x-repo-commit", commit.encode()), (b"x-linked-size", b"%d" % file.size)]
     tag = file.tag if isinstance(file, ComputedFile) else file.sha256
     if tag is not None:
@@ -240,12 +240,12 @@ Ids = Mapping[str, str]
 
 
 def file_json(file: File, ids: Ids) -> dict[str, Any]:
-    """Return a file; one of git-lfs has `lfs`, and clients copy it by that. Ids are those of git."""
+    """Return a file; one of git-lfs has `lfs`, by which clients copy it. Ids are those of git."""
     return {"type": "file", "path": file.path, "size": file.size, **_identity(file, ids, "oid", "oid")}
 
 
 def _sibling_json(file: File, ids: Ids | None) -> dict[str, Any]:
-    """Return a file of a repository's description, with size and ids if they are given; the digest has another name."""
+    """Return a file in a repository's description, with size and ids if given; the digest has another name there."""
     if ids is None:
         return {"rfilename": file.path}
     return {"rfilename": file.path, "size": file.size, **_identity(file, ids, "blobId", "sha256")}
@@ -269,7 +269,7 @@ def _folder_json(path: str) -> dict[str, Any]:
 def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> list[tuple[str, File | None]]:
     """Return the files and folders (None) below a folder, by path; raise `NoFile` for a folder that does not exist.
 
-    Cost follows the number of entries: a folder is looked at once, however many files it holds.
+    The cost depends on the number of entries: a folder is examined once, however many files it holds.
     """
     prefix = f"{folder}/" if folder else ""
     found: dict[str, File | None] = {}
@@ -336,7 +336,7 @@ def info_json(
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Return the branches and tags, and views of those with files: clients know the list of what a service converts.
+    """Return the branches and tags, and, in the list of converted branches, views of those with files.
 
     There are no pull requests.
     """
@@ -366,5 +366,5 @@ def commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def time_text(time: datetime) -> str:
-    """Return a time in UTC with milliseconds, the one form that clients parse."""
+    """Return a time in UTC with milliseconds, the only form that clients parse."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"

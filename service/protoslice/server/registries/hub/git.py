@@ -48,9 +48,9 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
 async def list_git_refs(request: Request, services: Services, name: str, service: str = "") -> Response:
-    """Return the branches and tags, a line each.
+    """Return the branches and tags, one per line.
 
-    A line of the smart protocol with the reason for programs that know only that.
+    For programs that only know the smart protocol, return the reason why it is not supported.
     """
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")

@@ -64,14 +64,14 @@ class LfsRef(BaseModel):
 
 
 class LfsObject(BaseModel):
-    """File of git-lfs; an empty one comes within its commit."""
+    """File of git-lfs; an empty one is sent within its commit."""
 
     oid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class LfsPart(BaseModel):
-    """Part of a file that was sent, and the entity tag of its answer."""
+    """Part of a file that was sent, and the entity tag in the response."""
 
     partNumber: Annotated[int, Field(ge=1, le=_MOST_PARTS)]  # noqa: N815 - the protocol's name
     etag: Text
@@ -94,7 +94,7 @@ class BatchBody(BaseModel):
 
 @endpoint(router, "POST /{name:repository_of_kind}.git/info/lfs/objects/batch", READ)
 async def plan_files(request: Request, services: Services, name: str, body: BatchBody) -> Response:
-    """Answer a batch: where files are, or where to send them; an object without actions is there already."""
+    """Return where files are, or where to send them; an object without actions exists already."""
     kind, name = split_kind(name)
 
     def at(route: str) -> str:
@@ -131,9 +131,9 @@ async def plan_files(request: Request, services: Services, name: str, body: Batc
 async def send_file(
     request: Request, services: Services, kind: str, name: str, upload: str, keep: bool = False
 ) -> Response:
-    """Take the bytes of a file; the signature of the URL is the permission, as clients send no other.
+    """Receive the bytes of a file; the signature of the URL is the permission, as clients send no other.
 
-    With `keep` no commit will name the file, and it becomes a store.
+    With `keep`, no commit will name the file, and it becomes a store.
     """
     uploads = services.uploads
     found = await uploads.get(upload)
@@ -163,7 +163,7 @@ async def send_file(
 async def get_file(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
-    """Serve a file by its digest, whole or by range; its `size` lets it be found in earlier commits too."""
+    """Serve a file by its digest, whole or by range; with its `size`, it is found in earlier commits too."""
     repository = await services.repositories.find(repository_of(kind, name))
     place = await repository.staged.settle(oid) or await repository.known().find(oid)
     if place is None and size:
@@ -177,13 +177,13 @@ async def get_file(
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
-    """Return the answer that new objects come by Xet; their action is where a session begins."""
+    """Return the response that new objects are to be sent by Xet, with the URL where a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
     return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 
 
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
-    """Return the objects that the repository does not have; with `keep` it keeps the others from now on."""
+    """Return the objects that the repository does not have; with `keep`, it keeps the others from now on."""
     known = repository.known()
     places = [(each, await known.find(each.oid)) for each in body.objects]
 
@@ -200,7 +200,7 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
 
 
 async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
-    """Return the answer where the objects are that the repository has."""
+    """Return the response with the places of the objects that the repository has."""
     known = repository.known()
     there = await map_concurrently(lambda each: repository.staged.has(each.oid), body.objects)
     found = [each for each, has in zip(body.objects, there, strict=True) if has or await known.find(each.oid)]
@@ -213,12 +213,12 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
 
 
 def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
-    """Return True when new objects are to come in parts: the client can, and one of them is large."""
+    """Return True when new objects are to be sent in parts: the client supports it, and one of them is large."""
     return _MULTIPART in body.transfers and any(each.size > _PART_BYTES for each in new)
 
 
 def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
-    """Return the answer to a batch: actions by the digest of an object.
+    """Return the response to a batch: actions by the digest of an object.
 
     An object without one needs no upload, and has no download.
     """
@@ -235,7 +235,7 @@ def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object])
 async def _plan_parts(
     services: Services, base: str, body: BatchBody, repository: Repository, new: Sequence[LfsObject]
 ) -> Response:
-    """Return the uRLs of the parts of new objects; nothing is kept before the first part comes."""
+    """Return the URLs of the parts of new objects; nothing is stored before the first part arrives."""
     for each in new:
         services.stores.uploads.options.check_size(each.size)
     staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
@@ -270,7 +270,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
 async def send_part(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
 ) -> Response:
-    """Take a part; the signature of the URL is the permission, and the entity tag names the part."""
+    """Receive a part; the signature of the URL is the permission, and the entity tag names the part."""
     repository = await services.repositories.get(repository_of(kind, name))
     services.stores.uploads.options.check_size(size)
     if number > _count(size, chunk):
@@ -286,7 +286,7 @@ async def send_part(
 async def join_parts(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:
-    """Make the file of its parts, compared with its SHA-256."""
+    """Make the file from its parts, and compare it with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     sent = {part.partNumber: part.etag.strip('"') for part in body.parts}
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):

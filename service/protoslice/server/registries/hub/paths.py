@@ -1,4 +1,4 @@
-"""Paths of the hub, which name repositories and hold encoded slashes; failures as its clients read them."""
+"""Paths of the hub, with names of repositories and encoded slashes; failures in the form that its clients read."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ _CODES: Final[dict[type[Exception], str]] = {
 
 
 class _RepositoryConvertor(Convertor[str]):
-    """Matches `name` or `owner/name`."""
+    """Convertor that matches `name` or `owner/name`."""
 
     regex = "[^/]+(?:/[^/]+)?"
 
     def convert(self, value: str) -> str:
-        """Return the value as it is."""
+        """Return the value unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """Return the value as it is."""
+        """Return the value unchanged."""
         return value
 
 
 class _KindConvertor(_RepositoryConvertor):
-    """Matches `name`, `owner/name`, and both behind `datasets/`."""
+    """Convertor that matches `name`, `owner/name`, and both after `datasets/`."""
 
     regex = "(?:datasets/)?[^/]+(?:/[^/]+)?"
 
 
 class _OwnedConvertor(_RepositoryConvertor):
-    """Matches `owner/name` and `datasets/owner/name` where no other path of the service begins so."""
+    """Convertor that matches `owner/name` and `datasets/owner/name` if no other path of the service begins so."""
 
     regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(TAKEN))})/)[^/]+/[^/]+"
 
@@ -73,7 +73,7 @@ register_url_convertor("owned", _OwnedConvertor())
 
 
 def spelled(scope: Scope) -> Scope:
-    """Return `scope` with a path of the hub as it was spelled; any other unchanged.
+    """Return `scope` with a path of the hub exactly as it was sent; any other unchanged.
 
     The branch `feat/x` is one segment of a path, `feat%2Fx`.
     """
@@ -86,7 +86,7 @@ def spelled(scope: Scope) -> Scope:
 
 
 def split_kind(name: str) -> tuple[str, str]:
-    """Return kind and name of a repository in a path that begins with it: only those of datasets name the kind."""
+    """Return kind and name of a repository at the beginning of a path; only datasets are named with their kind."""
     return ("datasets", name.removeprefix("datasets/")) if name.startswith("datasets/") else ("models", name)
 
 
@@ -138,7 +138,7 @@ def render_git(scope: Scope, error: Exception, failure: HttpProblem) -> Response
 
 
 def _describe(error: Exception, failure: HttpProblem) -> None:
-    """Add the code and the message that clients of the hub read in headers, whatever the body says."""
+    """Add the code and the message that clients of the hub read from headers."""
     said = "This call is not supported by this service" if failure.problem is METHOD else failure.detail
     failure.headers["x-error-message"] = said.encode("unicode_escape").decode()[:1000]
     if type(error) in _CODES:
@@ -148,9 +148,9 @@ def _describe(error: Exception, failure: HttpProblem) -> None:
 
 
 def _current_name(scope: Scope, error: Exception) -> Response | None:
-    """Return the redirect of a request for a repository by a former name, or by its name in another case.
+    """Return a redirect for a request for a repository by a former name, or by its name in another case.
 
-    The redirect keeps the method, so that its request is admitted by the current name. None for other errors, and for a
+    The redirect keeps the method, and permissions are checked for the current name. None for other errors, and for a
     signed URL, whose signature is for the former name.
     """
     if not isinstance(error, RepositoryMoved):

@@ -79,7 +79,7 @@ pages = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Parameters of a list; `apps` and those after it would leave out what is not known here."""
+    """Parameters of a list; `apps` and those after it filter by facts that are not known here."""
 
     author: _Word = ""
     search: _Words
@@ -155,7 +155,7 @@ async def list_repositories(request: Request, services: Services, asked: Annotat
 async def _page(
     services: Services, found: Sequence[ListedRepository], asked: ListQuery, most: int, *, datasets: bool
 ) -> tuple[list[Entry], ListedRepository | None]:
-    """Return entries of a page, at most `most`, and the last repository looked at if there are more."""
+    """Return entries of a page, at most `most`, and the last repository examined if there are more."""
     page, looked, size = list[Entry](), 0, 0
     step = _LOOKED_AT if asked.filters or asked.pipeline_tag else min(most, _LOOKED_AT)
     while looked < len(found) and len(page) < most and size < _CARD_BYTES:
@@ -203,7 +203,7 @@ def _sorted(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepos
 
 
 def _behind(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepository]:
-    """Return those behind the place of a cursor, which may be gone by now."""
+    """Return the entries after the place of a cursor, which may be deleted by now."""
     time, _, name = asked.cursor.partition(" ")
     if not asked.cursor:
         return found
@@ -224,7 +224,7 @@ def _key(row: ListedRepository, asked: ListQuery) -> str:
 
 
 async def _files(services: Services, page: list[ListedRepository]) -> list[list[str]]:
-    """Return the paths of the files of repositories, until they are many."""
+    """Return the paths of the files of repositories, up to a limit."""
     found, count = list[list[str]](), 0
     for row in page:
         files: Mapping[str, File] = {}
@@ -247,7 +247,10 @@ class VisibilityBody(BaseModel):
     resourceGroupId: Text | None = None  # noqa: N815 - the protocol's name
 
     def check(self, *, closed: bool) -> None:
-        """Raise `Unsupported` for what repositories cannot be; those of a `closed` service are private."""
+        """Raise `Unsupported` for a visibility that repositories cannot have.
+
+        Those of a `closed` service are private.
+        """
         if self.gated or self.resourceGroupId or self.visibility not in {None, "public", "private"}:
             raise Unsupported(f"Repositories cannot be gated, protected or in resource groups: {_ELSEWHERE}")
         if (self.private or self.visibility == "private") and not closed:
@@ -278,7 +281,7 @@ class SquashBody(BaseModel):
 
 @endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
 async def create_repository(request: Request, services: Services, body: RepositoryBody) -> Response:
-    """Create a repository; the answer has its URL if it exists too."""
+    """Create a repository; the answer has its URL, even if it exists already."""
     name = _name_of(body)
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
@@ -301,7 +304,7 @@ async def delete_repository(services: Services, body: RepositoryBody) -> Respons
 
 @endpoint(router, "POST /api/validate-yaml", OPEN)
 async def validate_metadata(request: Request) -> Response:
-    """Accept the head of any model card: nothing here depends on it."""
+    """Accept the metadata of any model card: nothing here depends on it."""
     await request.body()
     return JsonAnswer({"errors": [], "warnings": []})
 
@@ -315,14 +318,14 @@ def _name_of(body: RepositoryBody) -> str:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)
 async def check_read(services: Services, kind: str, name: str) -> Response:
-    """Answer if the caller may read a repository."""
+    """Respond if the caller may read a repository."""
     await services.repositories.find(repository_of(kind, name))
     return JsonAnswer({})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", HUB_WRITE)
 async def check_write(services: Services, kind: str, name: str) -> Response:
-    """Answer if the caller may write to a repository."""
+    """Respond if the caller may write to a repository."""
     await services.repositories.get(repository_of(kind, name))
     return JsonAnswer({})
 
@@ -333,7 +336,7 @@ async def check_write(services: Services, kind: str, name: str) -> Response:
     Rule(Scope.DELETE, tags=from_repository, reads=True),
 )
 async def squash_branch(services: Services, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
-    """Make the files of a branch its only commit; earlier commits go, unless another branch or tag leads to them."""
+    """Make the files of a branch its only commit; delete earlier commits that no other branch or tag leads to."""
     repository = await services.repositories.get(repository_of(kind, name))
     made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
     return JsonAnswer({"commitOid": made.id})
@@ -341,7 +344,7 @@ async def squash_branch(services: Services, kind: str, name: str, branch: Encode
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
 async def move_repository(services: Services, body: MoveBody) -> Response:
-    """Rename a repository; its old name leads to it until another one takes that."""
+    """Rename a repository; its old name leads to it until another one takes that name."""
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.DELETE, tags=[body.fromRepo])
     services.auth.require(Scope.WRITE, tags=[body.toRepo])
@@ -360,7 +363,7 @@ async def change_settings(services: Services, kind: str, name: str, body: Visibi
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)
 async def compare(request: Request, kind: str, name: str, revisions: str) -> Response:
-    """Refuse a comparison of texts."""
+    """Refuse to compare texts."""
     raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?before=NAME@OLD")
 
 

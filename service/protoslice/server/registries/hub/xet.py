@@ -38,7 +38,7 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", HUB_WRITE)
 async def begin_session(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
-    """Begin a session at a URL of its own; the client goes on with the token that it has."""
+    """Begin a session at a separate URL; the client continues to use its token."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     context_of(request.scope).changes = True
@@ -58,7 +58,7 @@ async def begin_session(request: Request, services: Services, kind: str, name: s
     router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
 )
 async def send_xorb(request: Request, services: Services, kind: str, name: str, session: str, hash: str) -> Response:
-    """Take a xorb, which is unpacked as it comes and compared with its hash."""
+    """Receive a xorb, which is unpacked as it arrives and compared with its hash."""
     if not _HASH.fullmatch(hash):
         raise InvalidInput("Invalid xorb hash: use 64 hex digits")
     repository = await services.repositories.get(repository_of(kind, name))
@@ -75,7 +75,7 @@ async def send_xorb(request: Request, services: Services, kind: str, name: str, 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
 async def send_shard(request: Request, services: Services, kind: str, name: str, session: str) -> Response:
-    """Make the files that a shard lists, each of which is compared with its SHA-256."""
+    """Make the files that a shard lists, and compare each with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
@@ -87,7 +87,7 @@ async def send_shard(request: Request, services: Services, kind: str, name: str,
 
 
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
-    """Keep the chunks of a xorb, unpacked, in an object of the session."""
+    """Store the chunks of a xorb, unpacked, in an object of the session."""
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
     chunks = await objects.writer()
 
@@ -135,7 +135,7 @@ async def _make_files(
 async def _make(
     file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
-    """Make a file of a shard a staged one, which commits find by its SHA-256."""
+    """Make a file of a shard a staged file, which commits find by its SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client, composed=True)
     if not upload.is_whole:
         upload = await session.compose(upload, extents)
@@ -143,7 +143,7 @@ async def _make(
 
 
 async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
-    """Return the extents of xorbs that a file consists of; those that follow each other are one."""
+    """Return the extents of xorbs that a file consists of; consecutive ones are joined."""
     found: list[ObjectExtent] = []
     for each in file.extents:
         extent = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
@@ -156,7 +156,7 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 def _client(request: Request, services: Services) -> str:
     """Return the client that a session belongs to, and counts for.
 
-    All are one on an open service: their addresses may change, and limits hold for them together.
+    On an open service all are one: their addresses may change, and limits apply to them together.
     """
     return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)
 
@@ -198,7 +198,7 @@ class ShardFile:
 
 
 async def files_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[ShardFile]:
-    """Yield the files in order, each with its SHA-256; what follows them is read and passed over."""
+    """Yield the files in order, each with its SHA-256; what follows them is skipped."""
     rows = _rows(pieces)
     version, _ = _VERSION.unpack(await _next(rows))
     if version != 2:

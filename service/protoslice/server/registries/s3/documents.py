@@ -28,7 +28,7 @@ def document(name: str, members: Content) -> str:
 
 
 def element(tag: str, content: Content) -> str:
-    """Return an element; `tag` is its name, and attributes if it has some."""
+    """Return an element; `tag` is its name, with attributes if it has some."""
     if isinstance(content, str):
         inner = escape(content)
     else:
@@ -41,7 +41,7 @@ def element(tag: str, content: Content) -> str:
 
 
 def xml_response(scope: Scope, root: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a document as an answer; characters that XML cannot hold are replaced."""
+    """Return a document as a response; characters that XML does not allow are replaced."""
     body = root if root.isprintable() else _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", root)
     every = {name.decode(): value.decode() for name, value in headers_of(scope)}
     declared = '<?xml version="1.0" encoding="UTF-8"?>\n' + body

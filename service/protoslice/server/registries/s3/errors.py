@@ -37,7 +37,7 @@ class S3Error(HttpProblem):
 
 
 def render_s3(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer to a failed request; clients tell failures apart by the code."""
+    """Return the response to a failed request; clients distinguish failures by the code."""
     code = failure.code if isinstance(failure, S3Error) else _code_of(scope, failure)
     document = element("Error", {"Code": code, "Message": failure.detail, "RequestId": request_id_of(scope)})
     headers = {name: value for name, value in failure.headers.items() if name in {"content-range", "retry-after"}}

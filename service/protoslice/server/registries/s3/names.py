@@ -29,7 +29,7 @@ _KINDS: Final = {HUB: "('heads', 'tags')", OCI: "('tags')"}
 
 
 class NamedStore(NamedTuple):
-    """A store by a name: keys of its files begin with `prefix`."""
+    """A store with a name: keys of its files begin with `prefix`."""
 
     prefix: str
     store: str
@@ -57,7 +57,7 @@ class NamesInSpace:
         return next((NamedStore("", store, time_of(updated)) for _, store, updated in rows if store), None)
 
     async def listed(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        """Yield the names of a section whose keys may begin with `prefix` and lie behind `after`, in order of keys."""
+        """Yield the names of a section whose keys may begin with `prefix` and follow `after`, in order of keys."""
         prefix = prefix.removeprefix(section) if prefix.startswith(section) else ""
         after = after.removeprefix(section) if after.startswith(section) else ""
         if section in _PLAIN:
@@ -78,7 +78,7 @@ class NamesInSpace:
     async def _revisions(
         self, section: str, repositories: Sequence[Row], prefix: str, after: str
     ) -> AsyncIterator[NamedStore]:
-        """Yield the revisions of repositories, which are in order; of a name of several kinds the first."""
+        """Yield the revisions of repositories in order; for a name of several kinds, the first."""
         end, last, ref = _ENDS[section], ("", ""), "replace(n.name, '/', '%2F') || '/'"
         wanted = prefix.partition(end)[2]
         wanted = wanted[: wanted.find("/") + 1] or wanted
@@ -105,8 +105,8 @@ class NamesInSpace:
     async def _in_order(self, sql: str, end: str, prefix: str, after: str, **values: Any) -> AsyncIterator[Row]:
         """Yield rows of names in the order of name and `end`, which differs from that of the names.
 
-        `m-1` and `end` may come before `m` and `end`, though the name `m` is the shorter one. A name waits for those
-        that begin with it and go on with a smaller character than `end`: they follow it in the order of names.
+        `m-1` and `end` may sort before `m` and `end`, though the name `m` is shorter. A name waits for those that begin
+        with it and continue with a smaller character than `end`: they follow it in the order of names.
         """
         whole, ended, _ = prefix.partition(end)
         if ended:

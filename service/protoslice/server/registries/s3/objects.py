@@ -1,4 +1,4 @@
-"""Objects of a bucket: files of stores by their names, and views of stores as folders that are computed."""
+"""Objects of a bucket: files of stores by their names, and computed views of stores as folders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ALIGNMENT: Final = 4096
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object: its bytes, and when its name moved to them."""
+    """An object: its bytes, and when its name was set to them."""
 
     representation: Representation
     modified: datetime
@@ -55,7 +55,7 @@ class S3Object:
         return b"last-modified", format_datetime(self.modified.astimezone(UTC), usegmt=True).encode()
 
     def headers(self, planned: Headers, status: int, fields: HeaderMap) -> Headers:
-        """Return headers that were planned, and those of the object; with a checksum if that is asked for."""
+        """Return planned headers with those of the object; with a checksum if that is requested."""
         kept = [*planned, self._last_modified]
         digest = self.representation.sha256
         if status == 200 and digest is not None and fields.get(b"x-amz-checksum-mode", "").lower() == "enabled":
@@ -90,7 +90,7 @@ class Page:
         """Names whose files were listed, and their files."""
 
     def add(self, key: str, entry: Entry | None, most: int) -> bool:
-        """Add a key, or a common prefix, unless it has been listed; return False if the page is full."""
+        """Add a key, or a common prefix, unless it is listed already; return False if the page is full."""
         if key <= self.last:
             return True
         if len(self.entries) + len(self.prefixes) == most:
@@ -106,7 +106,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a key names."""
+    """Meaning of a key."""
 
     section: str
     repository: str
@@ -115,7 +115,7 @@ class Place:
 
     @classmethod
     def of(cls, key: str) -> Place:
-        """Parse a key; raise `NotFound` unless it may name an object."""
+        """Parse a key; raise `NotFound` unless it is valid for an object."""
         section = next((each for each in _SECTIONS if key.startswith(each)), None)
         if section is None:
             raise NotFound(f"No key {key[:200]!r}: keys begin with {', '.join(_SECTIONS)}")
@@ -156,7 +156,7 @@ class Bucket:
         return S3Object(found, named.updated, named.store)
 
     async def _of_revision(self, place: Place) -> S3Object:
-        """Return a file of a commit, or of the view of one, which have no name in the catalogue."""
+        """Return a file of a commit, or of a view of one; these have no name in the catalogue."""
         repository = await repositories_of(self._stores).find(place.repository)
         shown = await repository.shown(place.name)
         file, store = (await shown.files(self._stores)).get(place.path), shown.commit.store
@@ -167,7 +167,7 @@ class Bucket:
         return S3Object((await self._stores.view(store)).file(place.path), shown.commit.time, store)
 
     async def list(self, prefix: str, after: str, delimiter: str, most: int) -> Page:
-        """Return at most `most` objects and common prefixes behind `after`; it may be fewer, with more to come."""
+        """Return at most `most` objects and common prefixes after `after`; it may be fewer, with more to come."""
         page = Page(after)
         for section in _SECTIONS if most else ():
             # Stores are listed below their prefix alone: a copy of the bucket holds no file three times.
@@ -196,7 +196,7 @@ class Bucket:
     async def _chunks(
         self, section: str, prefix: str, delimiter: str, after: str
     ) -> AsyncIterator[Sequence[NamedStore]]:
-        """Yield names that may have keys, some at a time; of those below one common prefix the first alone."""
+        """Yield names that may have keys, some at a time; below one common prefix, only the first."""
         at: str | None = after
         while at is not None:
             chunk, last, skipped = list[NamedStore](), "", 0
@@ -222,7 +222,7 @@ class Bucket:
     async def _keys(
         self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str, after: str
     ) -> Mapping[str, Entry | None]:
-        """Return the keys of a store behind `after`, in order, and the common prefixes among them."""
+        """Return the keys of a store after `after`, in order, and the common prefixes among them."""
         if (common := _common(named.prefix, prefix, delimiter)) is not None:
             return {common: None}
         if manifest is None:
@@ -255,7 +255,7 @@ def _overlap(prefix: str, of_name: str) -> bool:
 
 
 def _common(key: str, prefix: str, delimiter: str) -> str | None:
-    """Return the common prefix that a key, or all keys that begin with one, are listed as; None if they are not."""
+    """Return the common prefix under which a key, or all keys with a prefix, are listed; None if they are not."""
     if not delimiter or not key.startswith(prefix):
         return None
     found = key.find(delimiter, len(prefix))
@@ -263,7 +263,7 @@ def _common(key: str, prefix: str, delimiter: str) -> str | None:
 
 
 async def _files_of_view(opened: OpenStore, view: str) -> Mapping[str, Representation]:
-    """Return the files of a view, and the store's other files that are no weights; none if it has no such view."""
+    """Return the files of a view, and the store's other files except weights; none without such a view."""
     made = dict[str, Representation]()
     try:
         if view == "@onnx":

@@ -1,4 +1,4 @@
-"""Objects of S3 for the fast path: files of stores whose keys have the id."""
+"""Objects of S3 for the fast path: files of stores whose keys contain the id."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class QuickObject:
         self._state = state
 
     def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
-        """Return the signature of a request, and take its header off; None without one, and in an open service."""
+        """Return the signature of a request, and remove its header; None without one, and in an open service."""
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 
     def accepts(self, fields: HeaderMap, representation: Representation) -> bool:
-        """Return False for a request that depends on the time of the object, or has an entity tag without quotes."""
+        """Return False for a request that depends on the time of the object, or has an unquoted entity tag."""
         return _DATES.isdisjoint(fields) and all('"' in fields.get(name, '"') for name in TAG_FIELDS)
 
     def select(self, store: OpenStore) -> Representation | None:
@@ -65,7 +65,7 @@ class QuickObject:
     def head(
         self, store: OpenStore, representation: Representation
     ) -> Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]:
-        """Return a function that makes the lines of the headers of an answer."""
+        """Return a function that makes the header lines of the response."""
         found, settings = S3Object(representation, store.info.created, store.info.id), self._state.settings
 
         def lines(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> bytes:
@@ -81,7 +81,7 @@ def _lines(common: CommonHeaders) -> bytes:
 
 
 def find_object(target: bytes, host: str, state: ServerState) -> QuickObject | None:
-    """Return the object that the target of a GET names; None for any other target. Raise `S3Error` as other GETs."""
+    """Return the object that the target of a GET names; None for any other target. Raise `S3Error` as other GETs do."""
     raw, _, query = target.partition(b"?")
     virtual = bucket_of_hosts([host], state)
     if (virtual is None and not is_path_of_s3(raw)) or not raw.startswith(b"/") or not raw.isascii():

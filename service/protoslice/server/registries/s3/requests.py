@@ -1,4 +1,4 @@
-"""Requests of S3: the bucket and the key that a host and a path name, and the signature that comes with them."""
+"""Requests of S3: bucket and key from the host and the path, and the signature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 @dataclass(slots=True)
 class S3Request:
-    """What a request asks for; neither bucket nor key for the list of buckets."""
+    """Bucket and key of a request; neither for the list of buckets."""
 
     signed: SignedRequest
     bucket: str
@@ -37,7 +37,7 @@ class S3Request:
 
     @classmethod
     def of(cls, method: str, raw_path: bytes, query: bytes, virtual: str | None, state: ServerState) -> S3Request:
-        """Parse a request; `virtual` is what its host says (`bucket_of_hosts`).
+        """Parse a request; `virtual` is the bucket in its host (`bucket_of_hosts`).
 
         Raise `S3Error` for a request that no bucket answers.
         """
@@ -59,8 +59,8 @@ class S3Request:
 def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     """Prepare a request for the routes of S3, if it is one; return True if its host is the domain of S3.
 
-    The route finds `S3Request` at `s3` in the scope, and the authenticator the signature. Raise `S3Error` for a request
-    that no bucket answers.
+    The route finds `S3Request` at `s3` in the scope, and the authenticator finds the signature there. Raise `S3Error`
+    for a request that no bucket answers.
     """
     raw = scope.get("raw_path") or scope["path"].encode()
     by_path = is_path_of_s3(raw)
@@ -90,7 +90,7 @@ def _route(scope: Scope, path: str) -> None:
 
 
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
-    """Return the signature of a request to a closed service, and take its header off; None without one."""
+    """Return the signature of a request to a closed service, and remove its header; None without one."""
     found = (
         signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None
     )
@@ -105,7 +105,7 @@ def is_path_of_s3(raw_path: bytes) -> bool:
 
 
 def hosts_of(fields: HeaderMap, peer: str | None, state: ServerState) -> list[str]:
-    """Return the hosts by which the client may have asked: what a trusted proxy says comes first."""
+    """Return the hosts that the client may have requested, those from a trusted proxy first."""
     found = [fields.get(b"host", "")]
     if b"x-forwarded-host" in fields and state.clients.is_proxy(peer):
         found.insert(0, fields[b"x-forwarded-host"].rpartition(",")[2].strip())
@@ -115,7 +115,7 @@ def hosts_of(fields: HeaderMap, peer: str | None, state: ServerState) -> list[st
 
 
 def bucket_of_hosts(hosts: list[str], state: ServerState) -> str | None:
-    """Return the bucket that a host below the domain names, "" for the domain itself; None for other hosts."""
+    """Return the bucket in a host below the domain, "" for the domain itself; None for other hosts."""
     for host in hosts if (domain := state.settings.s3_domain) else ():
         name = (host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host).lower().removesuffix(".")
         bucket = name.removesuffix(domain)

@@ -1,4 +1,4 @@
-"""Calls of S3 that read; those that write are refused before a byte of their body is read."""
+"""Operations of S3 that read; those that write are refused before a byte of their body is read."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def list_buckets(request: Request, services: Services, asked: Asked) -> Re
 
 
 async def _caller(request: Request, services: RequestServices) -> AuthContext:
-    """Return who asks for no bucket; raise `HttpProblem` unless a signature or a token names one."""
+    """Return the caller of a request without a bucket; raise `HttpProblem` unless a signature or a token names one."""
     authenticator, signature = services.state.authenticator, request.scope.get(SIGNATURE)
     if not authenticator.closed:
         return services.auth
@@ -117,14 +117,14 @@ async def _caller(request: Request, services: RequestServices) -> AuthContext:
 
 @endpoint(router, "GET /s3/bucket", READ_SIGNED)
 async def get_bucket(request: Request, services: Services, asked: Asked) -> Response:
-    """List objects, or tell about a bucket."""
+    """List objects, or return facts about a bucket."""
     if context_of(request.scope).method == "HEAD":
         return Response(headers={name.decode(): value.decode() for name, value in headers_of(request.scope)})
     return _configuration(request, services, asked) or await _listed(request, services, asked)
 
 
 def _configuration(request: Request, services: RequestServices, asked: S3Request) -> Response | None:
-    """Return what is asked about the configuration of a bucket or an object; None where that is not asked."""
+    """Return a requested part of the configuration of a bucket or an object; None if none is requested."""
     query, region = asked.signed.parameters, services.state.settings.s3_region
     for name in query:
         if name in _REFUSED:
@@ -183,7 +183,7 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
 
 
 def _after(query: Mapping[str, str]) -> str:
-    """Return the key behind which ListObjectsV2 begins."""
+    """Return the key after which ListObjectsV2 begins."""
     token = query.get("continuation-token")
     if token is None:
         return query.get("start-after", "")
@@ -224,7 +224,7 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
 
 
 def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
-    """Return headers with conditions on dates as those on entity tags, which go before dates.
+    """Return headers with conditions on dates turned into conditions on entity tags, which take precedence.
 
     Entity tags get the quotes that some clients leave out. Raise `S3Error` for a modified object that is not wanted.
     """
@@ -241,7 +241,7 @@ def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
 
 
 class _ObjectResponse(RepresentationResponse):
-    """An object, with the headers of S3 and those that the request chose."""
+    """An object, with the headers of S3 and those that the request selected."""
 
     def __init__(self, found: S3Object, overrides: Headers) -> None:
         super().__init__(found.representation, location="", max_ranges=1)
@@ -277,7 +277,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def _overrides(request: Request, services: RequestServices, query: Mapping[str, str]) -> Headers:
-    """Return the headers that the query chooses; what browsers would run stays an attachment."""
+    """Return the headers that the query selects; content that browsers would execute stays an attachment."""
     chosen = {name: query[f"response-{name}"] for name in _OVERRIDES if f"response-{name}" in query}
     if chosen and services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
         raise S3Error("InvalidRequest", "Parameters response-… need a signed request")

@@ -80,7 +80,7 @@ def _secret_of(key: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def _number(key: bytes) -> str:
-    """Return four digits that tell the keys of a signer apart, so that one derivation is tried."""
+    """Return four digits that distinguish the keys of a signer, so that only one derivation is tried."""
     return proof(key, Purpose.S3, b"number")[:4].upper()
 
 
@@ -118,7 +118,7 @@ def _day_key(key: bytes, day: str, region: str) -> bytes:
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """What a signature covers besides headers, computed once for all requests of a URL."""
+    """Parts of a request that a signature covers besides headers, computed once for all requests of a URL."""
 
     method: str
     path: str
@@ -129,16 +129,16 @@ class SignedRequest:
 
     @cached_property
     def heads(self) -> Sequence[str]:
-        """Beginnings of the canonical request, for each path by which the client may have asked."""
+        """Beginnings of the canonical request, for each path that the client may have requested."""
         signed = canonical_query({name: text for name, text in self.parameters.items() if name != "X-Amz-Signature"})
         paths = dict.fromkeys((self.prefix + self.path, self.path))
         return [f"{self.method}\n{canonical_path(path)}\n{signed}\n" for path in paths]
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
-    """Return the signature of a request; None without one. Raise `S3Error` for one that S3 would not take.
+    """Return the signature of a request; None without one. Raise `S3Error` for one that S3 would not accept.
 
-    `hosts` are names by which the client may have asked; `region` is the only one that it may sign for, if not empty.
+    `hosts` are names that the client may have used; `region` is the only one that it may sign for, if not empty.
     """
     authorization, names = fields.get(b"authorization", ""), request.parameters.keys()
     if authorization.startswith("AWS ") or not names.isdisjoint({"AWSAccessKeyId", "Signature"}):
@@ -174,7 +174,7 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
 
 
 def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
-    """Return what headers say of a signature, by the names that it has in URLs."""
+    """Return the parameters of a signature in headers, with the names that they have in URLs."""
     found = _HEADER.fullmatch(authorization)
     if found is None:
         raise S3Error("AuthorizationHeaderMalformed", "`Authorization` has Credential, SignedHeaders and Signature")
@@ -198,7 +198,7 @@ def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
 
 
 def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
-    """Return what a header says of the body."""
+    """Return the value of the header about the body."""
     payload = fields.get(b"x-amz-content-sha256", "")
     if not payload or payload.startswith("STREAMING-"):
         raise S3Error("InvalidRequest", "Send x-amz-content-sha256, of a body that is not signed in chunks")
@@ -233,7 +233,7 @@ def _moment(text: str, code: str) -> int:
 
 @lru_cache(maxsize=256)
 def _names_of(signed: str) -> Mapping[str, bytes]:
-    """Return the names of signed headers, as they are sent; raise `S3Error` unless Host is one of them."""
+    """Return the names of signed headers, in their order; raise `S3Error` unless Host is one of them."""
     names = {name: name.encode() for name in signed.split(";")} if _NAMES.fullmatch(signed) else {}
     if "host" not in names or ";".join(sorted(names)) != signed:
         raise S3Error("AccessDenied", "The list of signed headers must have `host`, and names in order, each once")
@@ -241,7 +241,7 @@ def _names_of(signed: str) -> Mapping[str, bytes]:
 
 
 def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
-    """Return the lines of the signed headers before and behind that of Host.
+    """Return the lines of the signed headers before and after that of Host.
 
     Raise `S3Error` unless all of them were sent, and every header of Amazon is one of them.
     """
@@ -262,7 +262,7 @@ def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
 
 
 def canonical_path(raw: str) -> str:
-    """Return a path decoded once and encoded again, as S3 wants it: `/` stays."""
+    """Return a path decoded once and encoded again, as S3 requires: `/` stays."""
     return quote(unquote_to_bytes(raw.encode("latin-1")), safe="/~")
 
 
