@@ -26,8 +26,8 @@ A 5xx response does not explain its cause: see the log.
 
 The last column is the error of `protoslice.errors` that becomes the problem.
 
-| status | `type` | title | what to do | error |
-|---|---|---|---|---|
+| status | `type` | what to do | error |
+|---|---|---|---|
 $problems
 
 During an upload, some errors become other problems: $uploads.
@@ -39,9 +39,12 @@ _CONFIGURATION: Final = Template("""# Configuration
 
 <!-- Made by `python -m tools.reference docs`; a test compares. -->
 
-Every setting is an environment variable. `protoslice config` shows their values, without secrets; `protoslice serve`
-also has the options `--host`, `--port` and `--storage`. The service does not start with an unknown `PROTOSLICE_…`
-variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by commas or spaces.
+Every setting is an environment variable. `protoslice config` shows their values, without secrets. The service does not
+start with an unknown `PROTOSLICE_…` variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by
+commas or spaces.
+
+Too many connections, requests or uploads of one client, token or space get a 429, others a 503. A quota of bytes,
+stores or entries is a 403, and a size above a limit a 413.
 
 The value of a setting can also be in a file, such as a Docker or Kubernetes secret: `PROTOSLICE_DATABASE_FILE` names
 the file with the value of `PROTOSLICE_DATABASE`. Set only one of the two.
@@ -58,7 +61,7 @@ def problems_page() -> str:
     for kind in WITH_SLUG:
         names.setdefault(kind.slug, []).append(f"`{kind.__name__}`")
     rows = (
-        f"| {each.status} | `{each.type}` | {each.title} | {each.advice} | {', '.join(names.get(each.slug, ()))} |"
+        f"| {each.status} | `{each.type}` | {each.advice} | {', '.join(names.get(each.slug, ()))} |"
         for each in PROBLEMS
     )
     uploads = (

@@ -172,8 +172,8 @@ class Settings(BaseSettings):
     )
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="Options of the storage backend (keys, region, endpoint), as a JSON object; also used to "
-        "read registered objects with the same scheme.",
+        description="Options of the storage backend (keys, region, endpoint), as a JSON object; also for registered "
+        "objects with the same scheme.",
     )
     backup_options: dict[str, SecretStr] = Field(
         default_factory=dict,
@@ -274,13 +274,13 @@ class Settings(BaseSettings):
         default=16,
         ge=1,
         description="Maximum concurrent uploads, and a quarter of those with bodies of at most 64 KiB. Further ones "
-        "wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`, and then get a 503.",
+        "wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`.",
     )
     max_uploads_per_client: int = Field(
         default_factory=lambda given: max(given["max_uploads"] // 2, 4),
         ge=0,
-        description="Maximum concurrent uploads per client, and a quarter of those with bodies of at most 64 KiB. "
-        "Further ones wait, and then get a 429; 0 for no limit. Default: half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
+        description="Maximum concurrent uploads per client, in the same two groups; 0 for no limit. Default: half of "
+        "`PROTOSLICE_MAX_UPLOADS`, at least 4.",
     )
     upload_wait_seconds: float = Field(
         default=30,
@@ -292,25 +292,24 @@ class Settings(BaseSettings):
     max_open_uploads: int = Field(
         default=defaults.MAX_OPEN_UPLOADS,
         ge=1,
-        description="Maximum number of unfinished resumable uploads; further ones get a 503.",
+        description="Maximum number of unfinished resumable uploads.",
     )
     max_open_uploads_per_client: int = Field(
         default_factory=lambda given: max(given["max_open_uploads"] // 2, 64),
         ge=0,
-        description="Maximum number of unfinished resumable uploads per client; further ones get a 429; 0 for no "
-        "limit. Default: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
+        description="Maximum number of unfinished resumable uploads per client; 0 for no limit. "
+        "Default: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
     max_waiting_readers: int = Field(
         default=1024,
         ge=0,
-        description="Maximum concurrent readers that wait for records of open uploads; further ones get a 503; 0 "
-        "for no limit.",
+        description="Maximum concurrent readers that wait for records of open uploads; 0 for no limit.",
     )
     max_waiting_readers_per_client: int = Field(
         default_factory=lambda given: max(given["max_waiting_readers"] // 4, 64),
         ge=0,
-        description="Maximum waiting readers per client; further ones get a 429; 0 for no limit. Default: a "
-        "quarter of `PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
+        description="Maximum waiting readers per client; 0 for no limit. "
+        "Default: a quarter of `PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
     )
     upload_begin_seconds: float = Field(
         default=defaults.UPLOAD_BEGIN_SECONDS,
@@ -366,50 +365,49 @@ class Settings(BaseSettings):
     max_connections_per_client: int = Field(
         default_factory=lambda given: max(given["max_connections"] // 4, 64),
         ge=0,
-        description="Maximum concurrent connections per address, except for trusted proxies; further ones get a "
-        "429; 0 for no limit. Default: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+        description="Maximum concurrent connections per address, except for trusted proxies; 0 for no limit. "
+        "Default: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
     max_requests_per_client: int = Field(
         default_factory=lambda given: max(given["max_connections"] // 8, 64),
         ge=0,
-        description="Maximum concurrent requests per client; further ones get a 429; 0 for no limit. Default: an "
-        "eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+        description="Maximum concurrent requests per client; 0 for no limit. "
+        "Default: an eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
     max_requests_per_principal: int = Field(
         default_factory=lambda given: given["max_requests_per_client"],
         ge=0,
-        description="Maximum concurrent requests per token or user, from all addresses; further ones get a 429; "
-        "0 for no limit. Default: the limit per client.",
+        description="Maximum concurrent requests per token or user, from all addresses; 0 for no limit. "
+        "Default: the limit per client.",
     )
     space_quota_bytes: Size = Field(
         default=0,
-        description="Default quota of stored bytes per space; uploads beyond it get a 403; 0 for no limit.",
+        description="Default quota of stored bytes per space; 0 for no limit.",
     )
     space_quota_stores: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Default quota of stores per space; uploads beyond it get a 403; 0 for no limit.",
+        description="Default quota of stores per space; 0 for no limit.",
     )
     space_quota_entries: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
         description="Quota of tags, repositories (and their former names), branches, commits, artifacts, blobs and "
-        "manifests per space, together; further ones get a 403; 0 for no limit.",
+        "manifests per space, together; 0 for no limit.",
     )
     space_quota_open_uploads: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Default quota of unfinished resumable uploads per space; further ones get a 429; 0 for no limit.",
+        description="Default quota of unfinished resumable uploads per space; 0 for no limit.",
     )
     space_quota_requests: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Default quota of concurrent requests per space and replica; further ones get a 429; 0 for "
-        "no limit.",
+        description="Default quota of concurrent requests per space and replica; 0 for no limit.",
     )
     max_ranges: int = Field(
         default=64,
@@ -444,8 +442,8 @@ class Settings(BaseSettings):
     open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Number of opened stores kept in memory.")
     open_stores_bytes: Size = Field(
         default=defaults.OPEN_STORES_BYTES,
-        description="Approximate memory for opened stores and what was computed of them: indexes, checksums, tensors, "
-        "graphs, pages and the like. The store in use keeps its newest results, even above this.",
+        description="Approximate memory for opened stores and results computed from them. The store in use keeps its "
+        "newest results, even above this.",
     )
     trust_seconds: float = Field(
         default=0.5,
