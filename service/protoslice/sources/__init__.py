@@ -1,1 +1,1 @@
-"""Sources: files, bytes and whatever answers range reads; ropes over them; folders of files."""
+"""Sources: files, bytes and other objects with range reads; ropes over them; folders of files."""

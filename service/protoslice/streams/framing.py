@@ -1,4 +1,4 @@
-"""Framing of a stream, told by its bytes."""
+"""Framing of a stream, detected by its bytes."""
 
 from __future__ import annotations
 

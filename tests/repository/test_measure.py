@@ -1,44 +1,9 @@
-"""Measures of the code, the counter of marked words, and the list of messages that it reads."""
+"""Measures of the code, and the list of messages."""
 
 from __future__ import annotations
 
-import pytest
-from tools import counts, measure
+from tools import measure
 from tools.messages import messages
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The admin token is told once.", 2),
-        ("A partial file lies beside its place.", 2),
-        ("The upload goes on from there.", 1),
-        ("Code such as `told` and values such as {told} do not count.", 0),
-        ("A description of the admin token, shown only once.", 0),
-    ],
-)
-def test_marked_counts_the_words_of_the_dialect(text: str, expected: int) -> None:
-    assert len(counts.MARKED.findall(counts.CODE.sub(" ", text))) == pytest.approx(
-        expected, abs=1 if expected == 2 else 0
-    )
-
-
-def test_marked_is_per_thousand_words() -> None:
-    assert counts.marked("told " + "plain " * 999) == 1
-
-
-def test_main_fails_over_a_limit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {"marked words, a.md": 2.0}
-    monkeypatch.setattr(counts, "counts", lambda: found)
-    assert counts.main(["--check"]) == 1
-    assert "marked words, a.md: 2.0, at most 1" in capsys.readouterr().out
-    found["marked words, a.md"] = 0.5
-    assert counts.main(["--check"]) == 0
-
-
-def test_lowered_never_raises_a_limit() -> None:
-    assert counts.lowered({"a": 2, "b": 0.5, "new": 3}, {"a": 1, "b": 1}) == {"a": 1, "b": 0.5, "new": 3}
-
 
 SOURCE = '''"""A module.
 
