@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer: by a person who signs in (device flow, RFC 8628), or by a refresh token."""
+"""Tokens of an OpenID Connect issuer, by a person's sign-in (device flow, RFC 8628), or by a refresh token."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Clock:
 def sign_in(
     terms: SignInTerms, show: Callable[[DevicePrompt], None], clock: Clock | None = None, *, resource: str | None = None
 ) -> SavedToken:
-    """Wait until a person has signed in at the issuer; `show` gets where to do that.
+    """Wait until a person has signed in at the issuer; `show` is called with the place to do that.
 
     `resource` is the service that the token is for (RFC 8707); issuers may ignore it. Raise `StorageDenied` if the
     person refuses or takes too long.
@@ -134,7 +134,7 @@ def ends_soon(saved: SavedToken) -> bool:
 
 
 def refresh(origin: str) -> str | None:
-    """Renew the saved token of `origin`; return it, or the one before if the issuer gives none."""
+    """Renew the saved token of `origin`; return the new one, or the old one if the issuer returns none."""
     # Locked until the new one is saved: issuers take a refresh token once, and a second process would lose.
     with edit_tokens() as tokens:
         saved = tokens.get(origin)
@@ -220,7 +220,7 @@ def _exchange(url: str, form: Mapping[str, str] | None = None) -> tuple[int, Map
 
 
 def checked_url(url: object) -> str:
-    """Return `url` if it is https or of this machine; raise `StorageDenied` otherwise."""
+    """Return `url` if it uses https or is on this machine; raise `StorageDenied` otherwise."""
     if isinstance(url, str) and len(url) <= _LONGEST_URL and url.isascii() and url.isprintable() and " " not in url:
         try:
             parts = urlsplit(url)

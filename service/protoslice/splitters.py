@@ -17,14 +17,14 @@ def splitters() -> list[str]:
 def splitter_named(name: str) -> RuleSplitter:
     """Return the installed splitter `name`.
 
-    Raise `InvalidInput` when no package or several bring it; `Unsupported`, with the package, when its class does not
+    Raise `InvalidInput` when no package or several have it, `Unsupported`, with the package, when its class does not
     load or lacks `rules`.
     """
     return SPLITTERS.get(name)()
 
 
 def _lacks(factory: Callable[[], RuleSplitter]) -> str | None:
-    """Return the fault of a class of splitters; None for a sound one."""
+    """Return what is wrong with a class of splitters; None if nothing is."""
     try:
         splitter = factory()
     except Exception as error:  # of another package, which may raise anything

@@ -33,7 +33,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The one URI of the place."""
+        """The canonical URI of the place."""
         encoded = self.scheme in _ENCODED
         parts = [quote(each, safe=_UNENCODED) if encoded else each for each in self.segments]
         return f"{self.scheme}://{self.authority}/{'/'.join(parts)}"
@@ -90,7 +90,10 @@ def is_uri(name: object) -> bool:
 
 
 def local_path(uri: str) -> str | None:
-    """Return the path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
+    """Return the path that a `file://` URI names; None for other schemes.
+
+    Raise `InvalidInput` for a malformed one.
+    """
     if not uri.lower().startswith("file://"):
         return None
     return parse_root(uri).path
@@ -107,7 +110,7 @@ def _authority(scheme: str, authority: str) -> str:
 
 
 def web_authority(scheme: str, authority: str) -> str:
-    """Return the host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
+    """Return host and port of a web URL, in lower case, without a default port; raise `InvalidInput` for others."""
     if scheme not in _WEB_PORTS:
         raise InvalidInput("Invalid web URI: use http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])

@@ -1,4 +1,4 @@
-"""Varints, and streams of records that have their lengths before them."""
+"""Varints, and streams of records after their lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def read(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return value and end offset of the varint at `at`; the offset is -1 if it is cut off or above ten bytes."""
+    """Return value and end offset of the varint at `at`; the offset is -1 if it is truncated or above ten bytes."""
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     value = 0
@@ -29,12 +29,12 @@ def write(value: int) -> bytes:
 
 
 def size(value: int) -> int:
-    """Return the bytes of the varint of `value`; ten for negative numbers."""
+    """Return the length of the varint of `value` in bytes; ten for negative numbers."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
 
 
 def records(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each record in `data`, up to one that is cut off."""
+    """Yield start and end of each record in `data`, up to one that is truncated."""
     at = 0
     while at < len(data):
         length, start = read(data, at)

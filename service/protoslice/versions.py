@@ -1,6 +1,6 @@
-"""Ids of stores, digests of all that decides the bytes of their views; and versions of derived data.
+"""Ids of stores, digests of everything that decides the bytes of their views; versions of derived data.
 
-Views that the id alone decides have URLs that may be cached for ever. Later releases may correct the code behind other
+Views that depend only on the id have URLs that may be cached for ever. Later releases may correct the code of other
 views: the version of that code is part of their entity tags and of the names of cached artifacts. A change of output
 needs a higher version; `tests/versions` compares the output with that of the recorded version.
 """

@@ -1,7 +1,7 @@
 """Webhooks of spaces: their names, URLs and events, and the delivery of events.
 
-An event is POSTed as a CloudEvent, signed as Standard Webhooks has it, and sent again after a failure. Each replica has
-a dispatcher, which takes over the deliveries of dead replicas.
+An event is POSTed as a CloudEvent, signed by Standard Webhooks, and sent again after a failure. Each replica has a
+dispatcher, which takes over the deliveries of dead replicas.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _AT_ONCE: Final = 8
 
 
 class Refused(Exception):
-    """Event that its receiver did not take; `final` when there is no use in trying again."""
+    """Raised when the receiver did not accept an event; `final` if a retry is useless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 class Sender:
-    """POSTs to URLs below the operator's prefixes, at permitted addresses; no redirect is followed."""
+    """Sender of POSTs to URLs below the operator's prefixes, at permitted addresses; follows no redirects."""
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         check_prefixes(prefixes)
@@ -78,7 +78,7 @@ class Sender:
         check_allowed(url, self._prefixes)
 
     async def send(self, hook: Webhook, delivery: Delivery) -> None:
-        """POST an event; raise `Refused` unless the receiver answers 2xx within `DELIVERY_SECONDS`."""
+        """POST an event; raise `Refused` unless the receiver responds 2xx within `DELIVERY_SECONDS`."""
         try:
             json.loads(delivery.event)
         except (ValueError, RecursionError):
@@ -134,26 +134,26 @@ class Dispatcher:
         self._window = asyncio.Semaphore(_AT_ONCE)
 
     async def start(self) -> None:
-        """Learn the webhooks, and look for deliveries from now on."""
+        """Load the webhooks, and begin to poll for deliveries."""
         await self.learn()
         self._begin(keep_running("the delivery of webhook events", self._look_for_ever))
 
     async def close(self) -> None:
-        """Stop; events that are on their way stay in the database."""
+        """Stop; undelivered events stay in the database."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def learn(self) -> None:
-        """Read the webhooks of all spaces."""
+        """Load the webhooks of all spaces."""
         hooks = defaultdict[str, list[Webhook]](list)
         for hook in await self._table.all():
             hooks[hook.space].append(hook)
         self._hooks = dict(hooks)
 
     async def look(self) -> None:
-        """Learn the webhooks, deliver pending events, and drop the oldest of too many."""
+        """Load the webhooks, deliver pending events, and drop the oldest of too many."""
         await self.learn()
         await self.deliver_due()
         for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
@@ -186,7 +186,7 @@ class Dispatcher:
             await self._deliver(delivery)
 
     async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what a later look does again if it fails."""
+        """Run work and log a failure, after which a later poll repeats the work."""
         try:
             await work
         except Exception:
@@ -210,7 +210,7 @@ class Dispatcher:
         await self.deliveries.delete(delivery)
 
     async def _hook(self, id: str) -> Webhook | None:
-        """Return the webhook of an id, also one that another replica has made."""
+        """Return the webhook with an id, even if another replica created it."""
         found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
         if found is None:
             await self.learn()
@@ -240,14 +240,14 @@ _LONGEST_URL: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class NewWebhook:
-    """Terms of a webhook; no events means all of them."""
+    """Properties of a webhook; no events means all of them."""
 
     name: str
     url: str
     events: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a name, URL or events that no webhook may have."""
+        """Raise `InvalidInput` for an invalid name, URL or event."""
         if not is_webhook_name(self.name):
             raise InvalidInput(f"Invalid webhook name {self.name[:80]!r}: use a-z, 0-9 and '-', at most 63 characters")
         if len(self.url) > _LONGEST_URL or not self.url.startswith(("https://", "http://")):
@@ -257,7 +257,7 @@ class NewWebhook:
 
 
 def is_webhook_name(name: str) -> bool:
-    """Return True when `name` may be the name of a webhook."""
+    """Return True when `name` is a valid name of a webhook."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -273,13 +273,13 @@ class Webhooks:
 
     @classmethod
     async def open(cls, database: Database, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
-        """Open webhooks that may go to URLs below `prefixes`; private addresses only in `networks`."""
+        """Open webhooks that may use URLs below `prefixes`; private addresses only in `networks`."""
         opened = cls(database, Sender(prefixes, networks))
         await opened._dispatcher.start()
         return opened
 
     async def close(self) -> None:
-        """Stop delivering; events that are on their way stay in the database."""
+        """Stop delivering; undelivered events stay in the database."""
         await self._dispatcher.close()
         await self._sender.close()
 
@@ -288,7 +288,7 @@ class Webhooks:
     ) -> tuple[Webhook, bool]:
         """Create or replace a webhook, with a new secret; return it, and True if it is new. Its deliveries stay.
 
-        Raise `Changed` unless its secret is `if_match`, if given, or there is none for `if_none_match`.
+        Raise `Changed` unless its secret is `if_match`, if given, or, with `if_none_match`, it does not exist.
         """
         wanted.check()
         try:
@@ -313,7 +313,7 @@ class Webhooks:
         return await self._table.get(space, name)
 
     async def deliveries(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Delivery]:
-        """Return a page of deliveries to a webhook, oldest first: those that are tried again, or the dead ones."""
+        """Return a page of deliveries to a webhook, oldest first: those that are retried, or the dead ones."""
         found = await self._deliveries.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
         return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 

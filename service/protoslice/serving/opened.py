@@ -1,4 +1,4 @@
-"""Opened stores: the root loaded into the core, the files held open, and the results of their views."""
+"""Opened stores: the root loaded into the core, open files, and cached results of views."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STORE: Final = "store"
 
 
 class OpenStores:
-    """Opened stores by space and id, kept among the results of the process."""
+    """Opened stores by space and id, among the cached results of the process."""
 
     def __init__(self, worker: Worker, options: StoreOptions, results: Results) -> None:
         self._worker = worker
@@ -54,9 +54,9 @@ class OpenStores:
         return opened if fresh else None
 
     def get_stale(self, space: str, store_id: str) -> OpenStore | None:
-        """Return the opened store, if its row was seen in the last minute; for readers while the database is away.
+        """Return the opened store, if its row was seen in the last minute; for reads while the database is away.
 
-        It counts as fresh for a while: not every reader waits for the database.
+        It counts as fresh for a while, so that not every reader waits for the database.
         """
         opened, time = self._find((space, store_id)), self._worker.loop.time()
         if opened is None or time - opened.read_at >= STALE_SECONDS:
@@ -67,7 +67,7 @@ class OpenStores:
     async def get(
         self, space: str, manifest: Manifest, assemble: Callable[[], Coroutine[Any, Any, OpenStore]]
     ) -> OpenStore:
-        """Return the opened store of a manifest that was read just now, by `assemble` unless it is open."""
+        """Return the opened store of a manifest that was just read; open it by `assemble` if needed."""
         place = (space, manifest.id)
         opened = self._find(place)
         if opened is not None and opened.manifest.row == manifest.row:
@@ -88,7 +88,7 @@ class OpenStores:
         return await self._opening.get((*place, manifest.row), open)
 
     def forget(self, space: str, store_id: str) -> None:
-        """Drop a store, such as one that has been removed, and what was computed of it."""
+        """Drop a store, such as a removed one, and the results for it."""
         row = self._rows.pop((space, store_id), None)
         if row is not None:
             self._results.drop(row)
@@ -109,7 +109,7 @@ class OpenStores:
         return found
 
     def _use(self, place: tuple[str, str], store: OpenStore) -> None:
-        """Note a use of a store; of too many, the one that was used longest ago goes."""
+        """Record a use of a store; if there are too many, drop the least recently used one."""
         self._rows.pop(place, None)
         self._rows[place] = store.manifest.row
         if len(self._rows) > self._options.open_stores:
@@ -170,11 +170,11 @@ class StoreReads:
 
     @property
     def are_remote(self) -> bool:
-        """Whether any object is remote."""
+        """True if any object is remote."""
         return bool(self._remote)
 
     async def with_saved_reads(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread with the saved reads, which all that run at once share, and save what is new."""
+        """Run `work` in a thread with the saved reads, shared with concurrent work, and save new ones."""
         if not self._remote:
             return await self._worker.run_long(work)
         saved = await self._begin()
@@ -204,7 +204,7 @@ class StoreReads:
 
 
 class OpenStore:
-    """Opened store: manifest, root and open files; views are functions over it, which keep what they computed."""
+    """Opened store: manifest, root and open files; views are functions over it, and it caches their results."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class OpenStore:
         passes: Shares,
         find_type: FindType,
     ) -> None:
-        """`results` keeps what is computed of all stores; `passes` bounds passes over the streams of all of them."""
+        """Take `results`, a cache for all stores, and `passes`, a bound on passes over streams of all stores."""
         self.manifest = manifest
         self.info = manifest.as_store()
         self.root = root
@@ -302,7 +302,7 @@ class OpenStore:
         return NoRoot(f"This store has files, but no root proto: {self.manifest.why or 'none was found'}")
 
     def extents(self) -> list[Span]:
-        """Return the spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
+        """Return the spans of the chunks in the root file, as start and end; none if the root is not a proto."""
         return list(extents_of(self.root.plan)) if self.root is not None else []
 
     def descriptor_set(self) -> bytes | None:
@@ -318,7 +318,7 @@ class OpenStore:
         return read_by.canonical
 
     def etag(self, *view: object) -> str:
-        """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
+        """Return the entity tag of a view: a digest of store id, parameters, and the version of the view's code."""
         return view_etag(self.manifest.id, *view)
 
     def close(self) -> None:
@@ -342,7 +342,7 @@ async def records_of(
 ) -> Mapping[str, bytes]:
     """Return the records of the root of the store of `manifest`, by name.
 
-    Raises `IntegrityError` for a missing or damaged one.
+    Raise `IntegrityError` for a missing or damaged one.
     """
 
     async def whole(name: str) -> bytes:
@@ -392,10 +392,10 @@ def _proto(
 async def is_sound(
     storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool, seen: set[str] | None = None
 ) -> bool:
-    """Return True when a store can be read whole.
+    """Return True when a store can be read completely.
 
-    `verify` also compares every block of its objects with its checksum. Objects in `seen` are sound, and those that are
-    found to be are added to it.
+    `verify` also compares every block of its objects with its checksum. Objects in `seen` are known to be sound;
+    further ones are added to it.
     """
     try:
         for name, key in manifest.beside.items():

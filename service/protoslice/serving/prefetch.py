@@ -1,7 +1,7 @@
-"""Small reads of remote objects: saved with the store to avoid repeating their round trips, and made ahead.
+"""Small reads of remote objects: saved with the store, so that later processes need no round trips, and predicted.
 
 A format finds a model's tensors by many small reads, the same ones every time. Objects never change, so saved reads
-cannot be stale: any other read goes to the object.
+cannot be stale; other reads go to the object.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class SavedReads:
         self._predictors: dict[int, StridePredictor] = {}
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """Return the saved bytes of a read, or the beginning of a longer one's; None when there are none."""
+        """Return the saved bytes of a read, also if they begin a longer saved one; None when there are none."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
     def put(self, number: int, offset: int, data: bytes) -> None:
-        """Note the bytes of a read, if small and while there is room."""
+        """Save the bytes of a read, if small and while there is room."""
         with self._lock:
             longer = len(data) - len(self._reads.get((number, offset), b""))
             if len(data) <= _SMALL_READ and 0 < longer <= self._room:
@@ -69,7 +69,7 @@ class SavedReads:
         return None
 
     def put_recent(self, number: int, offset: int, data: bytes) -> None:
-        """Hold the bytes of a read, if small, until others of `_RECENT_BYTES` have come."""
+        """Keep the bytes of a read, if small, until others of `_RECENT_BYTES` have arrived."""
         if len(data) > _HELD_READ:
             return
         with self._lock:
@@ -79,7 +79,7 @@ class SavedReads:
                 self._recent_bytes -= len(self._recent.pop()[2])
 
     def note(self, number: int, offset: int) -> None:
-        """Take a read that is not saved into account; see `predicted`."""
+        """Learn from a read that is not saved; see `predicted`."""
         with self._lock:
             self._predictors.setdefault(number, StridePredictor()).note(offset)
 
@@ -108,10 +108,10 @@ class SavedReads:
 
 
 class StridePredictor:
-    """Jumps between the reads of one object; steps that repeat foretell the next ones.
+    """Distances between the reads of one object; repeated distances predict the next reads.
 
-    Up to eight lengths may repeat in turn. Nearly all parts of a model have the sizes of earlier ones, so that reads of
-    a distant storage can be made side by side.
+    Up to eight distances may repeat in turn. Nearly all parts of a model have the sizes of earlier ones, so reads of a
+    distant storage can be made concurrently.
     """
 
     def __init__(self) -> None:
@@ -120,15 +120,15 @@ class StridePredictor:
         self._count = 1
 
     def note(self, offset: int) -> None:
-        """Take a read at `offset` into account."""
+        """Learn from a read at `offset`."""
         if not self._jumps or abs(offset - self._last) >= _JUMP:
             self._jumps.append(offset)
         self._last = offset
 
     def predicted(self, most: int) -> list[int]:
-        """Return the offsets of the reads after the last one, at most `most`; empty without a stride.
+        """Return the offsets of the reads after the last one, at most `most`; none without a repeated distance.
 
-        Each call foresees twice as many as the one before.
+        Each call predicts twice as many as the one before.
         """
         steps = [after - before for before, after in pairwise(self._jumps)]
         period = next((n for n in range(1, len(steps) // 2 + 1) if _alike(steps[-n:], steps[-2 * n : -n])), 0)

@@ -34,7 +34,7 @@ _AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Facts of a view without its bytes; size and digest of a text are known only once it is made."""
+    """Facts about a view without its bytes; size and digest of a text are known only after it is made."""
 
     etag: str
     filename: str
@@ -94,7 +94,7 @@ class Representation:
         )
 
     def check_budget(self, length: int) -> None:
-        """Raise `OverBudget` if `length` bytes of it are more than one request computes."""
+        """Raise `OverBudget` if `length` bytes of it are more than one request may compute."""
         computed = [source for source in self.sources if isinstance(source, Computed)]
         if computed:
             plain = max(0, self.size - sum(source.size for source in computed))
@@ -122,7 +122,7 @@ class Representation:
             start = batch.stop
 
     def _parts(self, start: int, end: int) -> Iterator[Callable[[], AsyncGenerator[bytes | memoryview, None]]]:
-        """Reads of a span, in order: each long extent is one stream, and what lies between is read in batches."""
+        """Return the reads of a span, in order: a stream for each long extent, and batches in between."""
         while start < end:
             piece = self.rope.piece_at(start)
             if isinstance(piece, tuple) and min(piece[2], end - start) >= _LONG:
@@ -136,7 +136,7 @@ class Representation:
                 start = batch.stop
 
     def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
-        """Return the bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
+        """Return the verified bytes from `start` up to `end`, if one piece has them without waiting; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None
@@ -168,9 +168,9 @@ def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, l
 
 
 def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
-    """Start of the batch's last block, if its extent begins earlier and goes on beyond the batch.
+    """Return the start of the batch's last block, if its extent begins earlier and continues after the batch.
 
-    Else `stop`.
+    Else return `stop`.
     """
     (last,) = rope.slice(stop - 1, stop).pieces()
     if isinstance(last, bytes):

@@ -1,4 +1,4 @@
-"""Catalog of uploaded descriptor sets: stored by name, checked against each other, searched by type."""
+"""Uploaded descriptor sets: stored by name, checked against each other, searched by type."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Types:
 
 
 class _Changed(Exception):
-    """A schema was replaced or removed since the listing."""
+    """Raised when a schema was replaced or removed since the listing."""
 
 
 class Schemas:
@@ -93,11 +93,11 @@ class Schemas:
     async def put(
         self, name: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredSchema, bool]:
-        """Store a descriptor set and return the schema, and True when it is new.
+        """Store a descriptor set; return the schema, and True when it is new.
 
-        Raises `Conflict` when a bundled or other uploaded set declares a type differently, `LimitExceeded` when all
-        schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or there is
-        none for `if_none_match`.
+        Raise `Conflict` when a bundled or other uploaded set declares a type differently, `LimitExceeded` when all
+        schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or, with
+        `if_none_match`, does not exist.
         """
         check_schema_name(name)
         types = await self._parse(data)
@@ -116,7 +116,7 @@ class Schemas:
     async def find(self, type_name: str) -> TypeSchema | None:
         """Return the schema of a message type from the uploaded sets; None when no set declares the type.
 
-        Raises `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
+        Raise `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
         """
         for _ in range(_TRIES):
             with suppress(_Changed):
@@ -152,9 +152,9 @@ class Schemas:
         return next((read_by for _, read_by in found.values()), None)
 
     async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
-        """Return the schema that a store's root is read by, always the one of its ingest; None for a root without one.
+        """Return the schema by which a store's root is read, always that of its ingest; None for a root without one.
 
-        `kept` is the descriptor set stored with the store. Raises `IntegrityError` when its fingerprint differs.
+        `kept` is the descriptor set stored with the store. Raise `IntegrityError` when its fingerprint differs.
         """
         name, fingerprint = manifest.type, manifest.schema
         if name is None or fingerprint is None:

@@ -1,4 +1,4 @@
-"""What the parts of the stores work with: `Shared` is there once per process, `Space` once per space.
+"""Objects that the parts of the stores use: one `Shared` per process, one `Space` per space.
 
 Every part that reads or writes in a space gets its `Space`, so that quota, audit and events cannot be bypassed.
 """
@@ -72,11 +72,14 @@ class ExternalObjects:
         return StoredObject(storage, key, stored, None, None, worker)
 
     def canonical(self, uri: str) -> str:
-        """Return the canonical form of a URI; raise unless an allowed prefix covers it."""
+        """Return the canonical form of a URI; raise `StorageDenied` unless it is below an allowed prefix."""
         return allowed(uri, self._options.register_prefixes).uri
 
     def place(self, uri: str) -> tuple[Storage, ObjectKey]:
-        """Return the storage of a URI, and the key there; raise unless an allowed prefix covers it."""
+        """Return the storage of a URI, and the key there.
+
+        Raise `StorageDenied` unless it is below an allowed prefix.
+        """
         options = self._options
         place = allowed(uri, options.register_prefixes)
         storage = self._storages.get(place.root)
@@ -94,7 +97,7 @@ class ExternalObjects:
 
 
 class _Source(InterceptedStorage):
-    """Source of registered objects, whose refusals are its owner's and not those of the service's storage."""
+    """Source of registered objects; a refusal is reported as that of the object's owner."""
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -115,7 +118,7 @@ _LEAST_FREE: Final = 128 << 20
 
 
 class Shared:
-    """What all spaces of a process share: storage, database, threads, memory."""
+    """Storage, database, threads and memory, which all spaces of a process share."""
 
     def __init__(self, storage: Storage, database: Database, options: StoreOptions) -> None:
         self.storage = storage
@@ -149,9 +152,9 @@ class Shared:
         await self.external.close()
 
     async def ready(self) -> None:
-        """Raise unless the storage answers in time and belongs to the database.
+        """Raise an error unless the storage responds in time and belongs to the database.
 
-        `StorageFull` with less free space than the watermark.
+        Raise `StorageFull` with less free space than the watermark.
         """
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -165,11 +168,11 @@ class Shared:
             raise StorageFull("the storage is almost full")
 
     async def free_bytes(self) -> int | None:
-        """Free bytes of the storage; None where it has no limit."""
+        """Return the free bytes of the storage; None if it has no limit."""
         return await self.storage.free_bytes() if self.storage.abilities.free_space else None
 
     async def check_free_space(self) -> None:
-        """Raise `StorageFull` while the rest of a disk is needed to remove stores: the storage's or the database's."""
+        """Raise `StorageFull` while the rest of a disk, of storage or database, is reserved for removing stores."""
         least = min(self.options.space_watermark_bytes, _LEAST_FREE)
         if least and (free := await self.free_bytes()) is not None and free < least:
             raise StorageFull("The disk is full: remove stores, or add space")
@@ -214,7 +217,7 @@ class Space:
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
         """Return the store id that `ref` names: an id, a prefix of one, or a tag; raise `NotFound` when it names none.
 
-        `trusting` takes a tag to point at where it did at most `trust_seconds` ago.
+        `trusting` allows a cached tag, at most `trust_seconds` old.
         """
         if is_id(ref):
             return ref
@@ -223,11 +226,11 @@ class Space:
         return await self.manifests.starting_with(ref)
 
     async def view(self, ref: str) -> OpenStore:
-        """Return the store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
+        """Return the opened store that `ref` names; a cached tag or manifest may be `trust_seconds` old."""
         return await self.open_store(await self.resolve(ref, trusting=True))
 
     async def open_store(self, store_id: str) -> OpenStore:
-        """Return the opened store with an id; a manifest is believed for `trust_seconds`.
+        """Return the opened store with an id; a cached manifest may be `trust_seconds` old.
 
         Raise `NotFound` if there is none.
         """
@@ -245,7 +248,7 @@ class Space:
             return stale
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
-        """Return the opened store of a manifest, which the caller closes; closes its files on failure."""
+        """Return the opened store of a manifest, which the caller closes; close its files on failure."""
         shared, opened, records = self.shared, list[StoredFile](), dict[str, bytes]()
 
         async def open_files() -> None:

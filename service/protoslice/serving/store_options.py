@@ -41,7 +41,7 @@ class UploadOptions:
     """Size of a part, and so the most that a killed process loses of unacknowledged bytes."""
 
     def kept_seconds(self, *, begun: bool) -> float:
-        """Seconds that an upload is kept after a change: one without bytes for the smaller of the two lifetimes."""
+        """Return how many seconds an upload is kept after a change; an empty one for the shorter lifetime."""
         return self.lifetime_seconds if begun else min(self.begin_seconds, self.lifetime_seconds)
 
     def check_size(self, size: int) -> None:

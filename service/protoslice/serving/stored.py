@@ -24,7 +24,7 @@ from protoslice.storage.interface import PIECE
 
 
 class Readable(Protocol):
-    """Source of a representation's bytes, read as a `RangeSource` in threads, in spans on the event loop."""
+    """Source of a representation's bytes, which threads read as a `RangeSource`, and the event loop in spans."""
 
     @property
     def size(self) -> int:
@@ -44,7 +44,7 @@ class Readable(Protocol):
         """Return the bytes of `spans`, each as returned by `covering`."""
 
     def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Return the bytes from `start` to `end`, in pieces of about a mebibyte, as they come."""
+        """Return the bytes from `start` to `end`, in pieces of about a mebibyte, as they arrive."""
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
         """Return the bytes, when they are available without waiting; else None."""
@@ -57,7 +57,7 @@ class Computed:
     """Reads run in a worker thread."""
 
     def __init__(self, source: RangeSource, worker: Worker, spend: Callable[[float], None] | None = None) -> None:
-        """`spend` is called with the seconds of processor time of each read, and may raise an error."""
+        """Take `spend`, which is called with the processor time of each read in seconds, and may raise an error."""
         self.size = source.size
         self.stored = source.stored if isinstance(source, _core.Computed) else source.size
         """Stored bytes that these are computed from."""
@@ -66,7 +66,7 @@ class Computed:
         self._spend = spend
 
     def counted(self, spend: Callable[[float], None]) -> Computed:
-        """Return the same source, whose reads also call `spend`."""
+        """Return a source for the same bytes, whose reads also call `spend`."""
         return Computed(self._source, self._worker, spend)
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -86,12 +86,12 @@ class Computed:
         return found
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the bytes from `start` to `end`, each piece computed when the one before has been taken."""
+        """Yield the bytes from `start` to `end`; each piece is computed after the previous one was consumed."""
         for at in range(start, end, PIECE):
             yield (await self.fetch([(at, min(at + PIECE, end))]))[0]
 
     def read_cached(self, offset: int, length: int) -> None:
-        """Always None: computing takes a worker thread."""
+        """Return None: computing needs a worker thread."""
         return None
 
 
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 
 class StoredFile(Readable, Protocol):
-    """Bytes of a store's file: of one object, several, or a section of one."""
+    """Bytes of a stored file: one object, several, or a section of one."""
 
     @property
     def name(self) -> str:
@@ -118,16 +118,16 @@ class StoredFile(Readable, Protocol):
         """Objects that hold the file's bytes, in order."""
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
-        """Return the objects, and start and end in each, that together hold the bytes from `start` to `end`."""
+        """Return the objects, each with start and end, that together hold the bytes from `start` to `end`."""
 
     def close(self) -> None:
         """Close the objects."""
 
 
 class StoredObject:
-    """Stored object: read as a `RangeSource` in worker threads, in spans of blocks on the event loop.
+    """Stored object, which worker threads read as a `RangeSource`, and the event loop in spans of blocks.
 
-    Storages that can hand out open files give one, which is held open until `close`.
+    If the storage supports open files, one is held open until `close`.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class StoredObject:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory: those of the sums."""
+        """Bytes of memory of the checksums."""
         return len(self._sums or b"")
 
     @property
@@ -184,7 +184,7 @@ class StoredObject:
         return [(self, start, end)] if start < end else []
 
     def is_same(self, start: int, other: StoredObject, begin: int, length: int) -> bool | None:
-        """Return True for bytes that are one stored extent, False where checksums of blocks differ; else None."""
+        """Return True for bytes of one stored extent, False if checksums of blocks differ; else None."""
         if self._in_place or other._in_place:
             return None
         if self.name == other.name and start == begin:
@@ -197,9 +197,9 @@ class StoredObject:
         return None if first >= last or self._sums[slice(*one)] == other._sums[slice(*twin)] else False
 
     def alike(self, start: int, other: StoredObject, begin: int, length: int) -> Span:
-        """Start and end of the bytes among `length` in blocks whose checksums are those of `other`.
+        """Return start and end of the part of `length` bytes whose blocks have the checksums of `other`.
 
-        An empty span where checksums in between differ, or are not known.
+        The span is empty if checksums within it differ, or are not known.
         """
         if self._sums is None or other._sums is None or (start - begin) % SUM_BLOCK:
             return start, start
@@ -215,7 +215,7 @@ class StoredObject:
         return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
 
     def sums_of(self, start: int, end: int) -> bytes:
-        """Return the checksums of the blocks from `start` to `end`; empty unless known and `start` begins one."""
+        """Return the checksums of the blocks from `start` to `end`; none unless known and `start` begins a block."""
         if self._sums is None or start % SUM_BLOCK:
             return b""
         return self._sums[
@@ -236,7 +236,7 @@ class StoredObject:
         return self._blocking(start, end)[offset - start : offset - start + length]
 
     def _read_saved(self, number: int, saved: SavedReads, offset: int, length: int) -> bytes:
-        """Return the bytes of a remote object, from `saved` or by a read of whole blocks, which `saved` then holds."""
+        """Return the bytes of a remote object, from `saved`, or by a read of whole blocks, which is then saved."""
         data = saved.get(number, offset, length)
         if data is None:
             saved.note(number, offset)
@@ -254,12 +254,12 @@ class StoredObject:
         return data
 
     def _ahead(self, offsets: Sequence[int], length: int, end: int) -> list[Span]:
-        """Return the blocks of the reads at `offsets`, each once, those of them that lie behind `end`."""
+        """Return the blocks of the reads at `offsets` that are after `end`, each once."""
         blocks = (self._blocks(offset, offset + length) for offset in offsets if end <= offset < self.size)
         return list(dict.fromkeys(blocks))
 
     def _with_more(self, span: Span, more: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of a span and of `more` spans, side by side; of the first alone when others fail. Blocks."""
+        """Return the bytes of a span and of `more` spans, read concurrently; only the first if others fail. Blocks."""
         if more and self._handle is None:
             with suppress(ProtosliceError):  # nobody has asked for the others yet
                 spans = [span, *more]
@@ -279,9 +279,9 @@ class StoredObject:
         return await self._distant(spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the bytes from `start` to `end`, each block verified as soon as all of it is there.
+        """Yield the bytes from `start` to `end`, verifying each block when it is complete.
 
-        What the cache has of the beginning comes from it, and one read of the storage gives all else.
+        The beginning comes from the cache as far as possible, and the rest from one read of the storage.
         """
         at, stop = self.covering((start, end))
         while at < stop:
@@ -297,7 +297,7 @@ class StoredObject:
                     at += len(piece)
 
     async def _next(self, start: int, end: int) -> bytes | None:
-        """Return the bytes that are not to be streamed: blocks of the cache, and files that may change; or None."""
+        """Return bytes that are not streamed: cached blocks, and files that may change; None if there are none."""
         if self._is_unsteady:
             return (await self._ranges([(start, end)]))[0]
         if self._cache is None or self._sums is None:
@@ -329,7 +329,7 @@ class StoredObject:
         return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
-        """Return the blocks that `span` touches; `span` itself for an object without sums."""
+        """Return the blocks that overlap `span`; `span` for an object without checksums."""
         return span if self._sums is None else self._blocks(*span)
 
     def _blocks(self, start: int, end: int) -> Span:
@@ -341,9 +341,9 @@ class StoredObject:
             self._handle.close()
 
     def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
-        """Return the bytes of `spans`, verified, when all lie in the page cache or the cache of blocks.
+        """Return verified bytes of `spans`, when all are in the page cache or the cache of blocks.
 
-        Else None, as disk reads block the loop.
+        Else None, since disk reads block the loop.
         """
         parts = []
         for start, end in spans:
@@ -402,7 +402,7 @@ class StoredObject:
         return parts
 
     def _lost(self, error: ProtosliceError) -> ProtosliceError:
-        """The error for a missing or changed object: `Conflict` when it is external, else `IntegrityError`."""
+        """Return the error for a missing or changed object: `Conflict` if it is external, else `IntegrityError`."""
         if self._in_place:
             return Conflict(CHANGED)
         if isinstance(error, IntegrityError):
@@ -410,7 +410,7 @@ class StoredObject:
         return IntegrityError(f"stored object {self.name!r} is missing or was replaced")
 
     def _verify(self, data: bytes | memoryview, start: int, end: int | None = None) -> None:
-        """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""
+        """Verify bytes that begin at `start` of the object; with `end`, only those before it."""
         bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums, end)
         if bad is not None:
             raise self._damaged(bad * SUM_BLOCK)
@@ -422,7 +422,7 @@ class StoredObject:
 
 
 def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
-    """Yield the rest of the piece before, with as much of `piece` as makes it a block; then all else, uncopied."""
+    """Yield the rest of the previous piece completed to a block by the start of `piece`, then the rest, not copied."""
     head = SUM_BLOCK - len(rest) if rest else 0
     if rest:
         yield memoryview(b"".join((rest, piece[:head])))
@@ -431,7 +431,7 @@ def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
 
 
 class HeldObject(StoredObject):
-    """Bytes that a manifest holds: at hand without a read, and verified with the manifest."""
+    """Bytes inside a manifest: in memory, and verified with the manifest."""
 
     def __init__(self, storage: Storage, stored: ObjectLocation, held: bytes, worker: Worker) -> None:
         # Equal names stand for equal bytes, as those of objects do.
@@ -470,10 +470,10 @@ async def open_object(
     cache: BlockCache | None = None,
     sums: bytes | None = None,
 ) -> StoredObject:
-    """Open the storage's object at `stored.key`, with its sums when `verify` is True.
+    """Open the storage's object at `stored.key`, with its checksums when `verify` is True.
 
-    `sums` are those of an object that this process wrote; else they are those of its location, or read.
-    Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
+    `sums` are those of an object that this process wrote; else they are those of its location, or read. Raise
+    `IntegrityError` when the object or its checksums are missing, or an open file has another length.
     """
     if stored.held is not None:
         return HeldObject(storage, stored, stored.held, worker)
@@ -493,5 +493,5 @@ async def open_object(
 
 
 async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:
-    """Return the record at `key`, which never changes: from `cache`, if there is one, or else by `read`."""
+    """Return the record at `key`, which never changes, from `cache`, if there is one, or else by `read`."""
     return await (read() if cache is None else cache.record(str(key), read))

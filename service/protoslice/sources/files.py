@@ -45,7 +45,7 @@ class FileSource(ClosedAtEnd):
 
     @property
     def name(self) -> str:
-        """The path, as that of any file object."""
+        """The path, as for any file object."""
         return self.path
 
     def fileno(self) -> int:
@@ -53,7 +53,7 @@ class FileSource(ClosedAtEnd):
         return self._fd
 
     def core_file(self) -> CoreFile | None:
-        """Return the file as the engine reads it; None after `close`, or if `path` now names another file."""
+        """Return the file in the form of the engine; None after `close`, or if `path` now names another file."""
         # The engine opens the file anew, by its path: device and inode prove that it is the same one.
         if self._core_file is None and self._fd >= 0:
             found = os.fstat(self._fd)
@@ -170,10 +170,10 @@ MOST_OPEN: Final = 32
 
 
 class Folder(FileSet):
-    """Files below a directory by path, without those whose links lead out of it.
+    """Files below a directory by path, without links that lead out of it.
 
     The files used last stay open; others are opened again when they are read. The file that the caller has `named` may
-    be such a link, or missing: opening it says so.
+    be such a link, or missing; opening it raises the error.
     """
 
     def __init__(self, place: str | os.PathLike[str], named: str | None = None) -> None:
@@ -241,7 +241,7 @@ class FolderFile:
 
     @property
     def name(self) -> str:
-        """Path of the file, as that of any file object."""
+        """Path of the file, as for any file object."""
         return self._path
 
     def core_file(self) -> CoreFile | None:

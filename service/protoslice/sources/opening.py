@@ -1,4 +1,4 @@
-"""Open a path, a URI, bytes or a file object as a source, or a folder as a set of files. Calls block."""
+"""Opening of a path, a URI, bytes or a file object as a source, or of a folder as a set of files. Calls block."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BlockingReader:
         self._process: int | None = os.getpid()
 
     def find(self, key: ObjectKey) -> ObjectStat | None:
-        """Return the facts of the object, by one request; None when there is no such object."""
+        """Return the facts of the object, with one request; None when there is no such object."""
         try:
             return self._run(lambda: self.storage.stat(key))
         except NotFound:
@@ -65,13 +65,13 @@ class BlockingReader:
         return self._run(work)
 
     def held(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Return the blocks from `first` to `stop` that were read lately, by number; makes no request."""
+        """Return the recently read blocks from `first` to `stop`, by number; makes no request."""
         numbers, name = range(first, stop), found.key.text
         with self._lock:
             return {number: data for number in numbers if (data := self._held.get((name, number))) is not None}
 
     def fetch(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Return the blocks `first` to `stop` by number, by requests of at most 4 MiB side by side.
+        """Return the blocks `first` to `stop` by number, with concurrent requests of at most 4 MiB.
 
         Raise `Conflict` when the object was replaced since `found`.
         """
@@ -110,12 +110,12 @@ _AHEAD: Final = 256
 class ObjectSource(ClosedAtEnd):
     """A `RangeSource` over one object; threads may share it.
 
-    A read asks for the blocks of 64 KiB that are not held and one more, in one request up to 4 MiB. Reads in sequence
-    ask for as many blocks ahead as they have read so far, 16 MiB at most.
+    A read requests the blocks of 64 KiB that are not in memory, and one more, in one request up to 4 MiB. Sequential
+    reads request as many blocks ahead as they have read so far, at most 16 MiB.
     """
 
     def __init__(self, reader: BlockingReader, found: ObjectStat, name: str, *, owner: bool = False) -> None:
-        """`name` is for messages; an `owner` closes the reader."""
+        """Take the `name` for messages; an `owner` closes the reader."""
         self.name = name
         self.size = found.size
         self._reader = reader
@@ -149,7 +149,7 @@ class ObjectSource(ClosedAtEnd):
             self._reader.close()
 
     def _until(self, first: int, end: int, stop: int) -> int:
-        """Return the last block of a request that begins at `first` and has to reach `end`, for a read up to `stop`."""
+        """Return the last block of a request from `first` that has to reach `end`, for a read up to `stop`."""
         # Threads that read at once may spoil each other's guess, at the price of a request or some bytes.
         if not self._end <= first <= self._end + _NEAR:
             self._run = 0
@@ -166,11 +166,11 @@ MOST_FILES: Final = MAX_FILES
 class ObjectFolder(FileSet):
     """Objects of a storage by path, each pinned to the version that was found first.
 
-    A path that is asked for costs one request; going through all paths costs a listing, after which no path costs any.
+    Looking up a path costs one request; iterating over all paths costs a listing, after which look-ups are free.
     """
 
     def __init__(self, reader: BlockingReader, uri: str) -> None:
-        """`uri` is that of the folder, for messages."""
+        """Take the `uri` of the folder, for messages."""
         self._reader = reader
         self._uri = uri.rstrip("/")
         self._found: dict[str, ObjectStat | None] = {}
@@ -196,7 +196,7 @@ class ObjectFolder(FileSet):
         return sum(1 for _ in self)
 
     def find(self, path: str) -> ObjectStat | None:
-        """Return the facts of the object at `path`; None when there is none, or when `path` is no key."""
+        """Return the facts of the object at `path`; None when there is none, or when `path` is not a valid key."""
         if path not in self._found and not self._listed:
             try:
                 key = ObjectKey(path)
@@ -234,8 +234,8 @@ _OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
 def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:
     """Open the object at `uri`; the source closes its storage.
 
-    Raise `NotFound` when there is none. `options` are the backend's; without them, those of PROTOSLICE_STORAGE_OPTIONS
-    count.
+    Raise `NotFound` when there is none. `options` are those of the backend, by default the ones in
+    PROTOSLICE_STORAGE_OPTIONS.
     """
     parent, name = _split(uri)
     if name is None:
@@ -305,8 +305,8 @@ SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO 
 def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -> RangeSource:
     """Return a range source over a path, a URI, bytes or a seekable binary file.
 
-    Range sources are returned as they are. `storage_options` are those of the storage at a URI; without them
-    PROTOSLICE_STORAGE_OPTIONS counts. Raise `InvalidInput` for any other object, or an unknown scheme.
+    Range sources are returned unchanged. `storage_options` are those of the storage at a URI, by default the ones in
+    PROTOSLICE_STORAGE_OPTIONS. Raise `InvalidInput` for any other object, or an unknown scheme.
     """
     if is_uri(x):
         from protoslice.sources.opening import open_object  # asyncio and TLS, which a local file needs not
@@ -335,7 +335,7 @@ def filename_of(source: SourceLike) -> str | None:
 
 
 def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
-    """Return `source`, to be closed, when `as_source(x)` has opened a file or a storage; else nothing."""
+    """Return `source`, to be closed, if `as_source(x)` has opened a file or a storage; else nothing."""
     return [source] if source is not x and isinstance(source, Closable) else []
 
 

@@ -253,11 +253,11 @@ class RopeFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Return always True."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return always True."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -300,7 +300,7 @@ class SourceList:
 
 
 class RopeBuilder:
-    """A rope in the making: parts are appended; each extent takes about 24 bytes of memory."""
+    """A rope that is being built: parts are appended; each extent takes about 24 bytes of memory."""
 
     def __init__(self, sources: SourceList) -> None:
         self._sources = sources

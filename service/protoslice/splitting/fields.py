@@ -1,4 +1,4 @@
-"""Fields of messages: their shape, from descriptors alone, and their size, added up from the fields.
+"""Fields of messages: their shape, from descriptors, and their size, computed from the fields.
 
 The runtime's `ByteSize` serializes the message to count the bytes: 6 GiB more memory for a message of 3 GiB. Functions
 here serialize no messages.
@@ -35,7 +35,7 @@ WHOLE: dict[int, range] = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A field as splitters see it; for a map, `key` and `value` are the fields of its entries.
+    """Properties of a field; for a map, `key` and `value` are the fields of its entries.
 
     `may_be_empty`: an empty message is valid as the field's value. `siblings_optional`: a message without the other
     fields is valid. Required fields make either False.

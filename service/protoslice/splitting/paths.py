@@ -56,7 +56,7 @@ class Step:
 
     @property
     def ends_in_message(self) -> Descriptor | None:
-        """Type of the message at this step; None where no single message stands."""
+        """Type of the message at this step; None if there is no single message."""
         if self.field.key is not None:
             value = self.field.map_value.descriptor
             return None if self.at is None else value.message_type
@@ -196,7 +196,7 @@ _WORD: Final = re.compile(rb"[A-Za-z_0-9-]+")
 
 
 def check_text(path: Path, chunk: bytes) -> None:
-    """Raise `InvalidInput` when `path` leads to a number and `chunk` is no text of one."""
+    """Raise `InvalidInput` when `path` leads to a number and `chunk` is not the text of one."""
     value = _value(path)
     if value is None or value.type in _NOT_NUMBERS:
         return
@@ -210,7 +210,7 @@ def check_text(path: Path, chunk: bytes) -> None:
 
 
 def _value(path: Path) -> Shape | None:
-    """Return the field that a chunk at `path` gives a value of; None for a message itself."""
+    """Return the field whose value a chunk at `path` is; None for a message."""
     if not path:
         return None
     last = path[-1].field

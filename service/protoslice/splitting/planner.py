@@ -122,10 +122,10 @@ Leaves = Callable[[Shape], bool]
 
 
 def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True) -> Plan:
-    """Plan for `message`: parts of at least `min_chunk` leave, and a remainder over `max_chunk` is cut.
+    """Plan the chunks of `message`: parts of at least `min_chunk` leave it, and a remainder over `max_chunk` is cut.
 
-    `leaves` selects the large string and bytes fields that become chunks of their own. Raise `LimitExceeded` when
-    messages nest too deep, or when more than 2 GiB remain that cannot be split.
+    `leaves` selects the large string and bytes fields that become separate chunks. Raise `LimitExceeded` when messages
+    nest too deep, or when more than 2 GiB remain that cannot be split.
     """
     planner = _Planner(policy, leaves)
     return planner.finished(planner.message(message, policy.depth), ())
@@ -133,7 +133,7 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
 @dataclass(slots=True)
 class _Held:
-    """Field of a message being planned: the bytes that stay, and the chunks that leave."""
+    """Field of a message that is being planned: the bytes that stay, and the chunks that leave."""
 
     field: Shape
     value: Any
@@ -145,7 +145,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Part:
-    """Message being planned, with its remaining size."""
+    """Message that is being planned, with its remaining size."""
 
     size: int
     fields: list[_Held]
@@ -224,7 +224,7 @@ class _Planner:
         return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
 
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
-        """Return the bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
+        """Return how many bytes of `value`, an element or a map's value, stay; add chunks to `held`."""
         part = self.message(value, depth)
         may_be_empty = (step.field if step.field.key is None else step.field.map_value).may_be_empty
         if part.size >= self._policy.min_chunk and may_be_empty:

@@ -1,4 +1,4 @@
-"""Compatibility of split messages with TensorFlow's own Merger."""
+"""Compatibility of split messages with TensorFlow's Merger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = (1 << 31) - 1
 def tensorflow_readable(metadata: Any, descriptor: Descriptor) -> list[str]:
     """Return the reasons why TensorFlow's Merger would misread chunks of a `descriptor`; empty when it reads them.
 
-    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. An index behind the last element goes unnoticed, since
+    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. An index after the last element is not noticed, since
     elements are not counted.
     """
     if metadata.DESCRIPTOR.name != "ChunkMetadata":
@@ -91,7 +91,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """Return the path that `tags` name, as far as valid, and the fault behind that path or None."""
+    """Return the path that `tags` name, as far as valid, and the problem after it or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)
@@ -144,7 +144,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Yield the faults of order: places below a chunk and a map key, which TensorFlow does not order."""
+    """Yield problems of order: places below a chunk and a map key, which TensorFlow does not order."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

@@ -60,7 +60,7 @@ class Remainder:
         return LazyChunk(lambda: stripped(self._source, self._omissions), size)
 
     def take(self, path: Path, size: int | None = None) -> LazyChunk:
-        """Take the part at `path` out: a message, or the bytes of a string or bytes field.
+        """Remove and return the part at `path`: a message, or the bytes of a string or bytes field.
 
         Raise `InvalidInput` when nothing is there.
         """
@@ -74,7 +74,7 @@ class Remainder:
         return LazyChunk(lambda: _bytes(value_at(self._source, path)), size)
 
     def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> LazyChunk:
-        """Take the elements or map entries `keys` out of a field of the message at `path`.
+        """Remove and return the elements or map entries `keys` of a field of the message at `path`.
 
         Elements have to be all that remain from the first of `keys` on.
         """
@@ -132,7 +132,7 @@ class Omissions:
     fields: dict[int, FieldOmissions] = field(default_factory=dict)
 
     def at(self, path: Path) -> Omissions:
-        """Return the omissions of the message at `path`, made when missing."""
+        """Return the omissions of the message at `path`, created if missing."""
         node = self
         for step in path:
             below = node.fields.setdefault(step.field.number, FieldOmissions())
@@ -140,7 +140,7 @@ class Omissions:
         return node
 
     def detach(self, path: Path) -> Omissions:
-        """Return the omissions inside the message at `path`, which is omitted as a whole from now on."""
+        """Return the omissions inside the message at `path`, which is omitted completely from now on."""
         if not path:
             inside = Omissions(fields=self.fields)
             self.all, self.fields = True, {}
@@ -170,7 +170,7 @@ class FieldOmissions:
 
 
 def stripped(source: M, omissions: Omissions) -> M:
-    """Return the copy of `source` without `omissions`."""
+    """Return a copy of `source` without `omissions`."""
     target = type(source)()
     strip_into(target, source, omissions)
     return target

@@ -65,7 +65,7 @@ class ComposableSplitter(Splitter):
         fields_in_parent: Fields | None = None,
         policy: SplitPolicy | None = None,
     ) -> None:
-        """Takes the message; a child also takes its parent and the place of its message in the parent's.
+        """Take the message; a child also takes its parent and the place of its message in the parent's.
 
         `proto_as_initial_chunk` is False when nothing is left of the message itself. `policy` defaults to the parent's.
         """
@@ -215,7 +215,7 @@ class SplitBasedOnSize(ComposableSplitter):
     """
 
     def __init__(self, proto: Message, proto_size: int, **options: Any) -> None:
-        """Takes the message, its size in bytes, and the options of `ComposableSplitter`."""
+        """Take the message, its size in bytes, and the options of `ComposableSplitter`."""
         super().__init__(proto, **options)
         self.proto_size = proto_size
 
@@ -225,10 +225,10 @@ class SplitBasedOnSize(ComposableSplitter):
 
 
 class LargeMessageSplitter(SplitBasedOnSize):
-    """Makes one chunk of a large message; an empty message stays in its place."""
+    """Splitter that makes one chunk of a large message; an empty message stays in its place."""
 
     def __init__(self, proto: Message, proto_size: int, size_check: SizeCheck | None = None, **options: Any) -> None:
-        """`size_check` is true for a large size; by default, for one that reaches the policy's `min_chunk`."""
+        """Take `size_check`, which is true for a large size, by default from the policy's `min_chunk` on."""
         super().__init__(proto, proto_size, **options)
         self.size_check = size_check
 
@@ -245,7 +245,7 @@ class LargeMessageSplitter(SplitBasedOnSize):
 
 
 class RepeatedMessageSplitter(ComposableSplitter):
-    """Splits the elements of a repeated field, then the field into runs of elements.
+    """Splitter of the elements of a repeated field, then of the field into runs of elements.
 
     Each element is split by `message_splitters` in turn.
     """
@@ -257,7 +257,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         message_splitters: Sequence[type[SplitBasedOnSize]],
         **options: Any,
     ) -> None:
-        """Takes the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
+        """Take the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
 
         Raise `InvalidInput` unless the place is a repeated field and no map.
         """
@@ -306,7 +306,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
 
 
 class AutoSplitter(ComposableSplitter):
-    """Splits any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
+    """Splitter of any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
 
     default_policy = SplitPolicy()
     _plan: Plan | None = None

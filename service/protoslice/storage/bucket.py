@@ -91,9 +91,9 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
 
 
 def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
-    """Return the options of a store by which bodies that TLS guards are not digested to sign their requests.
+    """Return options with which bodies are not hashed to sign their requests, since TLS protects them.
 
-    An option or a variable of the operator's decides instead. The digest is a second one of all that is uploaded.
+    An option or a variable of the operator takes precedence. The hash would be a second one of all uploads.
     """
     told = _UNSIGNED in store or _UNSIGNED_VARIABLE in os.environ
     return dict(store) if scheme != "s3" or told or not encrypted else {**store, _UNSIGNED: "true"}
@@ -217,7 +217,8 @@ class CloudStorage(RemoteStorage):
     async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
         """Return `pin` of an object that could not be read; None when that fails as well.
 
-        The failure of the read says more: answers to HEAD have no code, and a missing bucket looks as a missing object.
+        The failure of the read says more: responses to HEAD have no code, and a missing bucket looks like a missing
+        object.
         """
         with suppress(StorageUnavailable, StorageDenied, NotFound):
             return await self.pin(key, etag)
@@ -365,7 +366,7 @@ def _reason(error: Exception, options: Mapping[str, str]) -> str:
 
 
 def _any(options: dict[str, Any]) -> Any:
-    """Cast of validated options: their names depend on the scheme, which the type checker cannot know."""
+    """Cast validated options: their names depend on the scheme, which the type checker cannot know."""
     return options
 
 
@@ -374,10 +375,10 @@ class _Dropped(Exception):
 
 
 class CloudWriter(Writer):
-    """Writer that holds one part in memory besides those under way.
+    """Writer that holds one part in memory besides those being uploaded.
 
-    The upload is a task that takes parts from a queue. The task is never cancelled: only an error out of the parts
-    makes obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
+    The upload is a task that takes parts from a queue. The task is never cancelled: only an error from the parts makes
+    obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
     """
 
     def __init__(self, target: CloudStorage, key: ObjectKey) -> None:
@@ -446,7 +447,7 @@ class CloudWriter(Writer):
         return await asyncio.shield(upload)
 
     def _take(self) -> bytearray:
-        """Return the bytes gathered, which are handed over without a copy and never changed again."""
+        """Return the gathered bytes, which are not copied and never changed again."""
         taken, self._rest = self._rest, bytearray()
         return taken
 

@@ -1,7 +1,7 @@
 """`fsspec+NAME://`: files of any fsspec file system, such as WebDAV, SFTP or HDFS, read in place.
 
-An entity tag is made of the facts that the file system itself gives of a file's version: size, etag, checksum and
-times. A range is believed when the file still has the tag after the range was read.
+An entity tag is made from what the file system reports about a file's version: size, etag, checksum and times. A range
+is accepted if the file still has the tag after the range was read.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """Listing, and no abilities beyond."""
+        """Listing only."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -168,7 +168,7 @@ def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
 
 
 def _time(info: Mapping[str, Any]) -> datetime:
-    """Return the time of the last change, in UTC; 1970 where the file system tells none."""
+    """Return the time of the last change, in UTC; 1970 if the file system reports none."""
     for name in _TIMES:
         match info.get(name):
             case datetime() as time:
@@ -183,7 +183,7 @@ def _time(info: Mapping[str, Any]) -> datetime:
 def _walk(
     fs: AbstractFileSystem, path_of: Callable[[ObjectKey | None], str], folder: ObjectKey | None, after: str
 ) -> Iterator[ObjectStat]:
-    """Yield the files below `folder` whose keys come behind `after`, in key order."""
+    """Yield the files below `folder` whose keys come after `after`, in key order."""
     fs.invalidate_cache()
     try:
         found = fs.ls(path_of(folder), detail=True)
@@ -230,7 +230,7 @@ def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Ca
 
 
 def read_range(fs: AbstractFileSystem, path: str, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` to `end`, or fewer where the file ends before. Blocks."""
+    """Return the bytes of a file from `start` to `end`, or fewer if the file ends before. Blocks."""
     if not WEBDAV.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
         return _read_webdav(fs, path, start, end)
     if fs.async_impl or type(fs).cat_file is not AbstractFileSystem.cat_file:

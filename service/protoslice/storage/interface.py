@@ -55,7 +55,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """Facts about an object, known without reading it; `etag` is opaque and compared as it stands."""
+    """Facts about an object, known without reading it; `etag` is opaque and compared unchanged."""
 
     key: ObjectKey
     size: int
@@ -117,21 +117,21 @@ class Writer(ABC):
 
     @abstractmethod
     async def write(self, piece: Buffer) -> None:
-        """Append a piece, which the caller may reuse afterwards; waits when storage is slower than the caller.
+        """Append a piece, which the caller may reuse afterwards; wait when the storage is slower than the caller.
 
-        Raise `StorageFull` when there is no room. After any error only `abort` is of use.
+        Raise `StorageFull` when there is no room. After any error only `abort` may be called.
         """
 
     @abstractmethod
     async def commit(self) -> str:
-        """Publish what was written, durably, in place of what the key has, and return its entity tag.
+        """Publish the object durably, replacing one with its key, and return its entity tag.
 
-        Cancelled, it may or may not have published.
+        If cancelled, it may have published the object or not.
         """
 
     @abstractmethod
     async def abort(self) -> None:
-        """Drop what was written; harmless when repeated or after `commit`."""
+        """Discard the object; harmless when repeated or after `commit`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,16 +178,15 @@ class Storage(ABC):
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         """Return exactly the bytes from `start` up to `end`, which may be equal.
 
-        `NotFound`; raise `Conflict` when `if_etag` is given and the object is another by now; raise `InvalidInput`
-        unless 0 <= start <= end; raise `IntegrityError` when the object ends before `end`.
+        Raise `NotFound` when there is no object, `Conflict` when `if_etag` is given and the object has another entity
+        tag now, `InvalidInput` unless 0 <= start <= end, and `IntegrityError` when the object ends before `end`.
         """
 
     @abstractmethod
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """Return `get_range` of each span, in the order asked, all from one version of the object.
+        """Return `get_range` of each span, in the given order, all from one version of the object.
 
-        Near spans are read together and far ones concurrently within a window, so the order and overlap of spans are
-        free.
+        Near spans are read together, and others concurrently within a window, so spans may be in any order and overlap.
         """
 
     @abstractmethod
@@ -210,19 +209,20 @@ class Storage(ABC):
 
     @abstractmethod
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """Return the first `limit` objects below the folder `prefix` that come behind `after`, in key order.
+        """Return the first `limit` objects below the folder `prefix` that come after `after`, in key order.
 
-        Objects that come or go meanwhile may be missed or shown; all others are shown exactly once over the pages.
+        Objects that are created or deleted meanwhile may be missed or shown; all others are shown exactly once over the
+        pages.
         """
 
     @final
     async def iterate(
         self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE
     ) -> AsyncGenerator[ObjectStat, None]:
-        """Yield all objects below the folder `prefix` that come behind `after`, in key order, by calls of `list`.
+        """Yield all objects below the folder `prefix` that come after `after`, in key order, by calls of `list`.
 
-        Each call asks for `limit` objects, once those of the call before have been taken. A wrapper that passes `list`
-        on passes this on too.
+        Each call requests `limit` objects, after those of the previous call were consumed. A wrapper that forwards
+        `list` forwards this too.
         """
         while True:
             page = await self.list(prefix, after=after, limit=limit)
@@ -237,17 +237,17 @@ class Storage(ABC):
         """Remove an object, durably; a missing object is not an error."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """Return the object held open for pread and mmap (where `abilities.open_file`)."""
+        """Return the object held open for pread and mmap (if `abilities.open_file`)."""
         raise Unsupported(f"this storage cannot open {str(key)!r} as a file")
 
     async def free_bytes(self) -> int:
-        """Return the bytes that may still be written (where `abilities.free_space`)."""
+        """Return the bytes that may still be written (if `abilities.free_space`)."""
         raise Unsupported("this storage does not report its free space")
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """Remove what broken writers left behind at least that long ago; the number of things removed.
+        """Remove what interrupted writers left at least that long ago; return the number of removed things.
 
-        Never touches an object or a writer that is still at work. 0 where the backend cleans up by itself.
+        Never remove an object, or the data of a running writer. Return 0 if the backend cleans up automatically.
         """
         return 0
 

@@ -1,6 +1,6 @@
 """Directory tree accessed through descriptors, so that no name and no link leads out. Calls block.
 
-A new file is written under a temporary name and published under its own, durably.
+A new file is written under a temporary name, then published durably under its final one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Tree:
 
     @contextmanager
     def folders(self, segments: Sequence[str], *, create: bool = False) -> Iterator[list[int]]:
-        """Descriptors of the root and of each folder of `segments`, in order; `create` makes missing folders."""
+        """Yield descriptors of the root and of each folder of `segments`, in order; `create` makes missing folders."""
         with ExitStack() as stack:
             chain = [self._root]
             for segment in segments:
@@ -122,7 +122,7 @@ class Tree:
             return os.open(segments[-1], _READ, dir_fd=chain[-1])
 
     def facts(self, segments: Sequence[str]) -> os.stat_result:
-        """Return `os.stat_result` of the entry at `segments`, of a link the link's own."""
+        """Return `os.stat_result` of the entry at `segments`; for a link, that of the link."""
         with self.folders(segments[:-1]) as chain:
             return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
 
@@ -148,7 +148,7 @@ class Tree:
             return
 
     def publish(self, staging: str, segments: Sequence[str]) -> None:
-        """Give a temporary file its final name, durably, in place of what has the name."""
+        """Give a temporary file its final name, durably, replacing a file with that name."""
         for _ in range(_TRIES):
             try:
                 with self.folders(_STAGING) as staging_folder, self.folders(segments[:-1], create=True) as chain:
@@ -248,7 +248,7 @@ def _drop_if_abandoned(name: str, folder: int, before: float) -> bool:
 class StagingFile:
     """Temporary file of the object `key`.
 
-    Threads may share a `StagingFile`; a lock admits one call at a time, and `drop` waits for a call under way.
+    Threads may share a `StagingFile`; a lock admits one call at a time, and `drop` waits for a running call.
     """
 
     def __init__(self, tree: Tree, key: ObjectKey) -> None:
@@ -294,7 +294,7 @@ class StagingFile:
             self._drop()
 
     def _begin(self) -> None:
-        """Start write-back of the bytes written so far, which leaves little for the final `fsync`."""
+        """Start write-back of the bytes written so far, so that little is left for the final `fsync`."""
         # `POSIX_FADV_DONTNEED` makes Linux start write-back of dirty pages; pages under write-back stay cached.
         with suppress(OSError):  # a hint
             os.posix_fadvise(self._open(), self._begun, self._size - self._begun, os.POSIX_FADV_DONTNEED)
@@ -325,7 +325,7 @@ class StagingFile:
 
 
 class KnownFolders:
-    """The folders that were last seen to be durable, by inode.
+    """The folders that were recently known to be durable, by inode.
 
     Each is kept open, so that no other folder gets its inode. Folders are never renamed: one that was synced into its
     parent stays there for as long as it exists.
@@ -338,7 +338,7 @@ class KnownFolders:
         self._closed = False
 
     def sync(self, chain: Sequence[int]) -> None:
-        """Make the entries of the last folder of `chain` durable, and each folder in the one before it."""
+        """Make the entries of the last folder of `chain` durable, and each folder in its parent."""
         named = [_inode(folder) for folder in chain]
         for depth in range(len(chain) - 1, -1, -1):
             if depth + 1 == len(chain) or not self._knows(named[depth + 1]):
@@ -347,7 +347,7 @@ class KnownFolders:
             self._learn(name, folder)
 
     def close(self) -> None:
-        """Close the descriptors; nothing is learned any more."""
+        """Close the descriptors, and learn no more folders."""
         with self._mutex:
             self._closed = True
             while self._descriptors:
@@ -375,7 +375,7 @@ def _inode(folder: int) -> tuple[int, int]:
 def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
     """Return `ObjectStat` from a file's `os.stat_result`; raise `NotFound` for anything but a regular file.
 
-    The entity tag is made of modification time, size and inode. Publishing sets the time with random low bits, so an
+    The entity tag is made from modification time, size and inode. Publishing sets the time with random low bits, so an
     inode that is used again within one tick of the clock still gets another tag; so does a change in place.
     """
     if not modes.S_ISREG(facts.st_mode):

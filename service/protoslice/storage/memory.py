@@ -1,6 +1,6 @@
 """`memory://`: objects in the memory of this process, for tests and for services without persistence.
 
-`memory://` is a namespace of its own each time, `memory://name` one that all of the process share.
+`memory://` is a new namespace each time, `memory://name` one that the whole process shares.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ABILITIES: Final = Abilities(durable=False, shared=False)
 
 
 def open(uri: str, options: Mapping[str, str]) -> Storage:
-    """Open a new namespace, or the one of a name; a path is a folder in it."""
+    """Open a new namespace, or a named one; a path is a folder in it."""
     refuse_options("memory", options)
     if uri.rstrip("/") == "memory:":
         return MemoryStorage()
@@ -131,7 +131,7 @@ class MemoryStorage(Storage):
 
 @cache
 def shared_memory(name: str) -> MemoryStorage:
-    """Return the storage at `memory://name`, the same for all of this process."""
+    """Return the storage at `memory://name`, the same for the whole process."""
     return MemoryStorage()
 
 

@@ -1,4 +1,4 @@
-"""Ranges of objects: checks, reads that serve several, and storages behind a network that are read by them."""
+"""Ranges of objects: checks, merged reads, and a base class of storages on a network."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def check_span(start: int, end: int) -> None:
 
 
 def check_inside(key: ObjectKey, end: int, size: int) -> None:
-    """Raise `IntegrityError` when `end` lies beyond the object's `size`."""
+    """Raise `IntegrityError` when `end` is beyond the object's `size`."""
     if end > size:
         raise IntegrityError(f"object {str(key)!r} ends at {size}, before byte {end}")
 
 
 def check_limit(limit: int) -> None:
-    """Raise `InvalidInput` unless a page may hold at least one object."""
+    """Raise `InvalidInput` unless a page may have at least one object."""
     if limit < 1:
         raise InvalidInput("the page limit must be at least 1")
 
 
 def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
-    """Reads that cover all spans, ordered by offset.
+    """Return the reads that cover all spans, ordered by offset.
 
     Spans at most `gap` bytes apart share a read of at most `largest` bytes. A span longer than `largest` is one read
     and is not cut.
@@ -70,7 +70,7 @@ def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
 async def read_groups(
     groups: Sequence[Group], spans: Sequence[Span], read: Callable[[int, int], Awaitable[bytes]], *, window: int
 ) -> Sequence[bytes]:
-    """Return the bytes of each span, by at most `window` concurrent reads; the first failure cancels the others."""
+    """Return the bytes of each span, with at most `window` concurrent reads; the first failure cancels the others."""
     results: list[bytes] = [b""] * len(spans)
 
     async def fetch(group: Group) -> None:
@@ -86,7 +86,7 @@ async def read_groups(
 async def read_ahead(
     read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes from `start` to `end` in pieces, by reads of `step` bytes with `ahead` of them under way."""
+    """Yield the bytes from `start` to `end` in pieces, with reads of `step` bytes, of which `ahead` run at a time."""
     reads: deque[asyncio.Future[bytes]] = deque()
     starts = iter(range(start, end, step))
     try:
@@ -105,10 +105,10 @@ async def read_ahead(
 
 
 class RemoteStorage(Storage):
-    """Implements `get_ranges` and `stream` by `stat` and `get_range`.
+    """Base class that implements `get_ranges` and `stream` by `stat` and `get_range`.
 
-    A stream is a sequence of bounded requests, a few of them under way, so that a slow reader never exceeds the timeout
-    of one response. All requests are pinned to the entity tag of the first `stat`.
+    A stream is a sequence of bounded requests, a few of which run at a time, so that a slow reader never exceeds the
+    timeout of one response. All requests are pinned to the entity tag of the first `stat`.
     """
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
@@ -143,7 +143,7 @@ class RemoteStorage(Storage):
 
 
 class ReadOnlyRemoteStorage(RemoteStorage):
-    """Remote storage that is read and nothing else."""
+    """Remote storage that cannot be written."""
 
     refusal: ClassVar[str]
     """Sentence with which writing is refused."""

@@ -1,4 +1,4 @@
-"""Storage backends by URI scheme: ours, and plug-ins of the group `protoslice.storage`; the probe of a storage."""
+"""Storage backends by URI scheme: built-in ones and plug-ins of the group `protoslice.storage`; test of a storage."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Scheme:
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
-    """Open the storage at `uri` with the backend of its scheme; touches no network.
+    """Open the storage at `uri` with the backend of its scheme, without using the network.
 
     Raise `InvalidInput` for an unknown scheme, a bad URI or bad options; raise `Unsupported` for a backend whose extra
-    is missing, that lacks something, or whose interface version this release does not speak.
+    is missing, that lacks something, or that was written for an unsupported version of the interface.
     """
     scheme = uri.partition("://")[0].lower()
     factory = backend_of(scheme)
@@ -81,7 +81,7 @@ def schemes() -> list[str]:
 def register(scheme: str, factory: Factory) -> None:
     """Make `factory` the backend of `scheme` in this process.
 
-    Raise `InvalidInput` for a scheme that is taken or none, `Unsupported` for what is no factory.
+    Raise `InvalidInput` for a scheme that is taken or invalid, `Unsupported` for an unsuitable factory.
     """
     if not _SCHEME.fullmatch(scheme):
         raise InvalidInput(
@@ -91,17 +91,17 @@ def register(scheme: str, factory: Factory) -> None:
 
 
 def unregister(scheme: str) -> None:
-    """Take back `register`; a scheme that is not registered is left alone."""
+    """Revert `register`; ignore a scheme that is not registered."""
     BACKENDS.unregister(scheme)
 
 
 def described() -> list[Scheme]:
-    """Return every scheme with its package and abilities; loads all backends and opens none."""
+    """Return every scheme with its package and abilities; this loads all backends and opens none."""
     return [_described(scheme) for scheme in schemes()]
 
 
 def backend_module(scheme: str) -> Any:
-    """Return the module of one of our backends; raise `Unsupported` if its extra is missing."""
+    """Return the module of a built-in backend; raise `Unsupported` if its extra is missing."""
     name, extra, what = _BUILT_IN[scheme]
     try:
         return import_module(f"protoslice.storage.{name}")
@@ -124,7 +124,7 @@ def _described(scheme: str) -> Scheme:
 
 
 def _lacks(factory: object) -> str | None:
-    """Return the fault of a factory; None for a sound one."""
+    """Return what is wrong with a factory; None if nothing is."""
     if not callable(factory):
         return "is not a factory: a callable (uri, options) -> Storage is needed"
     left: Iterable[str] = getattr(factory, "__abstractmethods__", ())
@@ -140,7 +140,7 @@ def _lacks(factory: object) -> str | None:
 
 
 def _family(scheme: str) -> str:
-    """Return the name of the backend of a scheme: its own, but for the file systems of fsspec, which share one."""
+    """Return the name of a scheme's backend; the file systems of fsspec share one."""
     return _FSSPEC if scheme.startswith("fsspec+") else scheme
 
 

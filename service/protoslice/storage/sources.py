@@ -24,7 +24,7 @@ class ExternalObject:
 
 
 def check_apart(storage: str, prefixes: Sequence[str]) -> None:
-    """Raise `InvalidInput` when a prefix allows objects of `storage`, in which spaces have their walls."""
+    """Raise `InvalidInput` when a prefix allows objects of `storage`: clients could read other spaces through it."""
     if not storage.partition("://")[2]:
         return  # memory of this process, which no URI names
     own = parse_root(storage)
@@ -43,8 +43,8 @@ def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
     """Resolve `uri` under the longest of the prefixes that contains it; raise `StorageDenied` when none does.
 
     A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
-    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` adds the check of
-    the host's addresses.
+    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` also checks the
+    host's addresses.
     """
     place = parse_location(uri)
     root, length = _longest(place, prefixes, len(place.segments) - 1)
@@ -68,7 +68,7 @@ def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, 
 
 
 def check_prefixes(prefixes: Sequence[str]) -> None:
-    """Raise for a prefix that could allow nothing.
+    """Raise an error for a prefix that could allow nothing.
 
     Raise `InvalidInput` for a malformed one or an unknown scheme, `Unsupported` when the scheme's backend does not
     load.
@@ -87,7 +87,7 @@ def open_source(
 ) -> Storage:
     """Open the storage at an allowed prefix for reading; a missing directory is not created.
 
-    `networks` lists non-public networks that web sources may lie in; redirects reach those below `prefixes` alone.
+    `networks` are non-public networks that web sources may be in; redirects reach them only below `prefixes`.
     """
     place = parse_root(root)
     if place.scheme == "file":

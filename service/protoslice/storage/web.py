@@ -1,8 +1,9 @@
 """`https://` and `http://`: read-only objects of a web server, pinned to a strong entity tag.
 
 Proxies of the environment are not used, and each connection goes to an address that the address policy has checked; TLS
-still verifies the certificate against the host's name. Redirects are followed anew for each range, as presigned links
-expire: to public addresses, and to others only below the operator's prefixes. The last answer's entity tag is the pin.
+still verifies the certificate against the host's name. Redirects are followed again for each range, as presigned links
+expire: to public addresses, and to others only below the operator's prefixes. The last response's entity tag is the
+pin.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def open(uri: str, options: Mapping[str, str]) -> WebStorage:
 class WebStorage(ReadOnlyRemoteStorage):
     """Storage of the objects below one URL.
 
-    `networks` lists non-public networks that may be visited below `root` and `prefixes`; other redirects lead to public
-    addresses alone.
+    `networks` are non-public networks that may be visited below `root` and `prefixes`; other redirects only reach
+    public addresses.
     """
 
     refusal = "web sources are read-only"
@@ -96,7 +97,7 @@ class WebStorage(ReadOnlyRemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """No abilities beyond reading."""
+        """None beyond reading."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -159,7 +160,7 @@ class WebStorage(ReadOnlyRemoteStorage):
         span: Span,
         headers: _Headers,
     ) -> FetchedRange | WebUrl:
-        """Return the answer of `url`, or the URL it redirects to; only the headers of a range request go anywhere."""
+        """Return the response of `url`, or the URL it redirects to; only headers of a range request are sent."""
         always = [("Host", url.authority), ("Accept-Encoding", "identity")]
         async with AsyncExitStack() as held:
             try:
@@ -184,17 +185,17 @@ def _asked(url: WebUrl) -> httpcore.URL:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRange:
-    """Bytes of a range, fewer where the object ends earlier, and the facts of the object."""
+    """Bytes of a range, fewer if the object ends earlier, and the facts of the object."""
 
     stat: ObjectStat
     data: bytes
 
 
 async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> FetchedRange:
-    """Return the validated response to a request for `span`; every other response raises a `ProtosliceError`.
+    """Return the validated response to a request for `span`; raise a `ProtosliceError` for every other response.
 
-    A 206 with the range asked for and a 200 without a body are valid. Raise `IntegrityError` when the span begins
-    behind the end of the object.
+    A 206 with the requested range and a 200 without a body are valid. Raise `IntegrityError` when the span begins after
+    the end of the object.
     """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -217,7 +218,7 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
 async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -> WebUrl | None:
     """Return the URL that `response` to a request for `url` redirects to, None if it does not.
 
-    Raise `StorageDenied` for a place that is not followed.
+    Raise `StorageDenied` for a redirect that is not allowed.
     """
     headers = {name.lower(): value for name, value in response.headers}
     try:

@@ -78,7 +78,7 @@ def is_private(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
-    """Return the addresses of a host; raise `StorageDenied` when one of them may not be visited.
+    """Return the addresses of a host; raise `StorageDenied` when one of them is not allowed.
 
     Raise `StorageUnavailable` when the name cannot be resolved.
     """
@@ -112,7 +112,7 @@ class WebUrl:
 
 
 def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
-    """Return the URL to ask next when `url` answered with `status` and `location`; None when that is no redirect.
+    """Return the URL of the next request when `url` responded with `status` and `location`; None without a redirect.
 
     Raise `StorageDenied` for a location that is no web URL, holds credentials, or leads from https to http.
     """
@@ -132,7 +132,7 @@ def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
 
 
 def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
-    """Return True when `url` lies under one of `prefixes`, so that listed networks may be visited for it."""
+    """Return True when `url` is under one of `prefixes`, so that listed networks may be visited for it."""
     try:
         uri = f"{url.scheme}://{url.authority}{url.target.partition('?')[0]}"
         parse_location(uri)
@@ -143,7 +143,7 @@ def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
 
 
 def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.AsyncConnectionPool:
-    """Return the pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
+    """Return a pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
     return httpcore.AsyncConnectionPool(
         ssl_context=tls or ssl.create_default_context(),
         max_connections=_CONNECTIONS,
@@ -170,9 +170,9 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Return the connection to the first address that answers.
+        """Return a connection to the first address that responds.
 
-        Raise `StorageDenied` when one may not be visited.
+        Raise `StorageDenied` when an address is not allowed.
         """
         failure: Exception = httpcore.ConnectError("the host has no address")
         for address in await resolve(host, port, self._networks):

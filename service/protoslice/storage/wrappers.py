@@ -1,4 +1,4 @@
-"""Storages that wrap another: watch its calls, refuse further ones while too many are late, show one folder."""
+"""Storages that wrap another one, to observe its calls, to refuse calls while too many are late, to show one folder."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Call:
 
 
 class MeteredStorage(InterceptedStorage):
-    """Reports each finished or cancelled call to `observe`, which must neither block nor raise."""
+    """Storage that reports each finished or cancelled call to `observe`, which must neither block nor raise."""
 
     def __init__(self, inner: Storage, observe: Callable[[Call], None]) -> None:
         super().__init__(inner)
@@ -170,7 +170,7 @@ class MeteredStorage(InterceptedStorage):
 
 
 class LateCallLimit(InterceptedStorage):
-    """Refuses calls with `StorageUnavailable` while more than `most` calls are `LATE_SECONDS` old.
+    """Storage that refuses calls with `StorageUnavailable` while more than `most` calls are `LATE_SECONDS` old.
 
     A storage that hangs then holds a bounded number of callers; a few slow calls affect no others.
     """
@@ -214,7 +214,7 @@ def _bytes(result: object) -> int:
 
 
 class PrefixStorage(Storage):
-    """Storage of the objects of `inner` below the folder `prefix`; objects outside are out of reach."""
+    """Storage of the objects of `inner` below the folder `prefix`; other objects cannot be reached."""
 
     def __init__(self, inner: Storage, prefix: ObjectKey) -> None:
         self._inner = inner

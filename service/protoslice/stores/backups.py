@@ -1,8 +1,8 @@
 """Backups: a folder or bucket with the objects of a storage and snapshots of its catalogue.
 
-Objects never change and their keys are never used again, so a later backup only copies those that are new. A hold keeps
-the collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves the ones before
-it as they are, and the next one continues.
+Objects never change and their keys are never used again, so a later backup only copies new ones. A hold keeps the
+collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves earlier ones
+unchanged, and the next one continues.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Progress = Callable[[int], object]
 
 @dataclass(slots=True)
 class Copied:
-    """What a backup or a restoration did."""
+    """Result of a backup or a restoration."""
 
     snapshot: str = ""
     """Time of the snapshot, which names it."""
@@ -107,7 +107,7 @@ async def back_up(
 
 
 async def dump_daily(database: Database, storage: Storage, *, keep: int, first_seconds: float = 60.0) -> None:
-    """Write a snapshot of a catalogue into its own storage each day, for ever; keep the `keep` newest."""
+    """Write a snapshot of a catalogue into its storage each day, without end; keep the `keep` newest."""
     wait = first_seconds
     while True:
         await asyncio.sleep(wait)
@@ -151,7 +151,7 @@ def _time_of(name: str) -> datetime:
 
 
 async def snapshots(source: Storage) -> list[str]:
-    """Return the names of all snapshots, the oldest first."""
+    """Return the names of all snapshots, oldest first."""
     found = list[str]()
     async with aclosing(source.iterate(SNAPSHOTS)) as items:
         async for each in items:
@@ -161,7 +161,7 @@ async def snapshots(source: Storage) -> list[str]:
 
 
 async def _keep_newest(target: Storage, keep: int) -> list[str]:
-    """Delete all but the `keep` newest snapshots, and return the names of those that are left."""
+    """Delete all but the `keep` newest snapshots, and return the names of the rest."""
     names = await snapshots(target)
     for old in names[:-keep]:
         await target.delete(SNAPSHOTS / f"{old}.sqlite")
@@ -189,7 +189,7 @@ async def restore(
     """Fill an empty database and storage from a backup, by default from its newest snapshot.
 
     With `in_place`, `source` is the storage itself, and only the database is filled. A restoration that was interrupted
-    continues. With `take_over`, the storage may be that of the original, which deletes nothing from then on.
+    continues. With `take_over`, the storage may be that of the original service, which deletes nothing from then on.
     """
     names = await snapshots(source)
     if not names:
@@ -240,7 +240,7 @@ async def _copy_objects(copier: Copier, snapshot: Snapshot) -> set[str]:
 
 @dataclass(slots=True)
 class Copier:
-    """Copies objects, many at a time."""
+    """Copier of objects, many at a time."""
 
     source: Storage
     target: Storage
@@ -251,7 +251,7 @@ class Copier:
     _wanted: list[tuple[str, int | None]] = field(default_factory=list)
 
     async def add(self, key: str, size: int | None) -> None:
-        """Copy an object, now or with those that follow."""
+        """Copy an object, now or together with later ones."""
         self._wanted.append((key, size))
         if len(self._wanted) >= _BATCH:
             await self.flush()
@@ -287,7 +287,7 @@ class Copier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Sizes of an object and of its checksums in a storage, None for what is not there, and the time of the last."""
+    """Sizes of an object and of its checksums in a storage, None for missing ones, and the time of the last."""
 
     size: int | None = None
     sums: int | None = None
@@ -295,9 +295,9 @@ class Found:
 
 
 def _is_whole(size: int | None, there: Found) -> bool:
-    """Return True if an object is there, with the checksums that a large one has.
+    """Return True if an object exists, with the checksums that a large one has.
 
-    `size` is that of both, if it is known.
+    `size` is that of both, if known.
     """
     if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
         return False
@@ -307,7 +307,7 @@ def _is_whole(size: int | None, there: Found) -> bool:
 async def _compared(
     rows: Iterator[tuple[str, int | None]], storage: Storage
 ) -> AsyncGenerator[tuple[str, tuple[int | None] | None, Found | None], None]:
-    """Return the keys of rows and of objects in order, each with the size in its row, and what is in the storage."""
+    """Yield the keys of rows and of objects in order, each with the size in its row, and what the storage has."""
     batches = _in_batches(rows)
     listed = _objects(storage)
     async with aclosing(batches), aclosing(listed):
@@ -324,7 +324,7 @@ async def _compared(
 
 
 async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[tuple[str, int | None], None]:
-    """Return rows that a thread reads, many at a time."""
+    """Yield rows that a thread reads, many at a time."""
 
     def some() -> list[tuple[str, int | None]]:
         return list(islice(rows, _ROWS))
@@ -373,7 +373,7 @@ async def _copy(source: Storage, target: Storage, key: ObjectKey, size: int | No
 
 @dataclass(slots=True)
 class Checked:
-    """What a check found."""
+    """Result of a check."""
 
     objects: int = 0
     """Objects that the catalogue has."""
@@ -462,7 +462,7 @@ def _rows(sql: str, space: str, id: int, tx: Transaction) -> list[Row]:
 
 
 async def _prune(target: Storage, only_there: set[str], done: Copied, keep: int) -> None:
-    """Delete old snapshots of a backup, and the objects that those which are left do not need."""
+    """Delete old snapshots of a backup, and the objects that only these need."""
     oldest, *_ = await _keep_newest(target, keep)
     before = dict[str, str]()
     with suppress(NotFound, ValueError):  # without it, objects are kept for longer

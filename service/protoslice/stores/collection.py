@@ -59,7 +59,7 @@ class GarbageReport:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a space holds."""
+    """Usage of a space."""
 
     stores: int
     logical_bytes: int
@@ -77,9 +77,9 @@ async def collect_garbage(
 ) -> GarbageReport:
     """Delete what no store and no upload needs, in all spaces.
 
-    The grace is for those who restore a removed store, the delay for readers. Uploads that take longer than
-    `unfinished_seconds` store nothing. A dry run rolls back what it deletes from the database, and deletes no bytes. A
-    step that fails does not stop the others; the first error is raised at the end.
+    The grace period is for restoring removed stores, the delay for readers. Uploads that take longer than
+    `unfinished_seconds` fail. A dry run rolls back what it deletes from the database, and deletes no bytes. A step that
+    fails does not stop the others; the first error is raised at the end.
     """
     if dry_run:
         async with database.rehearsal() as rehearsed:
@@ -125,10 +125,10 @@ async def _collect(
 
 
 async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tuple[float, JumpWatch]:
-    """Return for how many seconds not to collect by the clock of the database, and the watch that says so.
+    """Return for how many seconds the database's clock is not to be trusted, and the watch that decided this.
 
-    By a clock that was set ahead everything would be too old. Without a `watch`, that of the last process on this
-    machine continues.
+    If a clock was set ahead, everything would seem too old. Without a `watch`, that of the last process on this machine
+    continues.
     """
 
     def doubt(tx: Transaction) -> tuple[float, JumpWatch]:
@@ -141,7 +141,7 @@ async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tup
 
 
 async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
-    """Collect every minute, unless the clock is in doubt; a failed collection is made up for by the next."""
+    """Collect every minute, unless the clock is in doubt; the next collection makes up for a failed one."""
     watch: JumpWatch | None = None
     with suppress(ProtosliceError):  # then the first collection learns the clock
         _, watch = await doubt_clock(database)
@@ -167,7 +167,7 @@ async def collect_for_ever(storage: Storage, database: Database, delay_seconds: 
 
 
 def usage_of(row: SpaceRow) -> Usage:
-    """Return what a space holds."""
+    """Return the usage of a space."""
     return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes)
 
 
@@ -191,7 +191,7 @@ async def empty_trash(storage: Storage, database: Database) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """An object that keeps bytes that no store uses, because stores use others of it."""
+    """An object with bytes that no store uses, which is kept because stores use other bytes of it."""
 
     id: int
     key: str
@@ -204,7 +204,7 @@ class Stranded:
 async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
     """Return those of `objects` in which bytes of the store `digest` stay when it is erased.
 
-    If there is no such store any more, these are all bytes that no other store uses.
+    If that store no longer exists, these are all bytes that no other store uses.
     """
     using = "SELECT store FROM store_objects WHERE space = :space AND object IN {listed}"
     manifests = "SELECT id, digest, manifest FROM stores WHERE space = :space AND id IN {listed}"
@@ -261,22 +261,22 @@ def _total(ranges: Ranges) -> int:
 
 
 def elapsed() -> float:
-    """Seconds of a clock that is never set, which runs while the machine sleeps where there is such a clock."""
+    """Return the seconds of a clock that is never set, and that runs while the machine sleeps, if there is one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def boot() -> str:
-    """Return what tells this run of the machine from others, to which `elapsed` does not compare; empty if unknown."""
+    """Return what identifies this run of the machine, since `elapsed` is not comparable to others; empty if unknown."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 class JumpWatch:
-    """Notices that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
+    """Detects that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
 
     def __init__(self, kept: str = "") -> None:
-        """Take what `kept` of an earlier process returned; it counts if that ran since the machine was started."""
+        """Take what `kept` of an earlier process returned; it is used if the machine was not restarted since."""
         self._seen: tuple[float, float] | None = None
         """Both clocks when they last agreed."""
         self._jumped: float | None = None
@@ -287,11 +287,11 @@ class JumpWatch:
 
     @property
     def kept(self) -> str:
-        """What a later process needs to continue."""
+        """State that a later process needs to continue."""
         return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
 
     def wait(self, clock: float, most: float) -> float:
-        """Return for how many seconds not to rely on `clock`: by how much it has jumped, `most` at most."""
+        """Return for how many seconds not to rely on `clock`: by how much it has jumped, at most `most`."""
         passed = elapsed()
         seen, since = self._seen or (clock, passed)
         ahead = (clock - seen) - (passed - since)

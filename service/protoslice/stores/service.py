@@ -1,4 +1,4 @@
-"""Use cases of the stores of a space, and the spaces of a storage, which know nothing of each other. No HTTP."""
+"""Use cases of the stores of a space, and the spaces of a storage, which are isolated from each other. No HTTP."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Stores(Space):
     ) -> Stores:
         """Open the stores of the default space in `storage`, with their records in `database`.
 
-        They are read-only if the storage fails the probe of its writes. With `create`, an unmarked storage is marked as
-        that of the database; else it raises `NotFound`. `names` resolves references that are no ids and no tags.
+        They are read-only if writing to the storage fails. With `create`, an unmarked storage is marked as that of the
+        database; else raise `NotFound`. `names` resolves references that are neither ids nor tags.
         """
         try:
             await probe(storage)
@@ -83,17 +83,17 @@ class Stores(Space):
         return Stores(self.shared, space, names=self._names)
 
     async def close(self) -> None:
-        """Close what the stores of all spaces share."""
+        """Close everything that the stores of all spaces share."""
         await self.shared.close()
 
     def turn(self, name: str) -> asyncio.Lock:
-        """Return the lock of a name in this space, for work that others of its kind would make useless."""
+        """Return the lock of a name in this space, for work that would be useless if done twice at once."""
         return self._turns.setdefault(name, asyncio.Lock())
 
     async def ingest(self, request: IngestRequest) -> Ingest:
         """Return a new ingest, to be used as an async context manager.
 
-        Raise `QuotaExceeded` where no store may be added.
+        Raise `QuotaExceeded` if no store may be added.
         """
         return await Ingest.begin(self, request)
 
@@ -129,8 +129,8 @@ class Stores(Space):
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
         Objects stay for the grace period, so that readers finish and `restore` can undo the removal. `check` gets the
-        id and the tags before anything is removed, and raises to refuse. Raises `Conflict` when `ref` is a tag, and
-        `Changed` unless the store has the version `if_match`, when given.
+        id and the tags before anything is removed, and raises an error to refuse. Raise `Conflict` when `ref` is a tag,
+        and `Changed` unless the store has the version `if_match`, when given.
         """
         if not is_id_prefix(ref):
             await self.resolve(ref)
@@ -156,11 +156,11 @@ class Stores(Space):
         return await self.table.version(store_id)
 
     async def removed(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[Removed]:
-        """Return a page of stores whose removal can be undone, the latest first."""
+        """Return a page of stores whose removal can be undone, latest first."""
         return await self.pages.removed(timedelta(seconds=GRACE_SECONDS), limit=limit, cursor=cursor)
 
     async def restore(self, store_id: str) -> Restored:
-        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
+        """Undo the last removal of a store and set its tags again, except those that now point elsewhere.
 
         `store_id` may be the beginning of an id, or a tag that was removed with the store.
         """
@@ -189,7 +189,7 @@ class Stores(Space):
         return refs_of(await self.manifests.get(await self.resolve(ref)))
 
     async def file_refs(self, files: Mapping[str, StoredPath]) -> dict[str, FileRef]:
-        """Return the references to files of stores, by the paths that they are to have in another, for `Ingest.take`.
+        """Return the references to files of stores, by their paths in a new store, for `Ingest.take`.
 
         Raise `Conflict` when a store does not hold the bytes of one itself.
         """
@@ -219,9 +219,9 @@ class Stores(Space):
     async def locate(
         self, wanted: Mapping[str, int], refs: Sequence[str] | None, bases: Sequence[str] = ()
     ) -> Sequence[PiecePlace]:
-        """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.
+        """Return places of the pieces in `wanted` (digest to size), in the stores `refs`, or in any for None.
 
-        Then the stores `bases` are searched first, whole files of 1 MiB or more are found wherever they are, and other
+        In any, the stores `bases` are searched first. Whole files of 1 MiB or more are found in all stores, other
         pieces in the stores that have most of them by the index of pieces.
         """
         if refs is not None:
@@ -235,7 +235,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_space(name: str) -> bool:
-    """Return True when `name` may be the name of a space."""
+    """Return True when `name` is a valid name of a space."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -264,10 +264,10 @@ class Spaces:
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Create a space, or set the quota of one; True when it is new. Other replicas know within seconds.
+        """Create a space, or set the quota of one; return True when it is new. Other replicas notice within seconds.
 
-        Raise `InvalidInput` for a name that no space may have and for impossible limits, `Changed` unless the space has
-        the version `if_match`, or there is none for `if_none_match`.
+        Raise `InvalidInput` for an invalid name and for impossible limits. Raise `Changed` unless the space has the
+        version `if_match`, or, with `if_none_match`, does not exist.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -278,7 +278,7 @@ class Spaces:
         return created
 
     async def usage(self, name: str) -> SpaceRow:
-        """Return what a space holds, and its quota; the limits of the service where the space has none.
+        """Return the usage of a space, and its quota; the limits of the service where the space has none.
 
         Raise `NotFound` if there is none of that name.
         """
@@ -287,7 +287,7 @@ class Spaces:
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set some limits of a space by their columns, and leave the others; other replicas know within seconds.
+        """Set some limits of a space by their columns, and leave the others; other replicas notice within seconds.
 
         Raise `Changed` unless its version is `if_match`, when given.
         """
@@ -297,9 +297,9 @@ class Spaces:
     async def remove(
         self, name: str, *, with_stores: bool = False, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Remove a space; other replicas know within seconds, and the database refuses their changes at once.
+        """Remove a space; other replicas notice within seconds, and the database refuses their changes at once.
 
-        Raise `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its version is `if_match`, when
+        Raise `Conflict` unless it is empty or removed `with_stores`, `Changed` unless its version is `if_match`, when
         given.
         """
         if name == DEFAULT_SPACE:
@@ -330,7 +330,7 @@ class Spaces:
         await map_concurrently(refresh, [*self._opened])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
-        """Return a page of spaces, the default space first; the cursor is the last name of the page before."""
+        """Return a page of spaces, the default space first; the cursor is the last name of the previous page."""
         if cursor is not None and not is_space(cursor):
             raise InvalidInput("this cursor was not given by this service")
         found = list[SpaceRow]()

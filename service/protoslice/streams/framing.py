@@ -64,7 +64,7 @@ def checked_framing(name: str) -> Framing:
 
 
 def written_framing(framing: Framing) -> Framing:
-    """Return the framing that records of a stream in `framing` are written in: the same, if that is one to write."""
+    """Return the framing in which records of a stream in `framing` are written: the same, if it can be written."""
     return "delimited" if framing in CHUNKED else "tfrecord" if framing in DEFLATED else framing
 
 

@@ -44,7 +44,7 @@ class JoinedRecords:
     """Records of shards, numbered consecutively; one file is one shard. Ropes refer to `sources`."""
 
     def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
-        """`pieces` bounds the pieces of a rope, `held` its literal bytes."""
+        """Set `pieces`, a bound on the pieces of a rope, and `held`, one on its literal bytes."""
         self.shards = shards
         self.sources = _core.Sources([shard.source for shard in shards])
         """The sources of all shards, in their order."""
@@ -69,7 +69,7 @@ class JoinedRecords:
 
     @property
     def fault(self) -> tuple[int, str] | None:
-        """Offset and description of the damage of the first shard that is damaged; None for sound ones."""
+        """Offset and description of the damage of the first damaged shard; None without damage."""
         if len(self.shards) == 1:
             return self.shards[0].records.fault
         faults = ((shard.name, shard.records.fault) for shard in self.shards)
@@ -226,7 +226,7 @@ class Records(SourceOwner, Sequence[bytes]):
 
     @property
     def fault(self) -> CorruptModel | None:
-        """Damage that ends the records before the end of the stream, with its offset; else None."""
+        """Damage at which the records end before the end of the stream, with its offset; else None."""
         fault = self.core.fault
         return None if fault is None else CorruptModel(fault[1], fault[0])
 

@@ -125,7 +125,7 @@ MOST_SAMPLED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RecordPart:
-    """The part of each record that is given out; by default all of it."""
+    """The part of each record that is returned; by default all of it."""
 
     path: str = ""
     fields: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ WHOLE: Final = RecordPart()
 
 @dataclass(frozen=True, slots=True)
 class RecordChoice:
-    """Records that are given out: a range, then those of numbers, of keys, of a sample; by default all."""
+    """Records that are returned: a range, then those with given numbers, keys, or in a sample; by default all."""
 
     range: str | None = None
     numbers: tuple[int, ...] = ()
@@ -163,7 +163,7 @@ class RecordChoice:
             raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 
     def params(self) -> list[tuple[str, str]]:
-        """Return the choice as parameters of a query; services of older versions know `slice` as `range` alone."""
+        """Return the choice as parameters of a query; services of older versions know a slice only as `range`."""
         given = {"range": self.range, "key": self.key, "sample": self.sample, "seed": self.seed or None}
         return [
             *((name, str(value)) for name, value in given.items() if value is not None),
@@ -174,7 +174,7 @@ class RecordChoice:
     def ranges(self, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
         """Return the ranges chosen among `count` records; raise `NotFound` for a value that is not in `index`.
 
-        Raise `LimitExceeded` for values of more records than `index` gives at a time.
+        Raise `LimitExceeded` for values of more records than `index` returns at a time.
         """
         numbers = list(self.numbers)
         of_values = [] if index is None else index.numbers(self.values)
@@ -191,7 +191,7 @@ class RecordChoice:
 
 
 def _range(text: str, count: int) -> tuple[int, int]:
-    """Start and stop of a range such as `10:20`, cut to `count`; raise `InvalidInput` for anything else."""
+    """Return start and stop of a range such as `10:20`, cut to `count`; raise `InvalidInput` for anything else."""
     start, colon, stop = text.partition(":")
     if not colon or not all(
         part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)

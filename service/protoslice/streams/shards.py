@@ -1,4 +1,4 @@
-"""Names of shards: the files that a folder, a pattern or `name@8` stands for, in order, none missing."""
+"""Names of shards: the files that a folder, a pattern or `name@8` means, in order, and without gaps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BRACKETS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ShardSet:
-    """Name that the shards of a sequence have in common."""
+    """Common name of the shards of a sequence."""
 
     stem: str
     count: int
@@ -35,15 +35,15 @@ class ShardSet:
 
 
 def is_pattern(name: str) -> bool:
-    """Return True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which stand for shards."""
+    """Return True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which mean shards."""
     return _NAMED.fullmatch(name) is not None or any(sign in name for sign in "*?[")
 
 
 def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[str]:
-    """Return the `paths` that `wanted` stands for, in order; None stands for the one set of shards there is.
+    """Return the `paths` that `wanted` means, in order; None means the only set of shards.
 
-    `NotFound` names shards that are missing, `InvalidInput` the sets where there are several, `LimitExceeded` more than
-    4096 shards.
+    Raise `NotFound` with the missing shards, `InvalidInput` with the sets if there are several, and `LimitExceeded` for
+    more than 4096 shards.
     """
     named = None if wanted is None else _NAMED.fullmatch(wanted)
     if wanted is not None and named is None:
@@ -69,7 +69,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
 
 
 def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
-    """Return the name in common of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
+    """Return the common name of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
     sets = _sets(paths)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(paths):
         return str(next(iter(sets)))

@@ -76,7 +76,7 @@ class LazyArray:
 
     @property
     def dimensions(self) -> str:
-        """Shape as people write it, such as `3×4`."""
+        """Shape in readable form, such as `3×4`."""
         return "?" if self.facts.shape is None else "×".join(map(str, self.facts.shape)) or "scalar"
 
     @property
@@ -125,7 +125,7 @@ class LazyArray:
     def __getitem__(self, index: Any) -> Any:
         """Return the elements that NumPy's basic indexing selects: integers, slices, `...` and None.
 
-        `InvalidIndex`, which is an `IndexError`, for other indices and those out of range.
+        Raise `InvalidIndex`, which is an `IndexError`, for other indices and those out of range.
         """
         require_numpy()
         wanted, left = _basic(index, self.shape, self._block)
@@ -209,7 +209,7 @@ def _step_of(item: int | slice, length: int, block: tuple[int, int] | None) -> t
 
 
 def require_numpy() -> None:
-    """Raise `Unsupported` without numpy, before anything is asked of a service."""
+    """Raise `Unsupported` without numpy, before a service is asked for anything."""
     try:
         import numpy  # noqa: F401 - only its presence matters
     except ImportError as error:
@@ -217,7 +217,7 @@ def require_numpy() -> None:
 
 
 def slice_text(wanted: Slice) -> str:
-    """Slice as the service's query text: `0:128,:,-3,::2`."""
+    """Return a slice as the service's query text: `0:128,:,-3,::2`."""
     if isinstance(wanted, str):
         return wanted
     steps = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -227,7 +227,7 @@ def slice_text(wanted: Slice) -> str:
 def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Return the elements as a writable array; raise `IntegrityError` when `data` does not fit `shape`.
 
-    The array is a view of writable `data`, and else a copy. Quantized tensors are arrays of bytes, whose rows consist
+    The array is a view of writable `data`, otherwise a copy. Quantized tensors are arrays of bytes, whose rows consist
     of blocks.
     """
     quantized = DTYPES.get(dtype)

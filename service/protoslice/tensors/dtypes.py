@@ -27,7 +27,7 @@ class Dtype:
 
     @property
     def width(self) -> int:
-        """Bytes of one element on its own; 1 for dtypes narrower than a byte."""
+        """Bytes of one element; 1 for dtypes narrower than a byte."""
         return -(-self.bits // 8)
 
     @property

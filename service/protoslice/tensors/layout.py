@@ -22,13 +22,13 @@ PER_STORED: Final = 64
 
 
 class OverBudget(LimitExceeded):
-    """More elements than are computed for one request."""
+    """Raised when a request would compute too many elements."""
 
 
 def check_budget(computed: int, stored: int, remedy: str) -> None:
     """Raise `OverBudget` if a request would compute `computed` bytes from `stored` ones.
 
-    `remedy` says what to ask for instead.
+    `remedy` says what to request instead.
     """
     most = max(LEAST, PER_STORED * stored)
     if computed > most:
@@ -39,7 +39,7 @@ def check_budget(computed: int, stored: int, remedy: str) -> None:
 
 
 def stored_bytes(data: Rope) -> int:
-    """Return the stored bytes that `data` is made of, those of each computed source once."""
+    """Return how many stored bytes `data` is made from; those of each computed source count once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):
@@ -52,7 +52,7 @@ def stored_bytes(data: Rope) -> int:
 
 
 def distinct_bytes(data: Rope) -> int:
-    """Return the bytes of the first elements of `data`, after which one element repeats; all if none does."""
+    """Return the size of the first elements of `data`, after which one element repeats; of all if none does."""
     if data.core.piece_count == 1:
         (piece,) = data.core.pieces()
         if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
@@ -86,7 +86,7 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
 def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
     """Return `stored` with varints replaced by a computed source, which remembers offsets after one pass.
 
-    With `repeat`, the last element stands for all missing ones up to `count`.
+    With `repeat`, the last element is repeated for all missing ones up to `count`.
     """
     match stored.encoding:
         case Encoding.VARINT | Encoding.ZIGZAG:
@@ -132,7 +132,7 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _repeated(elements: Rope, dtype: Dtype, compute: Callable[[Rope], Computed]) -> Rope:
-    """Return the elements computed from `elements` one by one; of those that repeat, one is computed."""
+    """Return the elements computed from `elements` one by one; repeated ones are computed once."""
     first = min(elements.size, distinct_bytes(elements) + dtype.width)
     found = Rope.of(compute(elements.part(0, first)))
     if first == elements.size:
@@ -239,7 +239,7 @@ Located = Stored | Filled | Strided | Tiled
 
 
 def parts_of(data: Data) -> Sequence[Stored]:
-    """Return the contiguous parts of `data`; none as long as their location is unknown."""
+    """Return the contiguous parts of `data`; none if their location is not known yet."""
     match data:
         case Stored():
             return [data]
@@ -293,7 +293,7 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
 
 
 def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
-    """Return `stored` as it is; raise `CorruptModel` if its size does not match `dtype` and `shape`."""
+    """Return `stored` unchanged; raise `CorruptModel` if its size does not match `dtype` and `shape`."""
     count = element_count(shape if dtype.block is None else dtype.bytes_shape(shape))
     due = stored_size(dtype, count, stored.encoding)
     if due is None or due == stored.bytes.size:

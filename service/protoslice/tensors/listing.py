@@ -54,7 +54,7 @@ Row = TypeVar("Row", bound=Named)
 
 
 class HashIndex:
-    """Index from keys to their numbers without the keys themselves: 16 to 24 bytes per key."""
+    """Index from keys to their numbers, without the keys: 16 to 24 bytes per key."""
 
     def __init__(self, keys: Iterable[str], count: int) -> None:
         """Index of `keys`, at most `count` of them."""
@@ -94,7 +94,7 @@ class TensorList(Sequence[Row]):
         numbers: Callable[[str], Sequence[int]] | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`make` builds a tensor by number; `key` gives its name and address at less cost.
+        """Take `make`, which builds a tensor by number, and `key`, which returns its name and address at less cost.
 
         `numbers` replaces the index of names and addresses. All must be thread-safe. `metadata` are texts by key that
         the files have in addition to the tensors.
@@ -204,7 +204,7 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
 
 
 def keys(found: TensorList[Row]) -> Iterator[str]:
-    """Yield the names of all tensors, in order; the addresses of those whose name means several, or another one."""
+    """Yield the names of all tensors, in order; the address where a name is ambiguous."""
     for number in range(len(found)):
         name, address = found.key(number)
         yield name if list(found.numbers(name)) == [number] else address
@@ -231,7 +231,7 @@ def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
 def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
-    """Return the members of `numbers` whose names match any of `patterns`; adds the matching patterns to `met`."""
+    """Return the members of `numbers` whose names match any of `patterns`; add the matching patterns to `met`."""
     kept = list[int]()
     for number in numbers:
         name, _ = found.key(number)
@@ -284,7 +284,7 @@ def _fitting(name: str) -> Wanted:
 
 
 def pattern(name: str) -> Callable[[str], bool]:
-    """Return a predicate for names that match `name`, in which `*` stands for any characters."""
+    """Return a predicate for names that match `name`, in which `*` matches any characters."""
     if "*" not in name:
         return lambda other: other == name
     first, *parts, last = name.split("*")
@@ -345,7 +345,7 @@ class UniqueNames:
     """Names of tensors in order, and a unique label for each once all are known."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:
-        """`reserved`: labels that no tensor gets."""
+        """Take `reserved`, labels that no tensor gets."""
         self._reserved = frozenset(reserved)
         self._names: list[str] = []
         self._addresses: list[str | None] = []

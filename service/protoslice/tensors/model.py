@@ -29,7 +29,7 @@ class RootProto:
 
 
 class MissingFile(NotFound):
-    """A file that the model refers to is absent from its files."""
+    """Raised when a file that the model refers to is missing."""
 
     def __init__(self, message: str, file: str) -> None:
         super().__init__(message)
@@ -99,14 +99,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The first elements, the last of which repeats to the end of the tensor; zeros if there are none."""
+    """The first elements, the last of which is repeated to the end of the tensor; zeros if there are none."""
 
     first: Stored
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """All elements, in another order than row-major; `strides` per dimension, in elements."""
+    """All elements, in an order other than row-major; `strides` per dimension, in elements."""
 
     stored: Stored
     strides: tuple[int, ...]
@@ -155,7 +155,7 @@ Data = Stored | Filled | Strided | Tiled | Deferred[Stored | Filled | Strided] |
 
 
 class Use(NamedTuple):
-    """What a tensor is for."""
+    """Role of a tensor, and the kind of layer that uses it."""
 
     role: Role
     kind: Kind
@@ -193,11 +193,11 @@ class Tensor:
 
     @property
     def use(self) -> Use:
-        """What the tensor is for, by the graph of the model where it has one, else by its name."""
+        """Role of the tensor, from the graph of the model if it has one, else from its name."""
         return _UNKNOWN if self.look is None else self.look(self)
 
     def used(self, look: Callable[[Tensor], Use]) -> Tensor:
-        """Return the tensor with `look`; as `replace` does, in a third of its time."""
+        """Return a copy with `look`, in a third of the time that `replace` takes."""
         return Tensor(
             self.name,
             self.address,

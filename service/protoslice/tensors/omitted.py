@@ -21,7 +21,7 @@ _PARTS: Final = re.compile(r'count=([0-9]{1,18}), names=\(([!#-\[\]-~" ]*)\)')
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """Tensors that an output leaves out, or files that an archive does."""
+    """Tensors that an output leaves out, or files that an archive leaves out."""
 
     count: int
     names: tuple[str, ...]

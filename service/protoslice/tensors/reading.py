@@ -1,4 +1,4 @@
-"""Readings of tensors and slices as bytes, NumPy files, JSON and further forms, and as floats of another type."""
+"""Reading of tensors and slices as bytes, NumPy files, JSON and other forms, and as floats of another type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALIGNMENT: Final = 64
 
 
 def npy_descr(dtype: Dtype) -> str:
-    """Return the NumPy's `descr` of `dtype`, or of integers of the same width where NumPy has no such type.
+    """Return NumPy's `descr` of `dtype`, or of integers of the same width if NumPy has no such type.
 
     Integers narrower than a byte appear as `|i1` or `|u1`, floats without a NumPy type as `|u1` or `<u2`.
     """
@@ -112,7 +112,7 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
 
 
 def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
-    """Return all elements of a tensor of strings, in row-major order and however many there are, and its shape."""
+    """Return all elements of a tensor of strings, in row-major order, and its shape."""
     with _blaming(tensor):
         _, shape = _known(tensor)
         assert isinstance(tensor.data, Strings), "tensors of other types have no strings"
@@ -120,7 +120,7 @@ def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
 
 
 def tells_facts(tensor: Tensor, form: str) -> bool:
-    """Return True when `form` of `tensor` tells facts of it, and no elements."""
+    """Return True when `form` of `tensor` returns facts about it, and no elements."""
     has_strings = tensor.dtype is not None and not tensor.dtype.bits
     return form == "lod" or (form == "json" and not has_strings)
 
@@ -131,7 +131,7 @@ def is_resolved(tensor: Tensor) -> bool:
 
 
 def resolve(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor with elements located and varints count_varints, and the approximate bytes of memory it holds."""
+    """Return the tensor with located elements and counted varints, and its approximate bytes of memory."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
@@ -139,7 +139,7 @@ def resolve(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def locate(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return the tensor with elements located, and the approximate bytes of memory it holds.
+    """Return the tensor with located elements, and its approximate bytes of memory.
 
     On a model error the tensor is returned unchanged; reading it raises the error.
     """
@@ -156,7 +156,7 @@ def _held(data: Data) -> int:
 
 @contextmanager
 def _blaming(tensor: Tensor) -> Iterator[None]:
-    """Name `tensor` as the path of each `CorruptModel` that has none."""
+    """Set `tensor` as the path of each `CorruptModel` that has none."""
     try:
         yield
     except CorruptModel as error:
@@ -222,7 +222,7 @@ def _placed(data: Data) -> Located:
 
 
 def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
-    """Return the facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
+    """Return the facts of a tensor as JSON, or its levels of detail, even if its elements are unreadable."""
     if slice_ is not None:
         raise InvalidInput(f"Format {form} describes the whole tensor {tensor.name!r}: leave out the slice")
     stored = _stored(tensor)
@@ -334,7 +334,7 @@ def _has_big_blocks(tensor: Tensor) -> bool:
 
 
 class _Joined:
-    """Stands for the elements of all tensors of one stored type, until all of them are known."""
+    """Placeholder for the elements of all tensors of one stored type, until all of them are known."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -361,7 +361,7 @@ class Converted:
         return dtype is not None and dtype is not self._to and is_float(dtype)
 
     def add(self, tensor: Tensor) -> ReadableTensor:
-        """Return `tensor` as floats that can be placed now and read after `finish`; raise as `converted` does."""
+        """Return `tensor` as floats that can be placed now and read after `finish`; raise the errors of `converted`."""
         stored, big_endian = read(tensor, compare=False), _has_big_blocks(tensor)
         size = _computed(stored, self._to, big_endian).size  # a faulty tensor fails here, and alone
         joined = self._joined.setdefault((stored.dtype, big_endian), _Joined())
@@ -371,7 +371,7 @@ class Converted:
         return ReadableTensor(Rope.of(joined, start, joined.size), self._to, stored.shape)
 
     def finish(self) -> None:
-        """Replace what stands for the elements in the sources of the file by the elements."""
+        """Replace the placeholders in the sources of the file by the elements."""
         for (dtype, big_endian), joined in self._joined.items():
             data = Rope(_core.Rope(joined.stored.ropes()), joined.sources.listed)
             elements = joined.size // self._to.width

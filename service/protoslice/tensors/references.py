@@ -25,7 +25,7 @@ _DEEPEST: Final = 32
 
 @dataclass(slots=True)
 class _Shown:
-    """A tensor that zarr can show, apart from its name: metadata of the array and the reference to its elements."""
+    """A tensor that zarr can show, without its name: metadata of the array and the reference to its elements."""
 
     array: str
     address: str
@@ -37,8 +37,8 @@ class _Shown:
 class References:
     """References to all added tensors that zarr can show.
 
-    A tensor whose bytes lie in a file as they are served is a reference into that file, with a URL from
-    `file_url(path)`; all others refer to `tensor_url(address)`.
+    A tensor whose bytes are in a file unchanged is a reference into that file, with a URL from `file_url(path)`; all
+    others refer to `tensor_url(address)`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class References:
     def _consolidated(self, keys: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
         """Yield the metadata of all groups and arrays.
 
-        Zarr 3 takes members of a group for one only if they follow each other.
+        Zarr 3 recognizes members of a group only if they follow each other.
         """
         numbers = {key: number for number, key in enumerate(keys)}
         yield f'{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{_GROUP}'

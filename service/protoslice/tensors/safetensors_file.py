@@ -1,4 +1,4 @@
-"""Virtual `.safetensors` files of tensors: the header is computed without a read of elements."""
+"""Virtual `.safetensors` files of tensors: the header is computed without reading elements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SHARD: Final = re.compile(r"model-([0-9]{5,9})-of-([0-9]{5,9})\.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """How tensors are put into a file."""
+    """Layout of tensors in a file."""
 
     align: int | None = None
     """The offset of each tensor in the file is a multiple of this power of two; None leaves no gaps between tensors."""
@@ -54,14 +54,14 @@ class FileLayout:
 
     @classmethod
     def of(cls, align: int | None, dtype: str | None) -> FileLayout:
-        """Return the layout that a caller wants; raise `InvalidInput` for an impossible one."""
+        """Return the requested layout; raise `InvalidInput` for an impossible one."""
         if align is not None and (not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1)):
             raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
         return cls(align, None if dtype is None else float_type(dtype).name)
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What distinguishes the file from one of the usual layout."""
+        """Facts that distinguish the file from one of the default layout."""
         return () if self == PLAIN_LAYOUT else (self.align, self.dtype)
 
 
@@ -104,7 +104,7 @@ class _File:
         self.size += reading.bytes.size
 
     def numbers(self) -> Iterator[int]:
-        """Return the numbers of the tensors, as they lie in the file."""
+        """Return the numbers of the tensors, in the order of the file."""
         return chain.from_iterable(group.numbers for group in self._ordered())
 
     def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Rope:
@@ -178,9 +178,9 @@ class Safetensors:
         metadata: Mapping[str, str] = MappingProxyType({}),
         layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
-        """`metadata` of the model's files go into each file.
+        """Take the `metadata` of the model's files, which every file gets.
 
-        `shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file.
+        `shard_bytes`: most bytes of elements in a shard, unless one tensor has more; None for one file.
         """
         self._align = layout.align or 1
         self._most = shard_bytes
@@ -193,7 +193,7 @@ class Safetensors:
         self._files = [_File(self._sources, self._align)]
 
     def add(self, tensor: Tensor) -> None:
-        """Append a tensor, at a few hundred bytes of memory, unless it cannot be shown."""
+        """Append a tensor, unless it cannot be shown; this takes a few hundred bytes of memory."""
         number = len(self._labels)
         self._labels.add(tensor)
         try:
@@ -216,7 +216,7 @@ class Safetensors:
         return file.finish(self._named(), self._metadata)
 
     def _named(self) -> list[str]:
-        """Return labels of all tensors; note which are left out, and make the converted elements readable."""
+        """Return labels of all tensors; record which are left out, and make the converted elements readable."""
         if self._converted is not None:
             self._converted.finish()
         names = list(self._labels.labels())
@@ -225,7 +225,7 @@ class Safetensors:
         return names
 
     def shards(self) -> dict[str, Rope]:
-        """Return the files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
+        """Return the files by name, in the form for clients of Hugging Face: none, one, or several and their index."""
         names, count = self._named(), len(self._files)
         if count == 1:
             if next(self._files[0].numbers(), None) is None:
@@ -245,7 +245,7 @@ class Safetensors:
 
 
 def may_be_shard(name: str) -> bool:
-    """Return True for a name that `Safetensors.shards` may give to a file of any tensors."""
+    """Return True for a possible name of a file from `Safetensors.shards`."""
     shard = _SHARD.fullmatch(name)
     return name in {WHOLE, INDEX} if shard is None else 1 <= int(shard[1]) <= int(shard[2])
 

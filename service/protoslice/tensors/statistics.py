@@ -28,8 +28,8 @@ _READ_AT_ONCE: Final = 8 << 20
 def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> Job[TensorStatistics]:
     """Return the statistics of `tensor`, or of a slice of it.
 
-    A tensor of more than `sample` elements is sampled in runs that are spread evenly; 0 reads all elements. An element
-    that repeats up to the end is read once. Raise `OverBudget` for more computed elements than a request may have.
+    A tensor of more than `sample` elements is sampled in evenly spread runs; 0 reads all elements. An element that
+    repeats up to the end is read once. Raise `OverBudget` for more computed elements than a request may have.
     """
     tensor = tensor if is_resolved(tensor) else resolve(tensor)[0]
     # Statistics of quantized elements are those of the numbers that they stand for.
@@ -63,7 +63,7 @@ def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
 
 
 def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[tuple[int, int]]:
-    """Start and end of each run of elements that are looked at, out of `count`: all if `sample` is 0."""
+    """Return start and end of each run of elements to read, out of `count`; all if `sample` is 0."""
     most = SAMPLE if sample is None else sample
     if not 0 <= most < 1 << 63:
         raise InvalidInput("Invalid sample: use a number of elements, or 0 for all")
@@ -81,9 +81,9 @@ def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[t
 def runs_and_repeats(
     count: int, distinct: int, sample: int | None, most_runs: int = RUNS
 ) -> tuple[list[tuple[int, int]], int]:
-    """Runs of elements that are read, out of `count`, and how often the last element counts besides.
+    """Return the runs of elements to read, out of `count`, and how many further times the last element counts.
 
-    Elements from `distinct` on are all the same: where the others are no more than a sample, all elements count.
+    Elements from `distinct` on are all the same: if the others are no more than a sample, all elements count.
     """
     runs = list(runs_of(distinct, sample, most_runs))
     if distinct < count and runs == [(0, distinct)]:
@@ -92,7 +92,7 @@ def runs_and_repeats(
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
-    """Return the bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
+    """Yield the bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
     step = max(1, _READ_AT_ONCE // width)
     return ((first * width, min(end, first + step) * width) for first in range(start, end, step))
 

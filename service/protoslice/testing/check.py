@@ -53,10 +53,10 @@ class Report:
 async def check(
     uri: str, options: Mapping[str, str] | None = None, *, show: Callable[[Outcome], None] | None = None
 ) -> Report:
-    """Check the storage at `uri` against the contract, in a temporary folder, and `show` each outcome as it ends.
+    """Check the storage at `uri` against the contract, in a temporary folder, and `show` each outcome at once.
 
     The storage must allow writing. The bypass is a second opening of the same URI, so leftovers that the storage does
-    not list, such as unfinished uploads, go unnoticed.
+    not list, such as unfinished uploads, are not noticed.
     """
     async with open_storage(uri, options) as storage:
         second = open_storage(uri, options) if storage.abilities.shared else storage

@@ -84,7 +84,7 @@ class Suite(ABC):
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[tuple[Storage, Raw]]:
-        """Context with an empty namespace for one test and a bypass; exit removes the namespace."""
+        """Yield an empty namespace for one test and a bypass; remove the namespace at the end."""
 
     async def run(self, body: Body) -> None:
         """Run one test body on a fresh storage, remove its objects and assert that nothing else is left."""
@@ -94,7 +94,7 @@ class Suite(ABC):
 
     @classmethod
     def bodies(cls) -> dict[str, Body]:
-        """Test bodies of this class by name."""
+        """Return the test bodies of this class by name."""
         members = ((name, getattr(cls, name)) for name in dir(cls) if name.startswith("test_"))
         return {name: member.body for name, member in members if hasattr(member, "body")}
 
@@ -103,7 +103,7 @@ Body = Callable[[Any, Storage, Raw], Awaitable[None]]
 
 
 async def _left_behind(storage: Storage, raw: Raw) -> list[str]:
-    """Return the names that remain after removal of all objects, which goes on for up to 5 seconds."""
+    """Return the names that remain after removing all objects, which is retried for up to 5 seconds."""
     # A cancelled call may still be working in a thread, or in a server, where its object lands after a first removal.
     names: list[str] = []
     for _ in range(500):
@@ -117,7 +117,7 @@ async def _left_behind(storage: Storage, raw: Raw) -> list[str]:
 
 
 def conforms(body: Body) -> Callable[[Suite], None]:
-    """Test method for pytest that runs `body` on a fresh storage."""
+    """Return a test method for pytest that runs `body` on a fresh storage."""
 
     def test(self: Suite) -> None:
         asyncio.run(self.run(body))

@@ -29,9 +29,9 @@ Bounds what a resume reads again.
 
 
 class Appender:
-    """Appends to one upload; the next part is written while the one before is committed and recorded.
+    """Appends to one upload; a part is written while the previous one is committed and recorded.
 
-    Kept `apart`, no part is recorded before `finish`, and unrecorded parts do not count.
+    With `apart`, no part is recorded before `finish`, and unrecorded parts do not count.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Appender:
         return not self._failed
 
     async def add(self, piece: bytes) -> None:
-        """Append `piece`; waits when storage is slower than the client."""
+        """Append `piece`; wait when the storage is slower than the client."""
         if self._checkpoints is None and not self._apart:
             self._checkpoints = asyncio.create_task(self._checkpoint_often())
         elif self._checkpoints is not None and self._checkpoints.done():
@@ -91,7 +91,7 @@ class Appender:
         self._stays_until = monotonic() + (self._held.expires - now()).total_seconds() / 2
 
     async def flush(self) -> None:
-        """Wait until all pieces are written and watched, though not recorded."""
+        """Wait until all pieces are written and inspected, though not recorded."""
         await self._batches.flush()
 
     async def finish(self, *, length: int | None = None) -> Upload:
@@ -104,7 +104,7 @@ class Appender:
         return self._held
 
     async def abort(self) -> None:
-        """Give up what was not recorded."""
+        """Discard what was not recorded."""
         try:
             with suppress(ProtosliceError):
                 await self._end_checkpoints()
@@ -118,7 +118,7 @@ class Appender:
             self._objects.end()
 
     async def _checkpoint_often(self) -> None:
-        """Record what has come, every few seconds; the next call raises a failure."""
+        """Record the bytes so far, every few seconds; the next call raises a failure."""
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
             async with self._turn:
@@ -139,7 +139,7 @@ class Appender:
             raise
 
     async def _end_checkpoints(self) -> None:
-        """End the checkpoints, after the one under way; raise what made them fail."""
+        """Wait for the running checkpoint, and end them; raise their failure."""
         async with self._turn:  # a checkpoint is not cancelled in the middle of a write
             task, self._checkpoints = self._checkpoints, None
             if task is not None and not task.cancel():
@@ -191,7 +191,7 @@ class Appender:
         )
 
     async def _settled(self) -> None:
-        """Wait until the part before is recorded."""
+        """Wait until the previous part is recorded."""
         if self._landing is not None:
             landing, self._landing = self._landing, None
             await landing

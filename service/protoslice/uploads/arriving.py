@@ -1,4 +1,4 @@
-"""Records of uploads under way: durable ones have numbers, and readers wait for more."""
+"""Records of running uploads: durable ones have numbers, and readers wait for more."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _TOLD: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ArrivingIndex:
-    """Index of the durable bytes of a stream; the last of them may be of a record that is not whole."""
+    """Index of the durable bytes of a stream; the last record may be incomplete."""
 
     saved: bytes
     records: _core.Records
 
 
 class Shifted:
-    """Range source of a stream from which the bytes before `begin` are left out."""
+    """Range source of a stream without the bytes before `begin`."""
 
     def __init__(self, source: RangeSource, begin: int) -> None:
         self.size = begin + source.size
@@ -47,7 +47,7 @@ class Shifted:
         self._begin = begin
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return the bytes of the stream, none before `begin`."""
+        """Return bytes of the stream, which are not before `begin`."""
         return self._source.read(offset - self._begin, length)
 
 
@@ -78,7 +78,7 @@ class ArrivingIndexes:
         return await self._once.get(view, lambda: self._extended(upload, framing), cancellable=True)
 
     async def _told(self, upload: Upload) -> Framing:
-        """Return the framing that the first durable bytes tell."""
+        """Return the framing that is detected from the first durable bytes."""
         ended = upload.state != "open" or upload.is_whole
         _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
         async with opened_parts(self._storage, parts, self._worker) as source:
@@ -96,7 +96,7 @@ class ArrivingIndexes:
         return index
 
     async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
-        """Return `index`, and what the next parts add to it; reads nothing before the end of its last record."""
+        """Return `index` extended by the next parts; read nothing before the end of its last record."""
         known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
         begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
 
@@ -133,7 +133,7 @@ _RECORDS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ArrivingRequest:
-    """Records asked for: those behind the first `after`."""
+    """Requested records: those after the first `after`."""
 
     after: int = 0
     wait: float = 0.0
@@ -155,7 +155,7 @@ class Arrived:
 
 
 class Arriving:
-    """Records of one storage's uploads, under way or ended."""
+    """Records of the uploads of one storage, running or ended."""
 
     def __init__(self, storage: Storage, worker: Worker, records: UploadTable, results: Results) -> None:
         self._storage = storage
@@ -166,10 +166,10 @@ class Arriving:
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
-        """The records behind the first `request.after`, some MiB of them, readable within the context.
+        """Yield the records after the first `request.after`, some MiB of them, readable within the context.
 
-        Waits for the first of them; there are none when the wait is over, or the upload has ended. Raise `Conflict`
-        when another replica merged the parts meanwhile: ask again.
+        Wait for the first of them; there are none when the wait is over, or the upload has ended. Raise `Conflict` when
+        another replica merged the parts meanwhile; a new call helps.
         """
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
@@ -193,7 +193,7 @@ class Arriving:
             yield Arrived(held, found, None if ended and stop == count else stop)
 
     async def _later(self, held: Upload, until: float) -> Upload:
-        """Return the upload once its record has changed, or `held` at the time `until`; readers share the looks."""
+        """Return the upload once its record has changed, or `held` at the time `until`; readers share the queries."""
 
         async def look() -> Upload:
             later = held

@@ -1,4 +1,4 @@
-"""Body of a request that appends to an upload, its checksum, and why it may be refused."""
+"""Body of a request that appends to an upload, its checksum, and reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Hash(Protocol):
 
 
 class Checksum:
-    """Checksum of one request's body: a fresh hash object, and the digest that it must come to."""
+    """Checksum of one request's body: a new hash object, and the expected digest."""
 
     __slots__ = ("_expected", "_hash")
 
@@ -27,7 +27,7 @@ class Checksum:
         self._expected = expected
 
     def update(self, piece: bytes | memoryview) -> None:
-        """Count a piece of the body."""
+        """Hash a piece of the body."""
         self._hash.update(piece)
 
     def matches(self) -> bool:
@@ -53,11 +53,11 @@ class Body:
 
     @property
     def is_checked(self) -> bool:
-        """True when nothing of the body is kept before its digest has been compared."""
+        """True when nothing of the body is stored before its digest has been compared."""
         return self.checksum is not None or self.sha256 is not None
 
     def compare(self, sha256: bytes | None) -> None:
-        """Raise `ChecksumMismatch` unless the digests given match; `sha256` is that of the whole upload."""
+        """Raise `ChecksumMismatch` unless the given digests match; `sha256` is that of the whole upload."""
         if self.checksum is not None and not self.checksum.matches():
             raise ChecksumMismatch("The bytes do not match their checksum: nothing was stored")
         if self.sha256 is not None and self.sha256 != sha256:
@@ -65,7 +65,7 @@ class Body:
 
 
 class Superseded(Conflict):
-    """Request ended because a newer one continues the same upload."""
+    """Raised when a newer request continues the same upload."""
 
     def __init__(self) -> None:
         super().__init__("Another request has taken over this upload")

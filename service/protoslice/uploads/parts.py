@@ -1,4 +1,4 @@
-"""Parts of uploads: reading and compacting them, and composing them of extents of objects in the storage."""
+"""Parts of uploads: reading and merging them, and composing them from extents of stored objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Each byte is copied once for each power of this number, up to the size of a part
 async def resumed_inspection(
     space: Space, upload: Upload, types: Types, *, path: str, wanted: str | None
 ) -> Inspection:
-    """Resume an upload's inspection from its saved state; a fresh one when there is no usable state."""
+    """Resume an upload's inspection from its saved state; return a new one when there is no usable state."""
     saved = upload.saved
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
@@ -43,7 +43,7 @@ async def resumed_inspection(
 
 
 async def _head(space: Space, upload: Upload) -> bytes:
-    """Return the first bytes of an upload that has more, as detection wants them."""
+    """Return the first bytes of an upload that has more, for detection."""
     async with aclosing(bytes_of(space, upload.parts, end=HEAD)) as pieces:
         return b"".join([piece async for piece in pieces])
 
@@ -82,7 +82,7 @@ async def bytes_of(
 async def change(
     space: Space, records: UploadTable, held: Upload, upload: Upload, objects: NewObjects | None = None
 ) -> Upload:
-    """Replace an upload, which is kept for as long as the options say; see `UploadTable.change`."""
+    """Replace an upload, and extend its expiry by the options; see `UploadTable.change`."""
     keep_seconds = space.shared.options.uploads.kept_seconds(begun=upload.is_begun)
     return await records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
 
@@ -143,7 +143,7 @@ READ_AT_ONCE: Final = 8 << 20
 
 
 class Composer:
-    """Composer of one upload; extents that are small, or too many, are written again, one behind the other."""
+    """Composer of one upload; extents that are small, or too many, are written again, concatenated."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Composer:
         inspection: Inspection,
         extents: Sequence[ObjectExtent],
     ) -> None:
-        """`inspection` is of the whole file, of which nothing has been inspected."""
+        """Take the `inspection` of the whole file, of which nothing has been inspected."""
         self._space = space
         self._objects = objects
         self._upload = upload
@@ -194,7 +194,7 @@ class Composer:
             at += extent.size
 
     async def _read(self) -> None:
-        """Inspect all bytes, and write those that are copied; a window is read beside work on the last one."""
+        """Inspect all bytes, and write those that are copied; a window is read while the previous one is processed."""
         if self._copied:
             self._own = await self._objects.writer()
         batches, at = Batches(self._look_at), 0

@@ -1,6 +1,6 @@
-"""Create resumable uploads, append to them, join and remove them, and make stores of them.
+"""Create resumable uploads, append to them, join and remove them, and make stores from them.
 
-A new request for an upload ends the one before, which may hang on a dead connection: `UploadLocks`.
+A new request for an upload ends the previous one, which may hang on a dead connection: `UploadLocks`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class LockHolder:
         self._reading = False
 
     def preempt(self) -> None:
-        """Ask for the lock: at once while the holder waits for its client, else before its next piece."""
+        """Take the lock away: at once while the holder waits for its client, else before its next piece."""
         if not self._preempted and self._reading and self._task is not None:
             self._task.cancel()
         self._preempted = True
 
     def _was_preempted(self) -> bool:
-        """Return True when only the next holder cancelled this task, and no shutdown did as well."""
+        """Return True when only the next holder cancelled this task, and not a shutdown."""
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -94,7 +94,7 @@ class UploadLocks:
 
     @asynccontextmanager
     async def acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
-        """Acquire an upload: pre-empts the holder before and waits until that has cleaned up."""
+        """Acquire an upload: pre-empt the previous holder and wait until it has cleaned up."""
         while (before := self._holders.get(upload_id)) is not None:
             before.preempt()
             await before.released.wait()
@@ -138,7 +138,7 @@ class Uploads:
         self._locks = UploadLocks()
 
     def begun_by(self, client: str | None) -> Uploads:
-        """Return the uploads as they are for a client, who sees those alone that it has begun; None sees all."""
+        """Return the uploads for a client, who sees only those that it created; None sees all."""
         if client is None:
             return self
         seen = copy.copy(self)
@@ -153,16 +153,16 @@ class Uploads:
         return await self._completed(held)
 
     async def get(self, upload_id: str) -> Upload:
-        """Return the upload's current state, after ending a request under way.
+        """Return the upload's current state, after ending a running request.
 
-        Completes an upload whose bytes are all there.
+        Complete an upload whose bytes are all there.
         """
         return await self._current(upload_id)
 
     async def append(self, upload_id: str, body: Body) -> Upload:
-        """Append `body`, or as much of it as arrives; an upload that is whole then becomes a store.
+        """Append `body`, or as much of it as arrives; a complete upload then becomes a store.
 
-        Raises `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
+        Raise `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
         `ChecksumMismatch` or `Superseded`.
         """
         async with self._acquire(upload_id) as holder:
@@ -177,7 +177,7 @@ class Uploads:
             return await self._completed(await self._append(held, holder, body))
 
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
-        """Complete an upload of a known SHA-256 by extents of objects; it expires as given.
+        """Complete an upload of a known SHA-256 from extents of objects; it expires as given.
 
         Their bytes are read once, and those of small extents are written. Raise `ChecksumMismatch` for other bytes.
         """
@@ -196,14 +196,14 @@ class Uploads:
                 objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
-        """Return a complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
+        """Return a complete upload after extending its expiry to at least half a lifetime, with its extra data."""
         held = await self._finished(upload_id)
         if held.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
             return held
         return await change(self._space, self._records, held, held)
 
     async def remove(self, upload_id: str) -> None:
-        """Remove an upload. Stores made of it stay."""
+        """Remove an upload. Stores made from it stay."""
         async with self._acquire(upload_id):
             held = await self._records.take(upload_id)
             await self._records.change(held, replace(held, state="gone", parts=(), saved=None))
@@ -247,9 +247,9 @@ class Uploads:
         await self._note_use(found.values())
 
     async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
-        """Take a part of a file, in any order and any number of times, and return its id.
+        """Save a part of a file, in any order and any number of times, and return its id.
 
-        Its protocol knows it again by `mark`, its metadata, and names it before it expires.
+        Its protocol identifies it by `mark`, its metadata, and names it before it expires.
         """
         # A path lets compaction and joining find a state of the inspection, as for any file.
         wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=mark)
@@ -259,13 +259,13 @@ class Uploads:
         return upload.id
 
     async def set_aside(self, upload_id: str) -> None:
-        """Count a complete upload no longer among the open ones: a protocol keeps it until it is named."""
+        """Stop counting a complete upload as open: a protocol keeps it until it is named."""
         held = await self._finished(upload_id)
         if not held.used:
             await self._note_use([held])
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a complete upload, which stays as it is."""
+        """Yield the bytes of a complete upload, which is not changed."""
         upload = await self._finished(upload_id)
         async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
             async for piece in pieces:
@@ -286,7 +286,7 @@ class Uploads:
         )
 
     async def _check(self, wanted: NewUpload) -> None:
-        """Raise for every error that is known before a byte has come."""
+        """Raise every error that is known before a byte has arrived."""
         check_request(wanted.request)
         if wanted.path is not None:
             check_file_path(wanted.path)
@@ -297,7 +297,7 @@ class Uploads:
         await self._space.quotas.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
-        """Return the total length as far as known with this body, or None; raise unless the body fits the upload."""
+        """Return the total length as far as known with this body, or None; raise an error unless the body fits."""
         if upload.joined:
             raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
         if body.offset != upload.offset:
@@ -318,7 +318,7 @@ class Uploads:
         return length
 
     def _check_end(self, body: Body, end: int, length: int | None) -> None:
-        """Raise unless a body may bring the upload to byte `end`."""
+        """Raise an error unless a body may extend the upload to byte `end`."""
         most = self.options.max_bytes if length is None else length
         if end > most:
             raise LimitExceeded(f"The body continues after byte {most}, where the upload ends")
@@ -345,7 +345,7 @@ class Uploads:
     async def _inspection(self, upload: Upload) -> Inspection | None:
         """Return the inspection of the bytes so far.
 
-        None for a partial upload without a path, never a file by itself.
+        None for a partial upload without a path, which is never a whole file.
         """
         if upload.path is None and upload.partial:
             return None
@@ -355,7 +355,7 @@ class Uploads:
         return found
 
     async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
-        """Append the pieces of the body and return their size; after an interruption, keeps what has come."""
+        """Append the pieces of the body and return their size; after an interruption, keep what has arrived."""
         room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
         size = 0
         try:
@@ -375,7 +375,7 @@ class Uploads:
     async def _completed(self, held: Upload) -> Upload:
         """Complete an upload whose bytes are all there.
 
-        A storage error leaves the upload open for another try.
+        A storage error leaves the upload open, so that it can be retried.
         """
         upload = held
         if upload.state != "open" or not upload.is_whole:
@@ -393,7 +393,7 @@ class Uploads:
         return held
 
     async def _current(self, upload_id: str) -> Upload:
-        """Record of an upload; see `get`."""
+        """Return the record of an upload; see `get`."""
         held = await self._records.read(upload_id)
         if held.state != "open":
             return held
@@ -402,7 +402,7 @@ class Uploads:
 
     @asynccontextmanager
     async def _acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
-        """Context with the lock of an upload; only the client that began it interrupts its holder."""
+        """Hold the lock of an upload; only the client that created it interrupts its holder."""
         await self._records.check(upload_id)
         async with self._locks.acquire(upload_id) as holder:
             yield holder
@@ -417,9 +417,9 @@ class Uploads:
         return found
 
     async def _finished(self, upload_id: str) -> Upload:
-        """Record of a complete upload that may be joined.
+        """Return the record of a complete upload that may be joined.
 
-        Raises its failure, or `InvalidInput` when incomplete or joined.
+        Raise its failure, or `InvalidInput` when it is incomplete or joined.
         """
         held = await self._current(upload_id)
         upload = held
@@ -432,7 +432,7 @@ class Uploads:
         return held
 
     async def _note_use(self, uploads: Iterable[Upload]) -> None:
-        """Note that a store was made with these uploads, which stay: a client may ask for it again."""
+        """Record that a store was made from these uploads, which stay: a client may repeat the request."""
 
         async def note(held: Upload) -> None:
             with suppress(ProtosliceError):  # then it counts as open until it expires
@@ -441,9 +441,9 @@ class Uploads:
         await map_concurrently(note, [held for held in uploads if held.state == "complete" and not held.used])
 
     async def _check_open(self, client: str) -> None:
-        """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may begin no upload.
+        """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may not create an upload.
 
-        Requests at the same moment may each take the last place.
+        Concurrent requests may each take the last place.
         """
         found = await self._records.open_by_client()
         most, each = self.options.max_open, self.options.max_open_per_client
@@ -457,7 +457,7 @@ class Uploads:
 async def stored(space: Space, upload: Upload) -> Upload:
     """Return the upload as `stored` with its store, or `failed` with the reason.
 
-    Errors that a retry may mend are raised.
+    Errors that may be temporary are raised.
     """
     try:
         made = await make_store(space, {upload.filename: [upload]}, upload.request, digests_of(upload))

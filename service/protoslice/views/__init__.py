@@ -1,1 +1,1 @@
-"""Views of one opened store: functions that return bytes, JSON or facts, and keep what they computed with it."""
+"""Views of one opened store: functions that return bytes, JSON or facts, and cache their results with it."""

@@ -46,7 +46,7 @@ async def chunks(
 ) -> ResultPage[ChunkEntry]:
     """Return a page of the chunks; see `planned`.
 
-    With `digests`, chunks of unknown digest are read whole to compute it.
+    With `digests`, chunks of unknown digest are read completely to compute it.
     """
     return await (await planned(opened, plan)).page(limit=limit, cursor=cursor, digests=digests)
 
@@ -64,8 +64,8 @@ async def metadata(opened: OpenStore, plan: str | None = None) -> Representation
 async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
     """Return the store as one `.cpb`; see `planned`.
 
-    The root itself, if the plan is the one that it came with. Otherwise the first call reads every chunk for the
-    hashes of its records.
+    It is the root itself, if the plan is the root's own. Otherwise the first call reads every chunk for the hashes of
+    its records.
     """
     found = await planned(opened, plan)
     if found.plan.kept:
@@ -75,14 +75,14 @@ async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
 
 
 def digests_known(opened: OpenStore) -> int:
-    """Return the number of digests learnt so far; a cached answer made at a smaller number may lack some."""
+    """Return the number of digests known so far; a response cached at a smaller number may lack some."""
     return own_chunks(opened).facts.known if opened.root is not None else 0
 
 
 async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
     """Return the chunks by the store's plan, or by its chunk sizes if `plan` is `policy`.
 
-    The two differ for a chunked root alone. Raise `InvalidInput` for another `plan`.
+    The two differ only for a chunked root. Raise `InvalidInput` for another `plan`.
     """
     check_plan(plan)
     own = own_chunks(opened)
@@ -111,7 +111,10 @@ class StoreChunks:
     """Chunks of a store's root by one plan."""
 
     def __init__(self, opened: OpenStore, plan: _core.Plan, *, by_policy: bool = False) -> None:
-        """With `by_policy`, a later program may plan otherwise: facts and entity tags name the version of this one."""
+        """Set the plan.
+
+        With `by_policy`, facts and entity tags include its version, since later programs may differ.
+        """
         self.plan = plan
         self.facts = ChunkFacts(opened.derived, opened.worker, f"-policy-{_core.Plan.VERSION}" if by_policy else "")
         self._opened = opened
@@ -120,7 +123,7 @@ class StoreChunks:
         self._versioned = by_policy
 
     def one(self, n: int) -> Representation:
-        """Return the chunk number `n`, from the plan alone, without reading storage.
+        """Return the chunk number `n` by the plan, without reading storage.
 
         Raise `NotFound` when there is none.
         """
@@ -143,7 +146,7 @@ class StoreChunks:
         return self._opened.etag(*(("policy", _core.Plan.VERSION) if self._versioned else ()), *view)
 
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
-        """Return a page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
+        """Return a page of the chunks. With `digests`, chunks of unknown digest are read to compute it."""
         first = first_item(cursor)
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
@@ -185,7 +188,7 @@ class StoreChunks:
         )
 
     def _hashes(self, first: int) -> Iterator[list[int]]:
-        """Yields hashes of the chunks from `first` on after each slice of work.
+        """Yield hashes of the chunks from `first` on after each slice of work.
 
         A slice may yield an empty list.
         """
@@ -206,7 +209,7 @@ class StoreChunks:
 
 
 class ChunkFacts:
-    """Digests and hashes of one store's chunks, computed when first asked for and kept as derived facts."""
+    """Digests and hashes of one store's chunks, computed when first needed and saved as derived facts."""
 
     def __init__(self, derived: DerivedFacts, worker: Worker, plan: str = "") -> None:
         self._derived = derived
@@ -249,8 +252,8 @@ class ChunkFacts:
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
         """Return the hash of each chunk, needed to write a `.cpb`.
 
-        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when no caller
-        waits any more, and the next caller resumes it.
+        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when its last
+        caller leaves, and the next caller resumes it.
         """
         if self._hashes is not None:
             return self._hashes

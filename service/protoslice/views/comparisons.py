@@ -68,7 +68,7 @@ _MARK: Final = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class StoreComparison:
-    """In what a store differs from another."""
+    """Differences of a store from another."""
 
     before: str
     after: str
@@ -94,7 +94,7 @@ class StoreComparison:
 
 
 class Unfinished(Exception):
-    """A comparison takes longer than its caller waits: `read` of the `size` bytes of both stores were read so far."""
+    """Raised when a comparison takes longer than its caller waits: `read` of `size` bytes were read so far."""
 
     def __init__(self, read: int, size: int) -> None:
         super().__init__(read, size)
@@ -103,10 +103,10 @@ class Unfinished(Exception):
 
 
 class _Comparing:
-    """A comparison under way. It stops when its last caller leaves, and the next one resumes it."""
+    """A running comparison. It stops when its last caller leaves, and the next one resumes it."""
 
     def __init__(self, job: Job[Counted | None], equality: Equality, evidence: ByteEvidence, read: int) -> None:
-        """`read` bytes were read before this job."""
+        """Take the job; `read` bytes were read before it."""
         self._job = job
         self._equality = equality
         self._evidence = evidence
@@ -131,11 +131,11 @@ class _Comparing:
         return self._evidence.assumed
 
     async def run(self, worker: Worker) -> None:
-        """Run it to its end, once for all callers; it stops when the last of them leaves."""
+        """Run it to its end, once for all callers; stop when the last of them leaves."""
         await self._running.get(None, lambda: worker.finish(self._slices()), cancellable=True)
 
     def _slices(self) -> Job[None]:
-        """Return the job of one caller, which continues after the slices of those before."""
+        """Return the job of one caller, which continues after the slices of earlier callers."""
         while not self.end.done():
             with self._slice:  # the last one of a caller that left may still run
                 self._next()
@@ -155,7 +155,7 @@ class _Comparing:
 async def compare(
     before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
 ) -> StoreComparison:
-    """Return the comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
+    """Return the comparison of two stores; bytes without known digests are read, unless `checksums` of blocks agree.
 
     Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
     """
@@ -240,14 +240,14 @@ async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLis
 
 
 async def _kept(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of large stores, when those of all have been digested; else empty."""
+    """Return the pieces of large stores, if those of all are known; else none."""
     large = min(store.info.size for store in stores) >= LARGE
     known = large and all([await is_known(store) for store in stores])
     return await _digested(*stores) if known else {}
 
 
 async def _digested(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of the files of stores, digested where that has not been done."""
+    """Return the pieces of the files of stores, computed if needed."""
     found: dict[int, PieceList] = {}
     for store in stores:
         table = await table_of(store)
@@ -260,7 +260,7 @@ def _pair(before: OpenStore, after: OpenStore, kind: str) -> Key:
 
 
 class _ComparedStore:
-    """A store as a comparison sees it; see `ComparedModel`."""
+    """A store in the form for comparisons; see `ComparedModel`."""
 
     def __init__(self, store: OpenStore, tensors: Tensors) -> None:
         self.root = store.info.root
@@ -275,7 +275,7 @@ class _ComparedStore:
 
 
 def _are_local(*stores: OpenStore) -> bool:
-    """Return True if reading any byte of the stores costs time only."""
+    """Return True if reading the stores costs only time."""
     return all(part.is_local for store in stores for file in store.info.files for part in store.files[file.path].parts)
 
 
@@ -334,7 +334,7 @@ def _of(pair: Pair, before: Tensors, after: Tensors) -> tuple[Tensor | None, Ten
 def _ready(tensor: Tensor) -> Tensor:
     """Return the tensor with its elements located.
 
-    Raise `LimitExceeded` where too many varints would have to be counted.
+    Raise `LimitExceeded` if too many varints would have to be counted.
     """
     if is_resolved(tensor):
         return tensor
@@ -352,7 +352,7 @@ def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
 
 
 def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
-    """Return counts, listed differences, and their bytes; None once more than `most` bytes were read and are equal."""
+    """Return counts, listed differences, and their bytes; None after `most` equal bytes were read."""
     counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), ITEM_BYTES
     for each in differences:
         if each is None:
@@ -372,10 +372,10 @@ def _bytes_of(each: Difference) -> int:
 
 
 class ByteEvidence:
-    """Evidence on the bytes of two stores, which leaves some ranges unverified."""
+    """Known facts about the bytes of two stores, which leave some ranges unverified."""
 
     def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
-        """`checksums`: blocks of equal checksums count as equal, which is likely and no proof."""
+        """Set `checksums`: blocks with equal checksums count as equal, which is likely but not proven."""
 
         def listed(source: RangeSource) -> PieceList | None:
             return pieces.get(id(source))
@@ -386,7 +386,7 @@ class ByteEvidence:
 
     @property
     def assumed(self) -> int:
-        """Bytes of the blocks that counted as equal for their checksums alone."""
+        """Bytes of the blocks that counted as equal only for their checksums."""
         return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
 
     def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
@@ -398,7 +398,7 @@ class ByteEvidence:
         return left
 
     def _assuming(self, one: Extent, other: Extent, length: int) -> Ranges:
-        """Return the ranges outside of blocks of equal checksums; these are noted."""
+        """Return the ranges outside of blocks with equal checksums; count these blocks as assumed."""
         pairs = _pairs(one, other, length)
         left: Ranges = [(0, length)] if pairs is None else []
         for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -424,7 +424,7 @@ def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
 
 
 def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
-    """Return the ranges that `unverified` leaves of others; None for extents that differ."""
+    """Return those parts of the ranges that `unverified` leaves; None for extents that differ."""
     left: Ranges = []
     for at, many in ranges:
         found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)

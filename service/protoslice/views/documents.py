@@ -109,7 +109,7 @@ async def merge(
 ) -> Representation:
     """Return the value at `path` in the document `of`.
 
-    Of a message its `fields`, without any above `omit_larger_than` bytes or in `omit`.
+    For a message, only its `fields`, without any above `omit_larger_than` bytes or in `omit`.
     """
     found = await document_of(opened, of)
     if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
@@ -183,9 +183,9 @@ async def treemap(opened: OpenStore, path: str, depth: int, min_share: float) ->
 
 
 def nodes_below(document: Document, path: str, first: int, depth: int, room: PageBudget) -> tuple[Sequence[Node], int]:
-    """Return the nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
+    """Return the nodes directly below `path` from number `first` on, as `room` allows, and the number of all.
 
-    With a depth beyond 1, the children of these nodes take the rest of `room`, one node after the other.
+    Blocks. With a depth beyond 1, the children of these nodes use the rest of `room`, one node after the other.
     """
     rows, total = _rows(document, path, first, room)
     nodes = [node_at(path, row) for row in rows]
@@ -217,7 +217,7 @@ def _bytes_of(path: str, row: tuple[Any, ...]) -> int:
 
 @dataclass(slots=True)
 class _Cell:
-    """A node of the treemap in the making."""
+    """A node of a treemap that is being made."""
 
     node: Node
     depth: int
@@ -236,8 +236,8 @@ class _Cell:
 def treemap_job(document: _core.Document, path: str, depth: int, min_share: float) -> Job[Node]:
     """Return the node at `path` with its parts; a slice of work opens one node.
 
-    The largest node is opened first, so that a treemap that is full has the details where the bytes are. Parts of less
-    than `min_share` of the bytes at `path` are left out; `more` of the node above counts them.
+    The largest node is opened first, so that the details are where the bytes are. Parts of less than `min_share` of the
+    bytes at `path` are left out; `more` of their parent counts them.
     """
     if not 0 <= min_share <= 1:
         raise InvalidInput("Invalid min_share: use a share of the whole, from 0 to 1")

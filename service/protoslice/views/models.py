@@ -66,7 +66,7 @@ async def archive(opened: OpenStore) -> Representation:
 def tar_of(files: Sequence[File]) -> _core.Rope:
     """Return the rope of a POSIX archive of `files`, of which number n is source n.
 
-    The files alone decide about its bytes: owners, modes and times are the same in every archive.
+    Its bytes depend only on the files: owners, modes and times are the same in every archive.
     """
     pieces: list[bytes | tuple[int, int, int]] = []
     behind = b""
@@ -87,7 +87,7 @@ def _header(file: File) -> bytes:
 
 
 def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
-    """Return the entity tag of what `onnx_file` gives."""
+    """Return the entity tag of the result of `onnx_file`."""
     stated = (tuple(inputs), tuple(outputs)) if inputs or outputs else None
     return opened.etag("onnx", ONNX_FILES, name, stated, align)
 
@@ -95,9 +95,9 @@ def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Seque
 async def onnx_file(
     opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int
 ) -> Representation:
-    """Return `model.onnx` or `weights.bin`, or `single.onnx` with all weights inside; `NotFound` for another name.
+    """Return `model.onnx` or `weights.bin`, or `single.onnx` with all weights inside.
 
-    With `inputs` or `outputs`, of the part of the graph between these values.
+    With `inputs` or `outputs`, only the part of the graph between these values. Raise `NotFound` for another name.
     """
     if name not in {MODEL, WEIGHTS, SINGLE}:
         raise NotFound(f"No ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
@@ -129,7 +129,7 @@ def _composed(model: Model, part: SubModel | None, align: int, graph: Graph | No
 
 
 async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
-    """Report on the model; `compare` also reads all parts that the model itself has checksums of."""
+    """Report on the model; `compare` also reads all parts for which the model has checksums."""
     root = opened.manifest.root
     checks = [(root, partial(_verify_records, root, opened.files[root]))] if compare and root is not None else []
     job = report_job(opened.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
@@ -137,7 +137,7 @@ async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
 
 
 async def summary(opened: OpenStore) -> ModelReport:
-    """Return the report on all tensors, without a look at their elements."""
+    """Return the report on all tensors, without reading their elements."""
     listed = None
     # The report tells why tensors cannot be listed.
     with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
@@ -163,8 +163,8 @@ async def signatures(
 def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
     """Return a page of signatures, meta graph by meta graph. Blocks.
 
-    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one: only
-    so many meta graphs are looked at for each.
+    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one, since
+    each examines a limited number of meta graphs.
     """
     place = first_item(cursor)
     (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
@@ -193,7 +193,7 @@ _MOST_WEIGHTS: Final = 200_000
 
 
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
-    """Return the part of a graph that is asked for.
+    """Return the requested part of a graph.
 
     Raise `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
     """
@@ -203,7 +203,7 @@ async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
 
 
 async def graph_level(opened: OpenStore, graph: str | None, block: int, node: str | None) -> GraphLevel:
-    """Return the parts of a block of a graph, or with `node` of that around a node; see `graph_part` for errors."""
+    """Return the parts of a block of a graph; with `node`, of the block around it. See `graph_part` for errors."""
     outline = await _outline(opened, graph, node)
     return await opened.worker.run_long(lambda: outline.level(block, node))
 
@@ -243,7 +243,7 @@ async def _weights(opened: OpenStore) -> Sequence[Weight]:
 
 
 async def _is_tensor(opened: OpenStore) -> Callable[[str], bool]:
-    """Return a test for names of tensors; graphs can be all the same where tensors cannot be listed."""
+    """Return a test for names of tensors; it is always False if tensors cannot be listed."""
     try:
         found = await tensors.listed(opened)
     except (Unsupported, NotFound, LimitExceeded):

@@ -84,10 +84,10 @@ class PieceTable:
 
 
 def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Return the digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store.
+    """Return the digests of a store's `pieces` (digest, size) that get an entry; none for a small store.
 
-    Few pieces of a store can be found, those of the lowest digests: two stores that have much in common have such
-    pieces in common too, and a search begins with the lowest digests that are asked for.
+    Only the pieces with the lowest digests get one. Two stores that have much in common have such pieces in common too,
+    and a search begins with the lowest digests.
     """
     sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
     if sum(sizes.values()) < LEAST_INDEXED:
@@ -98,7 +98,7 @@ def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
 async def table_of(opened: OpenStore) -> PieceTable:
     """Return the table of a store, loaded or computed by reading its files.
 
-    The work stops when no caller waits any more, and the next caller resumes it.
+    The work stops when its last caller leaves, and the next caller resumes it.
     """
 
     async def made() -> tuple[bytes, int]:
@@ -118,7 +118,7 @@ async def is_known(opened: OpenStore) -> bool:
 
 
 async def locate(wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
-    """Return one place for each piece of `wanted` (digest to size) that lies in `stores`."""
+    """Return one place for each piece of `wanted` (digest to size) that is in `stores`."""
     left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
     found: list[PiecePlace] = []
     for store in stores:
@@ -145,7 +145,7 @@ async def _made(opened: OpenStore) -> bytes:
 
 
 async def _fill(rows: bytearray, opened: OpenStore) -> None:
-    """Append the missing rows, one by one; the last region that has some goes on where they end."""
+    """Append the missing rows, one by one; the last region that has some is continued."""
     done = _reached(rows)
     async for batch in opened.worker.iterate(_batches(_regions(opened), _REGIONS)):
         for number, start, end in batch:
@@ -179,7 +179,7 @@ def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
 
 
 def _reached(rows: bytearray) -> tuple[int, int]:
-    """Return the number of the file, and offset in it, up to which there are rows."""
+    """Return the number of the file, and the offset in it, up to which there are rows."""
     if not rows:
         return 0, 0
     number, offset, size, _ = ROW.unpack(rows[-ROW.size :])
@@ -207,10 +207,10 @@ def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator
 
 
 class PieceSearch:
-    """Finds pieces in the stores of one space; reveals no more than lists of stores and pieces do."""
+    """Search for pieces in the stores of one space; reveals no more than lists of stores and pieces do."""
 
     def __init__(self, files: FilesByDigest, table: StoreTable, view: Callable[[str], Awaitable[OpenStore]]) -> None:
-        """`view` opens a store by its id."""
+        """Take `view`, which opens a store by its id."""
         self._files = files
         self._table = table
         self._view = view
@@ -243,7 +243,7 @@ class PieceSearch:
         return found
 
     async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:
-        """Return stores that may have pieces of `wanted`, each with digests that it was found by, by their rows."""
+        """Return stores that may have pieces of `wanted`, by their rows, each with the digests that led to it."""
         digests = [bytes.fromhex(digest) for digest in nsmallest(ASKED, wanted)]
         found: dict[int, tuple[str, set[str]]] = {}
         for row, store, piece in await self._table.with_pieces(digests):

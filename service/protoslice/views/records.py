@@ -65,7 +65,7 @@ class _Stream:
 
 
 async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Representation:
-    """Record `number`, as it is; raise `NotFound` when there is none."""
+    """Return record `number` unchanged; raise `NotFound` when there is none."""
     stream = await _stream(opened, request)
     return await _represented(
         opened, stream, request, [(number, number + 1)], None, kind="message", media_type="application/protobuf"
@@ -78,7 +78,7 @@ async def several(
     """Return the `part` of the records of `choice`, in the framing `form`; empty for a record without it.
 
     Raise `NotFound` for a key that no record has, or a part that none of them has. Raise `LimitExceeded` when the
-    answer takes too many pieces, or too many bytes have to be decoded for it.
+    response needs too many pieces, or too many bytes have to be decoded for it.
     """
     framing = checked_framing(form)
     stream = await _stream(opened, request)
@@ -226,7 +226,7 @@ async def _stream(opened: OpenStore, request: RecordsRequest) -> _Stream:
 
 
 def _paths(opened: OpenStore, file: str | None) -> tuple[str, Sequence[str]]:
-    """Return the name and paths of the stream `file`, which may stand for shards; None for all that there is.
+    """Return the name and paths of the stream `file`, which may mean shards; None for all shards of the store.
 
     Raise `InvalidInput` for a store of several files that are not shards of one sequence.
     """
@@ -270,9 +270,9 @@ async def _open(opened: OpenStore, name: str, paths: Sequence[str], named: str |
 
 
 async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
-    """Return the index of the file at `path`, which is made on first use and kept with the store.
+    """Return the index of the file at `path`, which is made on first use and saved with the store.
 
-    Raise `LimitExceeded` for one of too many records.
+    Raise `LimitExceeded` for too many records.
     """
     name = f"records-{RECORDS}-{hashlib.sha256(f'{framing}/{path}'.encode()).hexdigest()[:32]}"
     saved = await opened.derived.load(name)
@@ -293,7 +293,7 @@ async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> b
 
 
 def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:
-    """Show `scanner` the bytes of `stored`, but for those of long records."""
+    """Feed `scanner` the bytes of `stored`, except those of long records."""
     at, length = 0, _HEADS
     while at < stored.size:
         scanner.feed(stored.read(at, min(length, stored.size - at)))

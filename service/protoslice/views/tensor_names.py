@@ -1,4 +1,4 @@
-"""Names of the tensors of a store: their order, the tree that they form, and searches among them in bounded work."""
+"""Names of the tensors of a store: their order, their tree, and searches among them in bounded work."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _SLICE: Final = 64 << 10
 
 
 class NameSearch:
-    """Names with `prefix` at their beginning, all words of `search` in any case, and `regex` anywhere.
+    """Names that begin with `prefix`, contain all words of `search` in any case, and match `regex`.
 
-    None matches all. Raise `InvalidInput` for an expression that is none or too large, and for too many words.
+    None matches all. Raise `InvalidInput` for an invalid or too large expression, and for too many words.
     """
 
     def __init__(self, search: str | None = None, regex: str | None = None, prefix: str | None = None) -> None:
@@ -47,11 +47,11 @@ class NameSearch:
 
     @property
     def work(self) -> int:
-        """Bytes of names that may be looked at for one page."""
+        """Bytes of names that may be examined for one page."""
         return _WORK // (1 if self._pattern is None else self._pattern.weight)
 
     def fits(self, names: Sequence[str]) -> Sequence[bool]:
-        """Return True for each of the names that is sought."""
+        """Return, for each of the names, True if it matches."""
         found = [self._has_words(name) for name in names]
         if self._pattern is None or not any(found):
             return found
@@ -74,9 +74,9 @@ def page_job(
     fits: Callable[[Tensor], bool],
     room: PageBudget,
 ) -> Job[ResultPage[TensorEntry]]:
-    """Return a page of the tensors of `order` that fit.
+    """Return a page of the matching tensors of `order`.
 
-    The page begins at `first`. A page may be empty and have a next one: only so many names are looked at for each.
+    The page begins at `first`. A page may be empty and have a next one, since each examines a limited number of names.
     """
     entries, left = list[TensorEntry](), search.work
     for at, names in _slices(found, order, first):
@@ -96,7 +96,7 @@ def page_job(
 
 
 def entry_bytes(entry: TensorEntry) -> int:
-    """Return the bytes of an entry's JSON, about."""
+    """Return the approximate size of an entry's JSON in bytes."""
     return item_bytes(entry.name, entry.address, entry.file, entry.problem, entry.shape)
 
 
@@ -149,7 +149,7 @@ class Totals:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory, without those of the order."""
+        """Bytes of memory, without those of the order."""
         shares = len(self.dtypes) + len(self.kinds)
         return 8 * (3 * len(self.sizes) + 4 * len(self.order) + shares)
 
@@ -202,7 +202,7 @@ class NamedTensors:
     def tree(self, prefix: str, start: int, end: int, limit: int) -> Job[TensorBranch]:
         """Return a tree of about `limit` nodes.
 
-        Its root are the tensors from place `start` to `end` whose names begin with `prefix`. The largest nodes are
+        Its root is the tensors from place `start` to `end` whose names begin with `prefix`. The largest nodes are
         opened first.
         """
         low, high = self._span(prefix, min(start, len(self._totals.order)), min(end, len(self._totals.order)))
@@ -285,7 +285,7 @@ class NamedTensors:
         )
 
     def _bulk(self, start: int, end: int) -> int:
-        """Return the bytes from `start` to `end`; texts and empty tensors count one each, as the others do more."""
+        """Return the bytes from `start` to `end`; texts and empty tensors count at least one each."""
         return self._totals.sizes[end] - self._totals.sizes[start] + end - start
 
     def _name(self, place: int) -> str:
@@ -300,7 +300,7 @@ class NamedTensors:
         return start, self._after(prefix, start, high)
 
     def _after(self, prefix: str, at: int, end: int) -> int:
-        """Return the place behind the names from `at` on that begin with `prefix`; groups are short, so look near."""
+        """Return the place after the names from `at` on that begin with `prefix`; groups are short, so look near."""
         key, step = natural(prefix), 1
         size = len(key)
         while at + step < end and self._key(at + step)[:size] == key:
@@ -309,7 +309,7 @@ class NamedTensors:
         return near.start + bisect_right(near, key, key=lambda place: self._key(place)[:size])
 
     def _group(self, prefix: str, at: int, end: int) -> tuple[str, int]:
-        """Return the shared beginning of the names of the group at `at`, and the place behind it."""
+        """Return the shared beginning of the names of the group at `at`, and the place after it."""
         name = self._name(at)
         step = _STEP.search(name, len(prefix))
         if step is None:  # the names that are just this one; below their own name, one by one
@@ -327,7 +327,7 @@ class NamedTensors:
 
 @dataclass(slots=True)
 class _Opened:
-    """A node of a tree while it is made."""
+    """A node of a tree that is being made."""
 
     prefix: str
     start: int

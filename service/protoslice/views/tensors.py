@@ -114,7 +114,7 @@ async def page(  # noqa: PLR0913 - each is a parameter of the query
 
 
 async def weights(opened: OpenStore, most: int) -> Sequence[Weight]:
-    """Return all tensors as what nodes of a graph may use; none of a model with more than `most`."""
+    """Return all tensors in the form for graphs; none for a model with more than `most`."""
     found = await listed(opened)
     if len(found) > most:
         return ()
@@ -146,8 +146,8 @@ async def one(
 ) -> Representation:
     """Return one tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-    Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, quantized elements and
-    those of F16 and BF16 are given as F32.
+    Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, quantized elements and those of
+    F16 and BF16 are returned as F32.
     """
     found = await listed(opened, tags)
     called, shown = _named(found, name, form)
@@ -192,7 +192,7 @@ async def _counted(opened: OpenStore, tensor: Tensor, tags: Tags = None) -> Tens
 async def _summed_up(
     opened: OpenStore, tensor: Tensor, slice_text: str | None, sample: int | None, tags: Tags
 ) -> Representation:
-    """Return the statistics of a tensor in JSON, made once for all callers; cancelled once they have left."""
+    """Return the statistics of a tensor in JSON, computed once for all callers; cancelled when they have left."""
 
     async def made() -> tuple[bytes, int]:
         counted = await _counted(opened, tensor, tags)
@@ -232,7 +232,7 @@ async def safetensors(
 ) -> Representation:
     """Return one safetensors file of all tensors, or of those whose names match one of `names`.
 
-    With `strict`, `Unsupported` if the file leaves any of them out.
+    With `strict`, raise `Unsupported` if the file leaves any of them out.
     """
     found = await listed(opened, tags)
 
@@ -260,7 +260,7 @@ async def shards(
     layout: FileLayout = PLAIN_LAYOUT,
     tags: Tags = None,
 ) -> Mapping[str, Representation]:
-    """Return the tensors as the files that clients of Hugging Face look for; see `Safetensors.shards`."""
+    """Return the tensors as files for clients of Hugging Face; see `Safetensors.shards`."""
     found, most = await listed(opened, tags), shard_bytes or SHARD_BYTES
 
     async def made() -> tuple[Mapping[str, Representation], int]:
@@ -281,7 +281,7 @@ async def shards(
 
 
 async def _fill(opened: OpenStore, file: Safetensors, found: Tensors, names: Sequence[str]) -> int:
-    """Add all tensors, or those with these names, to a file; return the bytes of memory that they hold, about."""
+    """Add all tensors, or those with these names, to a file; return their approximate bytes of memory."""
     held = 0
     numbers = await opened.worker.finish(chosen_job(found, names)) if names else range(len(found))
 
@@ -298,16 +298,16 @@ async def _fill(opened: OpenStore, file: Safetensors, found: Tensors, names: Seq
 async def _as_file(
     opened: OpenStore, data: Rope, name: str, etag: str, omitted: Omitted | None
 ) -> tuple[Representation, int]:
-    """Return a safetensors file, and the bytes of memory that it holds, about."""
+    """Return a safetensors file, and its approximate bytes of memory."""
     weight = await opened.worker.run_long(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
     file = Representation(data.core, readable(opened, data), etag, name, kind="safetensors", omitted=omitted)
     return file, weight
 
 
 async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | None]:
-    """Return kerchunk references in JSON onto URLs that begin with `base`, and tensors without one.
+    """Return kerchunk references in JSON to URLs that begin with `base`, and tensors without one.
 
-    `LimitExceeded` beyond 64 MiB.
+    Raise `LimitExceeded` beyond 64 MiB.
     """
     found = await listed(opened)
     made = References(
@@ -328,7 +328,7 @@ async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | Non
 
 
 def readable(opened: OpenStore, data: Rope) -> Sequence[Readable]:
-    """Return the sources of `data`, as representations read them."""
+    """Return the sources of `data` in the form for representations."""
     return [
         source if isinstance(source, StoredObject | JoinedObject) else Computed(source, opened.worker)
         for source in data.sources
@@ -364,7 +364,7 @@ def _etag(opened: OpenStore, tags: Tags, *view: object) -> str:
 
 
 def _named(found: Tensors, name: str, form: str) -> tuple[str, str]:
-    """Return the tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor is called so."""
+    """Return the tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor has that name."""
     for suffix, shown in _SUFFIXES.items():
         if name.endswith(suffix) and form == "raw" and not found.numbers(name):
             return name.removesuffix(suffix), shown

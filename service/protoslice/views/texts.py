@@ -1,4 +1,4 @@
-"""JSON and rendered messages of views, and the heads of costly views, kept with their stores."""
+"""JSON and rendered messages of views, and the heads of costly views, cached with their stores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TextView:
 
 
 async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[TextView]]) -> TextView:
-    """Return the text of a view, which `make` gives unless it is in memory."""
+    """Return the text of a view, by `make` unless it is in memory."""
 
     async def made() -> tuple[TextView, int]:
         found = await make()
@@ -65,7 +65,7 @@ async def get_head(opened: OpenStore, etag: str) -> Head | None:
 
 
 async def put_head(opened: OpenStore, head: Head) -> None:
-    """Keep a head, also for other processes, while there is room; errors of the database are ignored."""
+    """Save a head, also for other processes, while there is room; errors of the database are ignored."""
     left_out = None if head.omitted is None else [head.omitted.count, head.omitted.names]
     async with opened.head_turn:
         # Another process may have added some meanwhile: of two that write at once, one computes a length again.
@@ -85,7 +85,7 @@ def _kept(opened: OpenStore, known: _Heads | None) -> _Heads:
 
 
 async def _loaded(opened: OpenStore) -> _Heads | None:
-    """Return the heads in the catalogue; None while the database is away."""
+    """Return the heads in the catalogue; None while the database is unavailable."""
     with suppress(ProtosliceError):
         data = await opened.derived.load(_HEADS)
         return {} if data is None else dict(json.loads(data))
