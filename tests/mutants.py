@@ -22,9 +22,9 @@ _ACCESS: Final = " ".join(
     f"tests/server/auth/{name}"
     for name in (
         "test_tokens.py", "test_spaces.py", "test_signatures.py",
-        "oidc/test_verification.py", "oidc/test_sealed_identity.py", "test_sessions.py", "test_closed.py",
+        "oidc/test_verification.py", "test_sessions.py", "test_closed.py",
         "test_permissions.py",
-        "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/test_quotas.py",
+        "test_own_uploads.py", "test_quotas.py", "../../stores/test_quotas.py",
     )
 )  # fmt: skip
 """Tests of who may do what, the quick ones first."""
@@ -75,11 +75,11 @@ def survives(mutant: Mutant, folder: Path) -> str:
 MUTANTS: Final = (
     Mutant(
         "a name is moved on condition", "catalog/histories.py", ' AND version = :seen""",', '""",',
-        f"{_CATALOG}/test_histories.py",
+        f"{_CATALOG}/test_tags.py",
     ),
     Mutant(
         "a delivery is changed on condition", "catalog/webhooks.py", "AND dead = 0 AND due = :seen", "AND :seen > 0",
-        f"{_CATALOG}/test_webhooks.py",
+        f"{_CATALOG}/test_notices.py",
     ),
     Mutant(
         "a blob is moved on condition", "catalog/kept_files.py", " AND version = :seen", "",
@@ -107,7 +107,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "entity tags of names are random", "catalog/histories.py", "version=secrets.token_bytes(16)",
-        'version=b"always the same"', f"{_CATALOG}/test_histories.py",
+        'version=b"always the same"', f"{_CATALOG}/test_tags.py",
     ),
     Mutant(
         "a statement has a deadline in SQLite", "database/sqlite.py", "lambda: time.monotonic() > end", "lambda: False",
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     Mutant(
         "a full disk of the database takes nothing in", "serving/shared.py",
         "if least and (free := self.database.free_bytes()) is not None and free < least:", "if False:",
-        "tests/stores/test_full_disk.py",
+        "tests/stores/test_faults.py",
     ),
     Mutant(
         "foreign keys are enforced", "database/sqlite_file.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
@@ -170,11 +170,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a delivery is written with its change", "catalog/webhooks.py", "    for hook in wanted:\n",
-        "    for hook in ():\n", f"{_CATALOG}/test_webhooks.py",
+        "    for hook in ():\n", f"{_CATALOG}/test_notices.py",
     ),
     Mutant(
         "a folder that changed meanwhile stays noted", "catalog/mlflow.py", "AND name = :name AND changed = :changed",
-        "AND name = :name AND :changed > 0", f"{_CATALOG}/test_mlflow.py",
+        "AND name = :name AND :changed > 0", f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
         "warm reads execute no statement", "server/auth/authenticator.py", "asked + min(KNOWN_SECONDS, left)", "asked",
@@ -213,7 +213,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "1: the collector locks what it looks at", "catalog/collector.py",
         "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED",
-        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most", f"{_CATALOG}/test_race.py",
+        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most", f"{_CATALOG}/test_objects.py",
     ),
     Mutant(
         "2: a reference that goes makes an object due", "catalog/objects.py",
@@ -235,11 +235,11 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "2: an object of a derived fact that is replaced becomes due", "catalog/derived.py",
-        "release_objects(tx, self._space, [old[0]])", "pass", f"{_CATALOG}/test_derived.py",
+        "release_objects(tx, self._space, [old[0]])", "pass", f"{_CATALOG}/test_manifest.py",
     ),
     Mutant(
         "2: of two that derive a fact at once one object becomes due", "catalog/derived.py",
-        "AND id = :store FOR UPDATE", "AND id = :store", f"{_CATALOG}/test_derived.py -k of_writers",
+        "AND id = :store FOR UPDATE", "AND id = :store", f"{_CATALOG}/test_manifest.py -k of_writers",
     ),
     Mutant(
         "2: xorbs of an upload that is removed become due", "catalog/uploads.py",
@@ -649,15 +649,15 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "rows of a read-only storage stay", "database/transactions.py",
         "if tx.changed & OF_STORAGE and", "if False and",
-        "tests/server/auth/test_read_only.py",
+        "tests/server/auth/test_access_mode.py",
     ),
     Mutant(
         "no object is written in a read-only storage", "serving/shared.py",
-        "        self.database.check_writable()\n", "", "tests/server/auth/test_read_only.py",
+        "        self.database.check_writable()\n", "", "tests/server/auth/test_access_mode.py",
     ),
     Mutant(
         "a store that was sent again is opened by its own row", "serving/opened.py",
-        "(*place, manifest.row), open)", "(*place, 0), open)", "tests/serving/test_open_stores.py",
+        "(*place, manifest.row), open)", "(*place, 0), open)", "tests/serving/test_cached_stores.py",
     ),
     Mutant(
         "operations: a worker whose client left is killed", "server/rendering.py",
@@ -678,7 +678,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "operations: background work ends with its context", "concurrency/chores.py",
-        "            task.cancel()\n", "            task.done()\n", "tests/concurrency/test_chores.py --timeout 20",
+        "            task.cancel()\n", "            task.done()\n", "tests/concurrency/test_executor.py --timeout 20",
     ),
     Mutant(
         "transport: a body behind an offer of another protocol is read", "server/transport/protocol.py",
@@ -737,7 +737,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "http: a proxy that names no client is found", "server/request/clients.py",
         'return "silent" if client_of(headers, self._is_trusted) is None else "trusted"', 'return "trusted"',
-        "tests/server/request/test_forwarded.py",
+        "tests/server/http/test_public_url.py",
     ),
     Mutant(
         "doctor: links that lead elsewhere are found", "cli/commands/probes.py", "if same_origin(url, target.url):",

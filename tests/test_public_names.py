@@ -1,24 +1,49 @@
-"""Public names of the library, and the modules that importing it costs."""
+"""Public names of the library, and the modules that importing it costs.
+
+Defaults that a service and the library share are equal.
+
+Versions of builds: those of two commits differ, that of a release is its name.
+
+The id of a store names everything that decides which bytes its views give, and nothing else.
+"""
+
+from __future__ import annotations
 
 import ast
 import asyncio
+import hashlib
 import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from importlib import metadata
 from inspect import Parameter, getmembers, isawaitable, isfunction, signature, unwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
+import httpx
 import pytest
+from tests.support.serve import service_process
+from tools import package_build
 
 import protoslice
-from protoslice import AsyncClient, Client
+from protoslice import AsyncClient, Client, defaults
+from protoslice.build import DESCRIBE
 from protoslice.client.asynchronous import AsyncRecords
 from protoslice.client.records import RemoteRecords
+from protoslice.server.bodies.new_store import DEFAULT_MAX_CHUNK, DEFAULT_MIN_CHUNK
+from protoslice.server.services import store_options
+from protoslice.server.settings import Settings
+from protoslice.serving import StoreOptions
+from protoslice.sizes import parse_size
+from protoslice.splitting import SplitPolicy
+from protoslice.stores import IngestRequest
+from protoslice.versions import Policy, store_id
 
 PACKAGES = ["riegeli", "schema", "streams"]
 MODULES = [
@@ -207,3 +232,147 @@ def test_client_without_its_extra_names_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert "pip install '.[client]'" in done.stdout
+
+
+def test_chunks_are_cut_alike_at_every_door() -> None:
+    here = (defaults.MIN_CHUNK, defaults.MAX_CHUNK)
+    assert (parse_size(DEFAULT_MIN_CHUNK), parse_size(DEFAULT_MAX_CHUNK)) == here
+    assert (IngestRequest().min_chunk, IngestRequest().max_chunk) == here
+    assert (SplitPolicy().min_chunk, SplitPolicy().max_chunk) == here
+
+
+def test_stores_have_the_same_defaults_with_and_without_a_service() -> None:
+    served, alone = store_options(Settings(storage="memory://")), StoreOptions()
+    # Replicas, clients and registered objects are the concern of a service alone.
+    uploads = replace(served.uploads, max_open_per_client=alone.uploads.max_open_per_client)
+    served = replace(served, uploads=uploads, trust_seconds=alone.trust_seconds, register_options={})
+    assert served == alone
+
+
+RELEASE = metadata.version("protoslice")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a commit."""
+    package = tmp_path / "service" / "protoslice"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "build.py"):
+        shutil.copy(Path(protoslice.__file__).parent / name, package)
+    (tmp_path / "pyproject.toml").touch()
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "pyproject.toml", "service/protoslice/__init__.py", "service/protoslice/build.py")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.example", *arguments]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return ended.stdout.strip()
+
+
+def commit(folder: Path) -> str:
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "x")
+    return git(folder, "rev-parse", "--short=9", "HEAD")
+
+
+def version(folder: Path, **environment: str) -> str:
+    """Return the version that the package in a checkout says."""
+    command = [sys.executable, "-c", "import protoslice; print(protoslice.__version__)"]
+    given = os.environ | {"PYTHONPATH": str(folder / "service"), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    return subprocess.run(command, cwd="/", env=given, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_builds_between_releases_have_different_versions(checkout: Path) -> None:
+    found = [version(checkout)]
+    assert found == [f"{RELEASE}+g{git(checkout, 'rev-parse', '--short=9', 'HEAD')}"]
+    git(checkout, "tag", f"v{RELEASE}")
+    assert version(checkout) == RELEASE
+    after = commit(checkout)
+    assert version(checkout, GIT_DIR="/nowhere") == f"{RELEASE}+1.g{after}"
+    with (checkout / "pyproject.toml").open("a") as file:
+        file.write("changed")
+    assert version(checkout) == f"{RELEASE}+1.g{after}.dirty"
+
+
+def test_version_without_git_is_that_of_the_file(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".git")
+    assert version(checkout) == RELEASE
+    file = checkout / "service" / "protoslice" / "build.txt"
+    for text, expected in (
+        ("1a2b3c4d5\n", f"{RELEASE}+g1a2b3c4d5"),
+        ("v0.0.9-12-g1a2b3c4d5", f"{RELEASE}+12.g1a2b3c4d5"),
+        (f"v{RELEASE}-0-g1a2b3c4d5", RELEASE),
+        ("unknown", RELEASE),
+        ("", RELEASE),
+        ("<script>", RELEASE),
+    ):
+        file.write_text(text)
+        assert version(checkout) == expected
+
+
+def test_running_service_says_its_version(tmp_path: Path) -> None:
+    settings = {"PROTOSLICE_LOG_LEVEL": "error"}
+    with service_process("--storage", tmp_path.as_uri(), settings=settings) as service:
+        assert (
+            f'protoslice_build_info{{version="{protoslice.__version__}"}} 1.0'
+            in httpx.get(f"{service.url}/metrics").text
+        )
+        assert httpx.get(f"{service.url}/openapi.json").json()["info"]["version"] == protoslice.__version__
+        assert f"protoslice {protoslice.__version__}, database schema " in service.log.read_text()
+
+
+def test_the_build_asks_git_as_the_package_does() -> None:
+    assert package_build.DESCRIBE == DESCRIBE
+
+
+FILES = [("b.bin", 3, "b" * 64), ("a/é.onnx", 1 << 40, "a" * 64)]
+POLICY = Policy(
+    root="a/é.onnx", type="onnx.ModelProto", min_chunk=1 << 20, max_chunk=1 << 30, schema="5" * 64, planner=7
+)
+
+
+def test_the_id_is_as_documented() -> None:
+    """Clients in other languages compute it: the text that is hashed never changes for this scheme."""
+    text = (
+        '["protoslice store 2",'
+        rf'[["a/\u00e9.onnx",1099511627776,"{"a" * 64}"],["b.bin",3,"{"b" * 64}"]],'
+        rf'["a/\u00e9.onnx","onnx.ModelProto",1048576,1073741824],"{"5" * 64}",7]'
+    )
+    assert store_id(FILES, POLICY) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_store_without_a_proto_has_an_id() -> None:
+    policy = Policy(root=None, type=None, min_chunk=1, max_chunk=2, schema=None, planner=None)
+    text = '["protoslice store 2",[["x",0,["s3://b/x","\\"e\\""]]],[null,null,1,2],null,null]'
+    assert store_id([("x", 0, ["s3://b/x", '"e"'])], policy) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_order_of_the_files_is_no_matter() -> None:
+    assert store_id(FILES, POLICY) == store_id(reversed(FILES), POLICY)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(POLICY, root="b.bin"),
+        replace(POLICY, type="onnx.GraphProto"),
+        replace(POLICY, type=None),
+        replace(POLICY, min_chunk=1),
+        replace(POLICY, max_chunk=1 << 31),
+        replace(POLICY, schema="6" * 64),
+        replace(POLICY, schema=None),
+        replace(POLICY, planner=8),
+    ],
+)
+def test_whatever_decides_about_bytes_changes_the_id(other: Policy) -> None:
+    assert store_id(FILES, POLICY) != store_id(FILES, other)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_whatever_is_in_the_files_changes_the_id(place: int) -> None:
+    changed = list(FILES[0])
+    changed[place] = {0: "c.bin", 1: 4, 2: "c" * 64}[place]
+    path, size, content = changed
+    assert store_id(FILES, POLICY) != store_id([(str(path), int(str(size)), str(content)), FILES[1]], POLICY)

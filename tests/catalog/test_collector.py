@@ -1,24 +1,44 @@
-"""The collector: due objects are deleted unless something refers to them, rows first and bytes later."""
+"""The collector: due objects are deleted unless something refers to them, rows first and bytes later.
+
+An erasure takes all that leads to a store, in bounded transactions, and ends what an interrupted one has begun.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from tests.support.catalogues import shared_catalogue
+from tests.support.faults import FaultyStorage
+from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
 from tests.support.rows import ACCOUNT, SPACE, an_upload, held, keys, own, put_store, reserved
 
 from protoslice.catalog import open_database
+from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.derived import DerivedTable
+from protoslice.catalog.erasing import Eraser
+from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
+from protoslice.catalog.histories import Commit, History, Ref
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile
+from protoslice.catalog.labels import HUB
 from protoslice.catalog.marker import check_storage
+from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import UNFINISHED_SECONDS, ObjectTable
+from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.syntax import Digest
+from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadTable
-from protoslice.database import Database
-from protoslice.database.transactions import SECOND
+from protoslice.database import Database, transactions
+from protoslice.database.snapshots import tables
+from protoslice.database.transactions import SECOND, Transaction
+from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.collection import GarbageReport, collect_garbage
 
@@ -176,3 +196,160 @@ def test_collectors_at_once_share_the_work(catalogue: str) -> None:
         assert await _trash(table) == []
 
     _run(catalogue, work)
+
+
+ERASED: Final = "e" * 64
+OTHER: Final = "0f" * 32
+_COUNTED: Final = """
+    SELECT (SELECT count(*) FROM repositories WHERE id > 1)
+        + (SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed', 'files')) + (SELECT count(*) FROM commits)
+        + (SELECT count(*) FROM manifests) + (SELECT count(*) FROM kept_files WHERE kind IN ('file', 'blob')),
+        (SELECT sum(entries) FROM usage)"""
+
+
+async def fill(catalogue: Database) -> None:
+    """Let everything lead to one store, and some of it to another."""
+    shared, alone, again = await reserved(catalogue, 3)
+    await put_store(catalogue, ERASED, own=own([alone]), tags=["gone:1"], paths=["p"])
+    await StoreTable(catalogue, ACCOUNT).remove(ERASED)
+    await put_store(catalogue, ERASED, own=own([shared, again]), tags=["gone:1", "gone:2"], held=3, paths=["p"])
+    await put_store(catalogue, OTHER, shared=[shared.id], tags=["kept:1"], paths=["p"])
+    repositories = RepositoryTable(catalogue, ACCOUNT, HUB)
+    for name in ("ann/m", "ann/removed"):
+        row = await repositories.create(name)
+        history = History(catalogue, ACCOUNT, row.id, row.name)
+        main = await history.ref("heads", "main")
+        for number, store in enumerate((OTHER, ERASED, ERASED)):
+            commit = Commit(place=f"{number}", store=store, parent=main.commit.place, number=number + 1)
+            main = await history.move(main, commit)
+        await history.create(Ref("tags", "v1", main.commit))
+        await KeptFiles(catalogue, SPACE, row.id, "staged").put("f", RepositoryFile(size=1, store=ERASED, path="f"))
+        git = GitObjectTable(catalogue, SPACE, row.id)
+        await git.put([GitCommitRow("1", "ab", ERASED)], [GitObjectRow("cd", b"tree", ERASED)], None)
+    await repositories.remove("ann/removed")
+    for image, store in (("one", ERASED), ("two", ERASED), ("two", OTHER)):
+        table = ArtifactTable(catalogue, ACCOUNT, image)
+        await table.put_manifest(StoredManifest(Digest(f"sha256:{store}"), "m", b"{}", store), ["t"])
+        await table.put_blobs({Digest.of(b"b"): RepositoryFile(size=1, store=ERASED, path="b")})
+    mlflow = MlflowTable(catalogue, ACCOUNT)
+    for folder in ("run", "changed"):
+        for name, file in (
+            ("a", RepositoryFile(size=1, data=b"a")),
+            ("b", RepositoryFile(size=1, store=ERASED, path="b")),
+        ):
+            await mlflow.put(f"{folder}/{name}", file)
+        await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), ERASED)
+    await mlflow.put("changed/c", RepositoryFile(size=1, data=b"c"))
+    uploads = UploadTable(catalogue, ACCOUNT)
+    for state, store in (("stored", ERASED), ("complete", ""), ("open", "")):
+        new = await uploads.create(an_upload(state, state=state, store=store), keep_seconds=60)
+        changes = ObjectChanges(shared=frozenset({again.id} if state == "complete" else ()))
+        await uploads.put(new, kept_parts=0, keep_seconds=60, objects=changes)
+
+
+async def left(catalogue: Database) -> set[str]:
+    """Return tables that name the erased store, but for those that keep what has happened."""
+
+    def read(tx: Transaction) -> set[str]:
+        return {
+            table
+            for table, columns in tables()
+            if table not in {"audit", "deliveries"}
+            for row in tx.all(f"SELECT {', '.join(columns)} FROM {table}")
+            if any(ERASED[:40] in str(cell) for cell in row)
+        }
+
+    return await catalogue.export(read)
+
+
+async def check(catalogue: Database) -> None:
+    """Check that all is gone that leads to the store, and nothing else, and that it is counted."""
+    assert await left(catalogue) == set()
+    assert not await Eraser(catalogue, SPACE).is_left(ERASED)
+    rows = await catalogue.read(lambda tx: {sql: tx.all(sql) for sql in FACTS})
+    assert {sql: sorted(found) for sql, found in rows.items()} == FACTS
+    counted, entries = (await catalogue.read(lambda tx: tx.all(_COUNTED)))[0]
+    assert counted == entries
+    assert await held(catalogue) == (10 + 2 + 1 + 1, 1, 7)
+
+
+FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
+    "SELECT digest FROM stores": [(OTHER,)],
+    "SELECT name FROM repositories WHERE protocol = 'hub'": [("ann/m",)],
+    "SELECT id, store FROM commits WHERE store IS NOT NULL": [("0", OTHER)],
+    "SELECT id FROM commits": [("0",), ("1",), ("2",)],
+    "SELECT store FROM names WHERE kind = 'files'": [(OTHER,)],
+    "SELECT kind, name FROM names WHERE kind NOT IN ('folder', 'sealed', 'files')": [
+        ("heads", "main"), ("tag", "kept:1"), ("tags", "t"), ("tags", "v1"),
+    ],
+    "SELECT digest FROM manifests": [(f"sha256:{OTHER}",)],
+    "SELECT kind, name FROM kept_files WHERE kind <> 'git-clearing'": [
+        ("blob", Digest.of(b"b").text), ("file", "changed/a"), ("file", "changed/c"),
+    ],
+    "SELECT id FROM uploads WHERE state <> 'gone'": [("open",)],
+    "SELECT count(*) FROM trash WHERE due > 0": [(2,)],
+}  # fmt: skip
+"""What is there after an erasure. Of the objects, one is shared with another store."""
+
+
+@pytest.mark.parametrize("batch", [1, 500])
+async def test_all_that_leads_to_a_store_is_erased(catalogue: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "BATCH", batch)
+    async with open_database(catalogue, "memory://") as opened:
+        await fill(opened)
+        assert {"stores", "names", "commits", "manifests", "kept_files", "uploads"} <= await left(opened)
+        shown = await Eraser(opened, SPACE).look(ERASED)
+        assert (shown.stores, shown.objects, shown.sharing, shown.uploads) == (2, 3, [OTHER], 0)
+        assert {"gone:1", "gone:2", "ann/m@main", "ann/m@v1", "one:t"} <= {*shown.names}
+        await Eraser(opened, SPACE).erase(ERASED)
+        await check(opened)
+        said = await opened.read(lambda tx: tx.all("SELECT what FROM audit WHERE subject = :it", it=ERASED))
+        assert ("store.erased",) in said
+        assert await Eraser(opened, SPACE).starting_with(ERASED[:12]) == {ERASED}
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["before", "after"])
+def test_an_interrupted_erasure_is_finished_by_the_next(tmp_path: Path, answers: bool) -> None:
+    async def at(number: int) -> bool:
+        async with shared_catalogue(tmp_path / f"{number}.sqlite") as shared:
+            await fill(shared)
+            mortal = FaultyStorage(MemoryStorage(), number, after=answers, stays_down=True)
+            with suppress(ProtosliceError):
+                await Eraser(FaultyDatabase(shared, mortal), SPACE).erase(ERASED)
+            await Eraser(shared, SPACE).erase(ERASED)
+            await check(shared)
+            return mortal.failed
+
+    asyncio.run(at_every_call(at, 20))
+
+
+def test_a_store_that_is_sent_again_meanwhile_is_erased_or_stays_whole(tmp_path: Path) -> None:
+    whole = set[bool]()
+
+    async def at(number: int) -> bool:
+        async with shared_catalogue(tmp_path / f"{number}.sqlite") as shared:
+            await fill(shared)
+
+            async def send() -> None:
+                (object,) = await reserved(shared, 1)
+                await put_store(shared, ERASED, own=own([object]), tags=["again"])
+
+            interruption = Interruption(send)
+            interruption.arm(number)
+            eraser = Eraser(InterruptedDatabase(shared, interruption), SPACE)
+            await eraser.erase(ERASED)
+            row = await StoreTable(shared, ACCOUNT).get(ERASED)
+            tags = {tag.name for tag in (await TagTable(shared, ACCOUNT).page(9))[0]}
+            objects = "SELECT 1 FROM store_objects r JOIN stores s ON s.id = r.store WHERE s.digest = :digest"
+            there = await shared.read(lambda tx: len(tx.all(objects, digest=ERASED)))
+            assert (row is not None, "again" in tags, there) in {
+                (True, True, 1),
+                (False, False, 0),
+            }
+            assert await Eraser(shared, SPACE).is_left(ERASED) == (row is not None)
+            if interruption.reached:
+                whole.add(row is not None)
+            return interruption.reached
+
+    asyncio.run(at_every_call(at, 20))
+    assert whole == {True, False}, "sent before, and after"

@@ -1,16 +1,31 @@
-"""Manifests: what is kept of a store, and how it is read again."""
+"""Manifests: what is kept of a store, and how it is read again.
+
+Derived facts: small ones in rows, large ones in objects, none of stores that were purged.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.rows import SPACE, own, put_store, reserved
 
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.derived import LARGEST_ROW, DerivedFacts, DerivedSources, DerivedTable
 from protoslice.catalog.manifest import Manifest, ObjectLocation, checked, with_digest
-from protoslice.errors import IntegrityError
+from protoslice.catalog.new_objects import NewObjects, Reservations
+from protoslice.catalog.objects import Collected, OwnObject, new_id
+from protoslice.catalog.spaces import NO_QUOTA, Quotas, SpaceTable
+from protoslice.concurrency.executor import Worker
+from protoslice.database import Database
+from protoslice.database.transactions import ForeignKeyViolation
+from protoslice.errors import DatabaseUnavailable, IntegrityError
 from protoslice.facts import File
+from protoslice.storage import MemoryStorage, ObjectKey
 
 FIRST, SECOND = "objects/aa/69-aa00", "objects/bb/6a-bb00"
 MANIFEST = Manifest(
@@ -86,3 +101,89 @@ def test_another_version_is_refused() -> None:
     raw = json.loads(checked(MANIFEST.encode(), "it")) | {"version": 1}
     with pytest.raises(IntegrityError, match="version"):
         Manifest.decode(with_digest(json.dumps(raw).encode()))
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    """Return an empty storage."""
+    return MemoryStorage()
+
+
+@pytest.fixture
+async def facts(database: Database, storage: MemoryStorage) -> AsyncIterator[DerivedFacts]:
+    """Return the facts of a store."""
+    worker, reservations = Worker(1), Reservations(database)
+    await SpaceTable(database).create(SPACE)
+    row, room = (await put_store(database, "a")).row, Quotas(SpaceTable(database), SPACE, NO_QUOTA)
+    table = DerivedTable(database, SPACE)
+    yield DerivedSources(table, storage, lambda: NewObjects(storage, reservations, room, SPACE), worker).of(row.id)
+    await reservations.close()
+    await worker.close()
+
+
+async def _due(database: Database) -> set[str]:
+    """Return the keys of the objects that the collector looks at."""
+    return {key for (key,) in await database.read(lambda tx: tx.all("SELECT key FROM objects WHERE due IS NOT NULL"))}
+
+
+@pytest.mark.parametrize("size", [0, LARGEST_ROW, LARGEST_ROW + 1])
+async def test_save_makes_an_object_of_a_large_fact_only(
+    database: Database, storage: MemoryStorage, facts: DerivedFacts, size: int
+) -> None:
+    assert await facts.load("digests") is None
+    assert not await facts.has("digests")
+    for data in (b"a" * size, b"b" * size):
+        await facts.save("digests", data)
+        assert await facts.load("digests") == data
+    assert await facts.has("digests")
+    objects = [item.key.text for item in (await storage.list()).items]
+    assert len(objects) == 2 * (size > LARGEST_ROW)
+    assert len(await _due(database)) == (size > LARGEST_ROW), "the object of the first fact is garbage"
+    assert await DerivedTable(database, "other").get(facts._row, "digests") is None
+
+
+async def test_load_of_a_damaged_fact_is_none(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
+    await facts.save("digests", b"a" * (LARGEST_ROW + 1))
+    (item,) = (await storage.list()).items
+    for damage in (b"a" * 100, None):
+        await (storage.delete(item.key) if damage is None else storage.put(ObjectKey(item.key.text), damage))
+        assert await facts.load("digests") is None
+    await DerivedTable(database, SPACE).put(facts._row, "reads", b"a" * 100)
+    assert await facts.load("reads") is None
+
+
+async def test_save_without_a_database_is_no_error_and_load_is(database: Database, facts: DerivedFacts) -> None:
+    await database.close()
+    await facts.save("digests", b"a")
+    with pytest.raises(DatabaseUnavailable):
+        await facts.load("digests")
+
+
+async def test_fact_of_a_store_or_object_that_is_gone_is_refused(database: Database, facts: DerivedFacts) -> None:
+    records = DerivedTable(database, SPACE)
+    with pytest.raises(ForeignKeyViolation):
+        await records.put(new_id(), "digests", b"a", pieces=[b"p"])
+    with pytest.raises(Collected):
+        await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None))
+    assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
+
+
+async def test_of_writers_at_once_one_keeps_its_object_and_all_others_are_due(
+    database: Database, replica: Database, facts: DerivedFacts
+) -> None:
+    objects = await reserved(database, 12)
+    records = [DerivedTable(each, SPACE) for each in (database, replica)]
+    await asyncio.gather(
+        *(records[n % 2].put(facts._row, "x", None, own=each) for n, each in enumerate(own(objects, None)))
+    )
+    found = await DerivedTable(database, SPACE).get(facts._row, "x")
+    assert found is not None
+    assert await _due(database) == {each.key for each in objects} - {found.key}
+
+
+async def test_facts_and_their_objects_go_with_the_store(database: Database, facts: DerivedFacts) -> None:
+    await facts.save("digests", b"a" * (LARGEST_ROW + 1), pieces=[b"p"])
+    await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 1"))
+    assert await CollectorTable(database).purge_stores(0) == 1
+    assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
+    assert len(await _due(database)) == 1

@@ -14,7 +14,7 @@ from tests.support.backends import VARIABLE
 from tests.support.buckets import BUCKET, running
 from tests.support.environments import ROOT
 
-_SUITES: Final = (("tests/storage/cloud/test_real.py",), ("-m", "contract", "tests/server"))
+_SUITES: Final = (("tests/storage/test_conformance.py",), ("-m", "contract", "tests/server"))
 
 
 def run(name: str, folder: Path) -> str:

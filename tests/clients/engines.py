@@ -1,4 +1,7 @@
-"""Engines that compute over records of a store, and load its files, each in a separate environment."""
+"""Engines that compute over records of a store, and load its files, each in a separate environment.
+
+Environments of foreign clients: one that is another checkout's is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 from zipfile import ZipFile
 
 from tests.clients.calls.engine_records import COUNT, record
 from tests.clients.calls.published import PACKAGES
 from tests.clients.running import CALLS, MADE
+from tests.support import environments
 from tests.support.environments import ROOT, python_of
 from tests.support.serve import serve
 from tests.support.streams import FRAMED
@@ -83,3 +88,23 @@ def _published() -> Path:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *PACKAGES]
         subprocess.run(command, check=True)
     return folder
+
+
+def test_an_environment_behind_a_link_is_not_cleared(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "ready").write_text("client==1")
+    (tmp_path / ".make").mkdir()
+    (tmp_path / ".make/client-2").symlink_to(other)
+    really = subprocess.run
+
+    def without_pip(command: list[str], check: bool, **more: object) -> None:
+        if "venv" in command:
+            really([*command, "--without-pip"], check=check)
+
+    with patch.object(environments, "ROOT", tmp_path), patch("tests.support.environments.subprocess.run", without_pip):
+        python = environments.python_of("client==2")
+        assert environments.is_made("client==2")
+    assert [each.name for each in other.iterdir()] == ["ready"]
+    assert python.resolve() == Path(sys.executable).resolve()
+    assert python.parent.parent.resolve() == tmp_path / ".make/client-2"

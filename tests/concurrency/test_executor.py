@@ -1,4 +1,7 @@
-"""Long work goes slice by slice, in lanes of its own, and stops when nobody waits for it."""
+"""Long work goes slice by slice, in lanes of its own, and stops when nobody waits for it.
+
+Background work: loops run until their context ends, and start again after a failure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protoslice.concurrency import Job, coarse, finish
+from protoslice.concurrency import Job, chores, coarse, finish
+from protoslice.concurrency.chores import background
 from protoslice.concurrency.executor import Executor, Worker
 from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import NotFound, StorageUnavailable
@@ -176,3 +180,34 @@ async def test_calls_that_hang_are_left_behind_and_new_ones_refused() -> None:
         await executor.run(lambda: None)
     release.set()
     await waiting
+
+
+async def test_background_runs_each_loop_until_its_context_ends() -> None:
+    state = dict[str, str]()
+
+    async def loop(name: str) -> None:
+        state[name] = "running"
+        try:
+            await asyncio.Event().wait()
+        finally:
+            state[name] = "ended"
+
+    async with background({"one": lambda: loop("one"), "two": lambda: loop("two")}):
+        await asyncio.sleep(0)
+        assert state == {"one": "running", "two": "running"}
+    assert state == {"one": "ended", "two": "ended"}
+
+
+async def test_background_starts_a_failed_loop_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "RESTART_SECONDS", 0)
+    begun, again = list[int](), asyncio.Event()
+
+    async def loop() -> None:
+        begun.append(1)
+        if len(begun) < 3:
+            raise ValueError("a fault")
+        again.set()
+
+    async with background({"one": loop}):
+        await again.wait()
+    assert len(begun) == 3

@@ -1,18 +1,32 @@
-"""Schema: created, upgraded, refused when newer, the same in both engines."""
+"""Schema: created, upgraded, refused when newer, the same in both engines.
+
+URLs of databases, and the hourly deletion of old rows.
+
+Holds of backups, and snapshots that cannot be restored.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from itertools import groupby
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import groupby, islice
+from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.catalogues import run_in
 from tests.support.postgres import TestServer
+from tests.support.rows import SPACE, keys, own, put_store, reserved
 
-from protoslice.catalog import open_database
-from protoslice.database import Transaction, connect, schema, upgrade
-from protoslice.errors import InvalidInput, StorageDenied, Unsupported
+from protoslice.catalog import collector, open_database, purge_changes
+from protoslice.catalog.collector import CollectorTable, Hold
+from protoslice.catalog.objects import ObjectTable
+from protoslice.database import Database, Transaction, connect, schema, shown_url, upgrade
+from protoslice.database.snapshots import Snapshot, take_snapshot
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, StorageDenied, Unsupported
 
 _KEYS = {
     "sqlite": (
@@ -134,3 +148,151 @@ async def test_user_that_may_not_create_the_extension_learns_what_to_run(postgre
     with pytest.raises(StorageDenied, match="run `CREATE EXTENSION pg_trgm` in this database as its owner"):
         await upgrade(db)
     await db.close()
+
+
+HIDDEN = {
+    "postgresql://me:hush@db.example:5433/models?password=hush": "postgresql://db.example:5433/models",
+    "postgres://me@/models?host=/run/postgresql": "postgres:///models",
+    "sqlite:////var/lib/protoslice/catalog.sqlite": "sqlite:////var/lib/protoslice/catalog.sqlite",
+}
+UNENCODED = [
+    "postgresql://me:hush@hush@db.example/models",
+    "postgresql://me:hush/hush@db.example/models",
+    "postgresql://me:hush?hush@db.example/models",
+    "postgresql://me:hush#hush@db.example/models",
+    "postgresql://me@db.example/models?password=hush@hush",
+    "postgresql://me:hush%zz@db.example/models",
+    "postgresql://me:hush@db.example/models?hush=1",
+]
+
+
+@pytest.mark.parametrize(("url", "shown"), HIDDEN.items())
+def test_shown_url_has_no_user_password_or_options(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize("url", UNENCODED)
+def test_connect_refuses_an_unencoded_password_without_repeating_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert "hush" not in shown_url(url)
+    with pytest.raises(InvalidInput, match="PROTOSLICE_DATABASE") as raised:
+        connect(url, "memory://")
+    assert "hush" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert "hush" not in caplog.text
+
+
+def test_purge_changes_deletes_those_older_than_a_day(postgres: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", 2)
+
+    async def work(database: Database) -> None:
+        for _ in range(5):
+            await database.write(lambda tx: None)
+        await database.write(lambda tx: tx.run("UPDATE changes SET at = at - :day - 1", day=86_400_000_000))
+        await database.write(lambda tx: None)
+        before = await database.read(lambda tx: tx.all("SELECT id FROM changes WHERE at > :now - 1000000", now=tx.now))
+        await purge_changes(database)
+        kept = await database.read(lambda tx: tx.all("SELECT id, at FROM changes"))
+        assert {row[0] for row in before} <= {row[0] for row in kept}
+        assert min(row[1] for row in kept) > await database.read(lambda tx: tx.now) - 86_400_000_000
+
+    asyncio.run(_with(postgres.new_catalogue(), work))
+
+
+async def _with(url: str, work: object) -> None:
+    assert callable(work)
+    async with open_database(url, "memory://") as database:
+        await work(database)
+
+
+async def _trash(table: CollectorTable) -> list[str]:
+    return [row.key async for rows in table.trash() for row in rows]
+
+
+def test_nothing_is_deleted_during_a_hold(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = CollectorTable(database)
+        objects = await reserved(database, 1)
+        await ObjectTable(database).drop(SPACE, objects)
+        await table.drop_objects(-1)
+        async with Hold(database):
+            assert await _trash(table) == []
+        assert await _trash(table) == [objects[0].key]
+
+    run_in(catalogue, work)
+
+
+def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = CollectorTable(database)
+        objects = await reserved(database, 1)
+        await ObjectTable(database).drop(SPACE, objects)
+        await table.drop_objects(-1)
+        async with Hold(database):
+            for seconds in (-1, 365 * 86_400):  # the clock was ahead when it was written
+                at = int(seconds * 1e6)
+                await database.write(lambda tx: tx.run("UPDATE holds SET expires = :at", at=tx.now + at))  # noqa: B023
+                async with Hold(database):
+                    with pytest.raises(Conflict, match="Another backup"):
+                        await Hold(database).__aenter__()
+            await database.write(
+                lambda tx: tx.run(
+                    "INSERT INTO holds (id, owner, expires) VALUES ('backup', 'x', :at)", at=tx.now + int(1e15)
+                )
+            )
+        assert len(await _trash(table)) == 1
+
+    run_in(catalogue, work)
+
+
+def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(database: Database) -> None:
+        async with Hold(database) as hold:
+            await asyncio.sleep(0.05)
+            hold.check()
+            await database.write(lambda tx: tx.run("DELETE FROM holds"))
+            await asyncio.sleep(0.3)
+            with pytest.raises(Conflict, match="start it again"):
+                hold.check()
+
+    monkeypatch.setattr(collector, "HOLD_SECONDS", 1.0)
+    run_in(catalogue, work)
+
+
+def test_snapshots_that_are_no_catalogue_are_refused(tmp_path: Path) -> None:
+    async def refused(path: Path, error: type[Exception], match: str) -> None:
+        with pytest.raises(error, match=match):
+            await Snapshot.open(path)
+
+    (tmp_path / "text").write_text("no database" * 100)
+    with closing(sqlite3.connect(tmp_path / "empty")) as connection:
+        connection.execute("CREATE TABLE other (id integer)")
+        connection.commit()
+    asyncio.run(refused(tmp_path / "text", IntegrityError, "database"))
+    asyncio.run(refused(tmp_path / "empty", IntegrityError, "no catalogue"))
+
+    async def newer() -> None:
+        database = connect(f"sqlite:///{tmp_path}/live", "memory://")
+        await upgrade(database)
+        await take_snapshot(database, tmp_path / "newer")
+        await database.close()
+        with closing(sqlite3.connect(tmp_path / "newer")) as connection:
+            connection.execute("UPDATE meta SET schema = 999")
+            connection.commit()
+        await refused(tmp_path / "newer", Unsupported, "newer version")
+
+    asyncio.run(newer())
+
+
+def test_threads_read_the_objects_of_a_snapshot_in_turn(tmp_path: Path) -> None:
+    """A storage has more objects than one thread reads at a time."""
+
+    async def work(database: Database) -> None:
+        await put_store(database, "x", own=own(await reserved(database, 9)))
+        await take_snapshot(database, tmp_path / "copy")
+        rows, found = Snapshot(tmp_path / "copy").objects(), list[str]()
+        for _ in range(3):
+            with ThreadPoolExecutor(1) as thread:
+                found += thread.submit(lambda: [key for key, _ in islice(rows, 4)]).result()
+        assert found == sorted(await keys(database))
+
+    run_in(f"sqlite:///{tmp_path}/live.sqlite", work)

@@ -1,23 +1,48 @@
-"""Files of few bytes lie in the manifest, and are read, shared and collected like others."""
+"""Files of few bytes lie in the manifest, and are read, shared and collected like others.
+
+Packs: a folder of many small files costs little more than one file, and reads the same.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from random import Random
+from unittest.mock import patch
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.catalogues import catalogue_of
 from tests.support.stores import (
     assert_whole,
     collect_garbage,
     in_files,
     in_memory,
+    keys_in,
+    keys_of,
     objects_in,
     onnx,
     opened,
+    read,
     upload,
     visible,
 )
 
+from protoslice.catalog.derived import DerivedSources, DerivedTable
 from protoslice.catalog.manifest import LARGEST_HELD
-from protoslice.errors import NotFound
-from protoslice.storage import Storage
+from protoslice.catalog.spaces import DEFAULT_SPACE
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.shares import Shares
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.ingest import file_writer
+from protoslice.ingest.file_writer import BATCH
+from protoslice.serving import StoreOptions
+from protoslice.serving.opened import OpenStore
+from protoslice.serving.stored import SUM_BLOCK
+from protoslice.storage import FileStorage, MemoryStorage, Storage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import IngestRequest, Stores
 
 MODEL = onnx(10)
@@ -96,3 +121,135 @@ def test_held_files_are_sent_again_and_exist() -> None:
         assert again.store.id == first.store.id
 
     in_memory(work)
+
+
+SIZES = st.lists(
+    st.sampled_from([0, 1, 100, SUM_BLOCK - 1, SUM_BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6
+)
+
+
+def folder(sizes: list[int]) -> dict[str, bytes]:
+    """A model and files of these sizes."""
+    random = Random(0)
+    return {"model.onnx": onnx(10)} | {f"f{number}": random.randbytes(size) for number, size in enumerate(sizes)}
+
+
+@settings(max_examples=25)
+@given(sizes=SIZES, verify=st.booleans(), on_disk=st.booleans(), data=st.data())
+def test_every_range_of_every_file_is_what_it_was(
+    sizes: list[int], verify: bool, on_disk: bool, data: st.DataObject
+) -> None:
+    files = folder(sizes)
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        info = (await upload(stores, files)).store
+        async with opened(storage, StoreOptions(verify_reads=verify)) as others:
+            await assert_whole(others, info)
+            store = await others.view(info.id)
+            for path, content in files.items():
+                start = data.draw(st.integers(0, len(content)))
+                end = data.draw(st.integers(start, len(content)))
+                view = store.file(path)
+                assert await read(view, start, end) == content[start:end]
+                cached = view.read_cached(start, end) if start < end else None
+                assert cached is None or bytes(cached) == content[start:end]
+
+    (in_files if on_disk else in_memory)(work)
+
+
+def test_many_files_cost_few_calls_to_take_in_and_to_open() -> None:
+    async def count(files: int) -> tuple[int, int]:
+        calls: Counter[str] = Counter()
+
+        def observe(call: Call) -> None:
+            calls[call.name] += 1
+
+        storage = MeteredStorage(MemoryStorage(), observe)
+        async with opened(storage) as stores:
+            calls.clear()
+            info = (await upload(stores, folder([300] * files))).store
+            taken = calls.total()
+            await assert_whole(stores, info)
+        async with opened(storage) as stores:
+            calls.clear()
+            await stores.view(info.id)
+            return taken, calls.total()
+
+    async def work(_: Stores, __: Storage) -> None:
+        few, many = await count(20), await count(500)
+        assert many == few
+
+    in_memory(work)
+
+
+def test_a_store_of_many_files_holds_few_open() -> None:
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        info = (await upload(stores, folder([10] * 300))).store
+        before = len(os.listdir("/proc/self/fd"))
+        await stores.view(info.id)
+        assert len(os.listdir("/proc/self/fd")) - before < 10
+
+    in_files(work)
+
+
+async def test_small_files_lie_in_one_object_and_each_large_one_alone(stores: Stores, storage: MemoryStorage) -> None:
+    files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
+    info = (await upload(stores, files)).store
+    assert len(await objects_in(storage)) == 3
+    keys = {path: ref.location for path, ref in (await stores.files(info.id)).items()}
+    assert len({key for path in ("b", "d", "model.onnx") for key in keys[path].keys}) == 1
+    assert len({key for path in ("a", "b", "c") for key in keys[path].keys}) == 3
+    await assert_whole(stores, info)
+
+
+async def test_a_pack_that_is_full_is_followed_by_another(stores: Stores, storage: MemoryStorage) -> None:
+    with patch.object(file_writer, "FULL_PACK", 1000):
+        info = (await upload(stores, folder([400] * 10))).store
+    assert len(await objects_in(storage)) == 4
+    await assert_whole(stores, info)
+
+
+async def test_damage_to_one_file_is_found_by_whoever_reads_it(stores: Stores, storage: MemoryStorage) -> None:
+    files = folder([3 * SUM_BLOCK, 3 * SUM_BLOCK])
+    info = (await upload(stores, files)).store
+    key = (await keys_of(stores, info.id))["file-0"]
+    content = bytearray(await storage.get_range(key, 0, (await storage.stat(key)).size))
+    content[-1] ^= 1
+    await storage.put(key, bytes(content))
+    async with opened(storage) as others:
+        store = await others.view(info.id)
+        assert await read(store.file("f0")) == files["f0"]
+        assert await read(store.file("f1"), 0, SUM_BLOCK) == files["f1"][:SUM_BLOCK]
+        with pytest.raises(IntegrityError, match=key.text):
+            await read(store.file("f1"))
+
+
+async def test_an_upload_that_is_given_up_leaves_no_pack(stores: Stores, storage: MemoryStorage) -> None:
+    async with await stores.ingest(IngestRequest()) as ingest:
+        sink = await ingest.file("a")
+        await sink.write(b"small")
+        await sink.close()
+    assert await keys_in(storage, "objects") == []
+
+
+async def test_a_store_is_not_opened_with_a_file_too_few(stores: Stores, storage: MemoryStorage) -> None:
+    """A file that was not opened would be missing from the store without a word."""
+    info = (await upload(stores, folder([10, 10]))).store
+    store = await stores.view(info.id)
+    worker = Worker(1)
+    opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
+    records = DerivedTable(catalogue_of(storage), DEFAULT_SPACE)
+    derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
+    results, passes = Results(1), Shares(1, 1, "passes")
+    with pytest.raises(ValueError, match="shorter"):
+        OpenStore(
+            store.manifest,
+            opened_files[:-1],  # type: ignore[arg-type]
+            None,
+            worker,
+            derived,
+            results,
+            passes,
+            stores.schemas.own_type,
+        )
+    await worker.close()

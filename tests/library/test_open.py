@@ -1,18 +1,37 @@
-"""Opening protos from everything that can be one, and giving back what that took."""
+"""Opening protos from everything that can be one, and giving back what that took.
+
+Models in local files: found by what they are, each file looked at once.
+
+Documents of files that are no protos: every entry of a bundle's index, every record of a stream.
+"""
+
+from __future__ import annotations
 
 import io
+import json
+import re
 import tempfile
 import time
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from tests.support.bundles import Box, Layout, Variable, bundle, table
+from tests.support.golden import stored
+from tests.support.stores import onnx
+from tests.support.streams import FRAMED, example
 
 import protoslice
+from protoslice import Rope, _core, detection, open_model, schema
 from protoslice.detection import detect
 from protoslice.errors import CorruptModel, IntegrityError, InvalidInput, NotFound, StorageError, Unsupported
+from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
 from protoslice.schema import bundled, from_descriptor_set
+from protoslice.sources.files import BytesSource, FileSource
+from protoslice.streams import open_records
 
 KIND = "tensorflow.TensorProto"
 DATA = bundled().message_class(KIND)(dtype=1, tensor_content=b"x" * 100_000).SerializeToString()
@@ -248,3 +267,145 @@ def test_bytes_that_look_like_text_are_what_they_are_named_as() -> None:
         data = b"\n" + bytes([length]) + b'key: "' + b"x" * (length - 7) + b'"'
         with protoslice.open(data, named) as proto:
             assert len(proto.merge("key")) == length
+
+
+def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").write_bytes(onnx(20_000))
+    (tmp_path / "notes.txt").write_text("not a model")
+    plainly, seen = detection.detect, Counter[str | None]()
+
+    def noting(head: bytes, filename: str | None = None, size: int | None = None) -> Any:
+        seen[filename] += 1
+        return plainly(head, filename, size)
+
+    monkeypatch.setattr(detection, "detect", noting)
+    with open_model(tmp_path) as model:
+        assert (model.model.root, model.model.type) == ("model.onnx", "onnx.ModelProto")
+    assert seen == {"model.onnx": 1}
+    seen.clear()
+    with open_model(tmp_path / "model.onnx") as model:
+        assert [tensor.name for tensor in model.matching()] == ["weight-0"]
+    assert seen == {"model.onnx": 1}
+    seen.clear()
+    with open_model(tmp_path / "model.onnx", type="onnx.ModelProto") as model:
+        assert len(list(model.matching())) == 1
+    assert seen == {"model.onnx": 1}
+    seen.clear()
+    with open_model(stored("models/tf_ckpt_many/many.index")) as model:
+        assert len(list(model.matching())) > 1
+    assert seen == {"many.index": 1}
+
+
+def test_sources_by_path_are_a_model_and_stay_open(tmp_path: Path) -> None:
+    (tmp_path / "weights.onnx").write_bytes(onnx(20_000))
+    (tmp_path / "notes.txt").write_text("not a model")
+    with FileSource(tmp_path / "weights.onnx") as weights, FileSource(tmp_path / "notes.txt") as notes:
+        files = {"notes.txt": notes, "weights.onnx": weights}
+        with open_model(files) as model:
+            assert (model.model.root, list(model)) == ("weights.onnx", ["weight-0"])
+            assert model["weight-0"].nbytes == 20_000
+        assert notes.read(0, 3) == b"not"
+        assert weights.read(0, weights.size) == onnx(20_000)
+        with open_model(files, "weights.onnx", "onnx.ModelProto") as model:
+            assert list(model) == ["weight-0"]
+        with pytest.raises(NotFound, match=re.escape("No file 'other.onnx'")):
+            open_model(files, "other.onnx")
+
+
+def test_memory_for_a_tensor_is_allocated_once(tmp_path: Path) -> None:
+    size = 32 << 20
+    head = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    (tmp_path / "m.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\1" * size)
+    with open_model(tmp_path / "m.safetensors") as opened:
+        opened["w"][:1]
+        tracemalloc.start()
+        try:
+            array = opened["w"][...]
+            assert size < tracemalloc.get_traced_memory()[1] < 1.2 * size
+        finally:
+            tracemalloc.stop()
+    assert array.sum() == size
+    assert array.flags.writeable
+
+
+BOX: Box = ((0, 2), (0, None))
+VARIABLES = [
+    Variable("dense/kernel", 1, (100,), bytes(400)),
+    Variable("parted", 3, (2, 3), slices=[(BOX, [2, 3], bytes(24), 1)]),
+]
+
+
+def indexed(**layout: Any) -> tuple[FileDocument, Any]:
+    """A bundle's index as a document, and as the runtime parses the document's message."""
+    files = bundle("b", VARIABLES, Layout(shards=2, **layout))
+    document = bundle_document(BytesSource(files["b.index"]))
+    whole = schema.bundled().message_class("protoslice.TensorBundle").FromString(content_of(document, ""))
+    return document, whole
+
+
+def content_of(document: FileDocument, path: str) -> bytes:
+    return Rope(document.document.view(path)[2], document.sources).read()
+
+
+@pytest.mark.parametrize("layout", [{}, {"snappy": True, "block": 32}, {"big_endian": True}])
+def test_the_index_of_a_bundle_is_a_message(layout: dict[str, Any]) -> None:
+    document, whole = indexed(**layout)
+    assert sorted(whole.entries) == ["dense/kernel", "parted"]
+    kernel = whole.entries["dense/kernel"]
+    assert (kernel.dtype, [dim.size for dim in kernel.shape.dim], kernel.size) == (1, [100], 400)
+    assert content_of(document, 'entries["dense/kernel"]') == kernel.SerializeToString()
+    assert content_of(document, 'entries["parted"].slices[0].extent[0].length') == b"2"
+    assert len(whole.keyed) == 1
+    assert (whole.keyed[0].value.shard_id, whole.keyed[0].value.size) == (1, 24)
+    endianness = "big" if layout.get("big_endian") else "little"
+    assert header_of(document) == {"shards": 2, "endianness": endianness, "version": 1}
+
+
+def test_a_key_that_is_no_text_is_no_name() -> None:
+    index = table([(b"", b"\x08\x01"), (b"dense\xff", b"\x08\x01"), (b"kernel", b"\x08\x03")])
+    whole = schema.bundled().message_class("protoslice.TensorBundle")
+    found: Any = whole.FromString(content_of(bundle_document(BytesSource(index)), ""))
+    assert [(each.key, each.value.dtype) for each in found.keyed] == [(b"dense\xff", 1)]
+    assert {name: entry.dtype for name, entry in found.entries.items()} == {"kernel": 3}
+
+
+def test_a_damaged_index_is_told() -> None:
+    files = bundle("b", VARIABLES[:1])
+    with pytest.raises(CorruptModel, match="checksum"):
+        bundle_document(BytesSource(files["b.index"].replace(b"dense", b"Dense")))
+
+
+@pytest.mark.parametrize("framing", ["tfrecord", "delimited", "u64be"])
+def test_paths_lead_into_records(framing: str) -> None:
+    source = BytesSource(FRAMED[framing]([example(n) for n in range(30)]))
+    document = stream_document(open_records(source), [source])
+    assert content_of(document, "records[7]") == example(7)
+    assert content_of(document, 'records[7].features.feature["label"].int64_list.value[0]') == b"7"
+    rows, total = document.document.children("records", 28, 10)
+    assert ([row[0] for row in rows], total) == (["[28]", "[29]"], 30)
+    assert [row[0] for row in document.document.children("records[7]")[0]] == ["features"]
+    kind, type_name, rope = document.document.view("records[7]", ["features.feature"], 1)
+    assert (kind, type_name) == ("message", "tensorflow.Example")
+    assert rope.size < len(example(7))
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_the_limits_of_a_stream_are_those_of_its_records(shards: bool, tmp_path: Path) -> None:
+    (tmp_path / "r@1").mkdir()
+    path = tmp_path / "r@1" / "r-00000-of-00001"
+    path.write_bytes(FRAMED["tfrecord"]([example(1), example(2)]))
+    with open_records(path.parent if shards else path, limits=_core.Limits(path=20)) as records:
+        for part in (records, records[:1]):
+            document = stream_document(part, part.sources)
+            with pytest.raises(InvalidInput, match="at most 20 are allowed"):
+                content_of(document, 'records[0].features.feature["label"].int64_list.value[0]')
+
+
+def test_paths_that_lead_to_no_record_are_told() -> None:
+    source = BytesSource(FRAMED["tfrecord"]([example(1)]))
+    document: StreamDocument = stream_document(open_records(source), [source]).document  # type: ignore[assignment]
+    for path in ("features", "records[1]", "records[0]x", "records[-1]", "records[*]"):
+        with pytest.raises(NotFound):
+            document.view(path)
+    with pytest.raises(InvalidInput, match=r"records\[1000\]"):
+        document.view("")

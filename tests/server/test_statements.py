@@ -1,10 +1,19 @@
-"""Warm range reads execute no statements in the catalogue."""
+"""Warm range reads execute no statements in the catalogue.
+
+What a request costs before its handler: a path is compared with few routes, and no dependency runs in a thread.
+
+Memory of the C library is used again.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+import fastapi.dependencies.utils
 import httpx
 import pytest
 from tests.support.serve import serve
@@ -12,6 +21,7 @@ from tests.support.serve import serve
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.database.transactions import Work
 from protoslice.server.app import create_app
+from protoslice.server.routing import Route
 from protoslice.server.settings import Settings
 
 
@@ -60,3 +70,79 @@ def test_warm_range_read_executes_no_statement(
         for number in range(1, 20):
             read(number * 256)
         assert executed() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [("/api/2.0/mlflow-artifacts/artifacts/run/a.txt", 6), ("/v2/team/few/manifests/v1", 20), ("/v1/tags/few", 12)],
+)
+def test_a_path_is_compared_with_routes_that_begin_alike(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str, most: int
+) -> None:
+    compared: list[str] = []
+    matches = Route.matches
+
+    def noted(self: Route, scope: Any) -> Any:
+        compared.append(self.path)
+        return matches(self, scope)
+
+    monkeypatch.setattr(Route, "matches", noted)
+    assert client.get(path).status_code == 404
+    assert 0 < len(compared) <= 2 * most, compared  # the framework matches twice
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/api/2.0/mlflow-artifacts/artifacts/run/a.txt"),
+        ("GET", "/api/2.0/mlflow-artifacts/artifacts?path=run"),
+        ("POST", "/v2/team/threads/blobs/uploads/"),
+        ("GET", "/v2/team/threads/tags/list"),
+        ("GET", "/v2/team/threads/manifests/v1"),
+        ("GET", "/v1/stores"),
+        ("GET", f"/v1/stores/{'0' * 64}/records"),
+    ],
+)
+def test_a_request_goes_to_no_thread_before_its_route(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    in_threads: list[str] = []
+
+    async def noted(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        in_threads.append(work.__name__)
+        return work(*given, **named)
+
+    monkeypatch.setattr(fastapi.dependencies.utils, "run_in_threadpool", noted)
+    assert client.request(method, path, content=b"x" if method == "PUT" else None).status_code < 500
+    assert in_threads == []
+
+
+_FAULTS: Final = """
+import resource, sys
+from protoslice.server.transport.run import keep_freed_memory
+kept = sys.argv[1] == "kept" and keep_freed_memory()
+assert kept or sys.argv[1] != "kept"
+def turn():
+    pieces = [b"x" * int(sys.argv[2]) for _ in range(4)]
+for _ in range(5):
+    turn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    turn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def _faults(how: str, size: int) -> int:
+    done = subprocess.run([sys.executable, "-c", _FAULTS, how, str(size)], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def test_pieces_fault_in_their_memory_once() -> None:
+    assert _faults("kept", 1 << 20) < 500
+    assert _faults("plain", 1 << 20) > 5000, "without it, each piece takes new memory"
+
+
+def test_reads_of_some_mebibytes_do_too() -> None:
+    """A fixed threshold below them would be worse than glibc's own, which grows."""
+    assert _faults("kept", 5 << 20) < 3000

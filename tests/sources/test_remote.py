@@ -1,4 +1,7 @@
-"""Objects and folders of objects as sources, by few range reads."""
+"""Objects and folders of objects as sources, by few range reads.
+
+Protos, models, records and chunks by URI: the same as by path, by range reads alone.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,20 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from tests.support.bundles import Variable, bundle
 from tests.support.counted import CountedBucket, counted_bucket
 from tests.support.s3 import RawBucket, emulator
 from tests.support.web import web_server
 
+import protoslice
+from protoslice import open_model, schema
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
+from protoslice.merging import Merger
+from protoslice.riegeli import RecordReader
 from protoslice.sources import opening as folders
 from protoslice.sources.files import FileSource
 from protoslice.sources.opening import ObjectSource, as_source, open_folder, open_object
@@ -284,3 +294,88 @@ async def test_a_bucket() -> None:
         files, named = open_folder(f"{raw.uri}/m", options)
         assert (list(files), named) == (["root"], None)
         files.close()
+
+
+BIG = 2 << 20
+
+
+def onnx(count: int) -> bytes:
+    """A model of so many tensors of 2 MiB."""
+    model: Any = schema.bundled().message_class("onnx.ModelProto")(ir_version=8)
+    model.graph.name = "g"
+    model.graph.node.add(op_type="Add", name="n")
+    for number in range(count):
+        model.graph.initializer.add(name=f"w{number}", dims=[BIG // 4], data_type=1, raw_data=bytes([number]) * BIG)
+    return bytes(model.SerializeToString())
+
+
+ONNX = onnx(8)
+
+
+@pytest.fixture
+def model_bucket() -> Iterator[CountedBucket]:
+    with counted_bucket() as found:
+        found.fill({"d/model.onnx": ONNX})
+        yield found
+
+
+def test_a_proto_is_opened_and_read_in_part(model_bucket: CountedBucket) -> None:
+    with protoslice.open(f"{model_bucket.uri}/d/model.onnx") as proto:
+        assert proto.type == "onnx.ModelProto"
+        # A request for the facts, and one for what lies behind each of the large tensors at most.
+        assert len(model_bucket.requests) <= 2 + 8
+        assert model_bucket.bytes_read < len(ONNX) / 10
+        model_bucket.requests.clear()
+        part = proto.merge('graph.initializer[name="w5"].raw_data')
+        assert part[100:200].read() == b"\x05" * 100
+        assert len(model_bucket.requests) <= 2
+        assert model_bucket.bytes_read <= 3 * (64 << 10)
+    assert model_bucket.closed == 1
+
+
+def test_a_slice_of_a_tensor_reads_no_other(model_bucket: CountedBucket) -> None:
+    with open_model(f"{model_bucket.uri}/d/model.onnx") as model:
+        assert list(model) == [f"w{number}" for number in range(8)]
+        assert model["w3"][0:10].tobytes() == b"\x03" * 40
+        assert len(model_bucket.requests) <= 2 + 8 + 1
+        assert model_bucket.bytes_read < len(ONNX) / 10
+    assert model_bucket.closed == 1
+
+
+def test_a_saved_model_in_a_bucket(model_bucket: CountedBucket) -> None:
+    values = np.arange(1 << 20, dtype=np.float32)
+    saved: Any = schema.bundled().message_class("tensorflow.SavedModel")(saved_model_schema_version=1)
+    saved.meta_graphs.add().meta_info_def.tags.append("serve")
+    variables = bundle("saved/variables/variables", [Variable("w", 1, (1 << 20,), values.tobytes())])
+    model_bucket.fill({"saved/saved_model.pb": saved.SerializeToString(), **variables})
+    with open_model(f"{model_bucket.uri}/saved") as model:
+        assert model["w"][1000:1002].tolist() == values[1000:1002].tolist()
+    assert model_bucket.bytes_read < (4 << 20) / 4
+    assert len(model_bucket.requests) <= 12
+
+
+def test_options_reach_the_storage(model_bucket: CountedBucket) -> None:
+    protoslice.open(f"{model_bucket.uri}/d/model.onnx", storage_options={"a": "b"}).close()
+    open_model(f"{model_bucket.uri}/d/model.onnx", storage_options={"c": "d"}).close()
+    assert model_bucket.options == [{"a": "b"}, {"c": "d"}]
+
+
+def test_what_is_not_there(model_bucket: CountedBucket) -> None:
+    for opening in (protoslice.open, open_model, RecordReader):
+        with pytest.raises(NotFound, match="No object counted"):
+            opening(f"{model_bucket.uri}/d/nothing")
+    assert model_bucket.closed == 3
+
+
+def test_a_chunked_proto_is_merged_from_a_bucket(model_bucket: CountedBucket, tmp_path: Path) -> None:
+    with protoslice.open(ONNX) as proto, (tmp_path / "m.cpb").open("wb") as file:
+        proto.chunks.cpb().write_to(file)
+    model_bucket.fill({"m.cpb": (tmp_path / "m.cpb").read_bytes(), "whole.pb": ONNX})
+    for name in ("m", "whole"):
+        into = schema.bundled().message_class("onnx.ModelProto")()
+        Merger.read(f"{model_bucket.uri}/{name}", into, storage_options={})
+        assert into.SerializeToString(deterministic=True) == ONNX
+    with pytest.raises(NotFound, match=r"No file .*/none.cpb or .*/none.pb"):
+        Merger.read(f"{model_bucket.uri}/none", schema.bundled().message_class("onnx.ModelProto")())
+    with RecordReader(f"{model_bucket.uri}/m.cpb", storage_options={}) as reader:
+        assert sum(1 for _ in reader.read_records()) == 10

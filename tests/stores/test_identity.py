@@ -1,20 +1,48 @@
-"""One id, one content: whatever decides which bytes the views of a store give is in its id."""
+"""One id, one content: whatever decides which bytes the views of a store give is in its id.
+
+A store of a chunked proto has the chunks that came with it, and by sizes those of another plan.
+
+Ids of rows: unique within a process; an id that another process has too is not an error.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf import descriptor_pb2
-from tests.support.stores import every_view, field, onnx, opened, read, upload
+from tests.support.chunked import METADATA
+from tests.support.golden import CHUNKED
+from tests.support.stores import (
+    assert_whole,
+    every_view,
+    field,
+    in_files,
+    in_memory,
+    onnx,
+    opened,
+    read,
+    upload,
+    visible,
+)
 
-from protoslice import schema, versions
-from protoslice.errors import Conflict
+from protoslice import _core, schema, versions
+from protoslice.catalog import objects, stores
+from protoslice.catalog.new_objects import BLOCK
+from protoslice.catalog.objects import new_id
+from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import UNKNOWN, Store
+from protoslice.ingest import publishing
+from protoslice.riegeli import RecordReader
 from protoslice.schema.types import bundled_bytes
-from protoslice.storage import MemoryStorage
+from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.versions import Policy, store_id
 from protoslice.views import chunks, documents
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -165,3 +193,118 @@ async def test_another_planner_makes_another_store(stores: Stores, monkeypatch: 
     monkeypatch.setattr("protoslice.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
     new = (await upload(stores, onnx(3000))).store
     assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)
+
+
+FILES = (
+    CHUNKED / "graph_large_constants.max100000.uncompressed.cpb",
+    CHUNKED / "graph_large_constants.max70000.zstd.cpb",
+    CHUNKED / "savedmodel_plain.max4000.cpb",
+)
+PLANNED = IngestRequest(min_chunk=500, max_chunk=5000)
+BY_SIZES = replace(PLANNED, plan="policy")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_views_are_those_of_the_file(path: Path) -> None:
+    with path.open("rb") as file:
+        *records, last = RecordReader(file).read_records()
+
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        info = (await upload(stores, {"x.cpb": path.read_bytes()}, PLANNED)).store
+        assert info.chunks == len(records) == len(METADATA.FromString(last).chunks)
+        async with opened(storage) as others:
+            for each in (stores, others):
+                store = await each.view(info.id)
+                assert [await read(await chunks.chunk(store, n)) for n in range(info.chunks)] == records
+                assert await read(await chunks.metadata(store)) == last
+                cpb = await chunks.cpb(store)
+                assert await read(cpb) == path.read_bytes()
+                assert (cpb.etag, cpb.sha256) == (store.file("x.cpb").etag, store.file("x.cpb").sha256)
+                page = await chunks.chunks(store, limit=1000, cursor=None)
+                assert [entry.size for entry in page.items] == [len(record) for record in records]
+
+    in_files(work)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+async def test_by_sizes_the_views_are_those_of_a_store_that_was_planned_so(stores: Stores, path: Path) -> None:
+    kept = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, PLANNED)).store.id)
+    by_sizes = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, BY_SIZES)).store.id)
+    assert by_sizes.info.chunks > 1
+    assert by_sizes.info.chunks != kept.info.chunks
+    views = {name: view async for name, view in every_view(kept)}
+    for name in ["metadata", "cpb", *(f"chunk {n}" for n in range(by_sizes.info.chunks))]:
+        number = int(name[6:]) if name.startswith("chunk ") else None
+        other = await (chunks.chunk(by_sizes, number) if number is not None else getattr(chunks, name)(by_sizes))
+        assert await read(views[f"policy {name}"]) == await read(other), name
+    tables = [await chunks.chunks(store, limit=1000, cursor=None, plan="policy") for store in (kept, by_sizes)]
+    assert tables[0] == tables[1]
+    etags = [view.etag for name, view in views.items() if name not in {"cpb", "merge"}]
+    assert len(set(etags)) == len(etags), "a plan by sizes has entity tags of its own"
+    assert all(view.versioned == name.startswith("policy") for name, view in views.items())
+
+
+async def test_the_id_says_which_plan_a_store_has(stores: Stores) -> None:
+    """A store planned by sizes keeps the id that it always had; the plan that came makes another store."""
+    data = FILES[0].read_bytes()
+    kept, by_sizes = [(await upload(stores, {"x.cpb": data}, each)).store for each in (PLANNED, BY_SIZES)]
+    assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.MERGED_VERSION)
+    for info in (kept, by_sizes):
+        policy = Policy(
+            root=info.root,
+            type=info.type,
+            min_chunk=500,
+            max_chunk=5000,
+            schema=info.schema,
+            planner=info.planner,
+        )
+        assert store_id([(file.path, file.size, file.sha256 or "") for file in info.files], policy) == info.id
+    raw = [(await upload(stores, onnx(3000), each)).store for each in (PLANNED, BY_SIZES)]
+    assert raw[0].id == raw[1].id, "other files have no plan of their own"
+    store = await stores.view(raw[0].id)
+    assert (await chunks.cpb(store, "policy")).etag == (await chunks.cpb(store)).etag
+
+
+@pytest.mark.parametrize("plan", ["", "file", "Policy", "policy "])
+async def test_other_plans_are_refused(stores: Stores, plan: str) -> None:
+    with pytest.raises(InvalidInput, match="Invalid plan"):
+        await upload(stores, onnx(3000), replace(PLANNED, plan=plan))
+    store = await stores.view((await upload(stores, onnx(3000), PLANNED)).store.id)
+    with pytest.raises(InvalidInput, match="Invalid plan"):
+        await chunks.metadata(store, plan)
+
+
+def test_ids_of_one_process_differ_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "time", SimpleNamespace(time_ns=lambda: 1_800_000_000_000_000_000))
+    monkeypatch.setattr(objects, "_ids", objects._Ids())
+    ids = [new_id() for _ in range(100_000)]
+    assert ids == sorted(set(ids))
+    assert 0 < ids[-1] < 1 << 63
+
+
+async def test_objects_of_another_process_that_have_the_same_ids_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as ours, opened(storage) as theirs:
+        ids = count(1)
+        monkeypatch.setattr(objects, "new_id", lambda: next(ids))
+        await upload(ours, onnx(9000, seed=1))
+        ids = count(BLOCK)  # the last of theirs, and the next ones
+        for seed in (2, 3):
+            await upload(theirs, onnx(9000, seed=seed))
+        for info in (await visible(ours)).values():
+            await assert_whole(ours, info)
+        assert len(await visible(ours)) == 3
+
+
+def test_a_store_of_another_process_that_has_the_same_id_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(ours: Stores, _: MemoryStorage) -> None:
+        monkeypatch.setattr(publishing, "new_id", lambda: 7)
+        ids = count(7)
+        monkeypatch.setattr(stores, "new_id", lambda: next(ids))
+        for seed in range(3):
+            assert (await upload(ours, onnx(10, seed=seed))).created
+        assert len(await visible(ours)) == 3
+
+    in_memory(work)

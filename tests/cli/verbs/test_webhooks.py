@@ -1,14 +1,24 @@
-"""Webhooks on the command line, against a service that delivers to a receiver of the test."""
+"""Webhooks on the command line, against a service that delivers to a receiver of the test.
+
+Reports of pushes; with --strict a push refuses models that lack parts or fail their own checksums.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.receiver import running_receiver
 from tests.support.serve import service_process
 from tests.support.stores import onnx
+
+from protoslice.client import AsyncClient, Client
+from protoslice.errors import UnsoundModel
+from protoslice.sources.files import BytesSource
 
 
 def test_a_webhook_from_put_to_rm(call: Any, tmp_path: Path) -> None:
@@ -46,3 +56,42 @@ def test_a_webhook_from_put_to_rm(call: Any, tmp_path: Path) -> None:
             assert receiver.events()[-1] == ("tag.set", "m:2")
             call("webhook", "rm", "ci", **site)
             assert call("webhook", "ls", "--json", **site).stdout.strip() == "[]"
+
+
+WriteOnnx = Callable[..., Path]
+Write = Callable[[Path], Path]
+
+
+async def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
+    path = onnx_beside(tmp_path, (4000, 8008))
+    async with AsyncClient(service) as client:
+        with pytest.raises(UnsoundModel, match="weights"):
+            await client.push(path, strict=True)
+        report = (await client.push(path)).report
+    assert report is not None
+    assert (report.type, report.tensors, report.missing) == ("onnx.ModelProto", 2, ("weights.bin",))
+
+
+def test_a_large_upload_may_be_strict(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
+    """The push goes as resumable uploads that are assembled."""
+    onnx_beside(tmp_path, (4000, 8012))
+    with (tmp_path / "padding.bin").open("wb") as file:
+        file.truncate(65 << 20)
+    (tmp_path / "weights.bin").unlink()
+    with Client(service) as client:
+        with pytest.raises(UnsoundModel, match="weights"):
+            client.push(tmp_path, strict=True)
+        pushed = client.push(tmp_path)
+        assert pushed.report is not None
+        assert pushed.report.missing == ("weights.bin",)
+
+
+def test_client_download_into_a_folder_with_a_slash_makes_it(service: str, tmp_path: Path) -> None:
+    tag, data = "slash:2", b"\x0a\x22\x0a\x20" + b"0123456789abcdef" * 2
+    with Client(service) as client, chdir(tmp_path):
+        client.push({"model.pb": BytesSource(data)}, tags=[tag])
+        (got,) = client.download(tag, "one/")
+        assert got.path == Path("one", "model.pb")
+        client.download(tag, "two/", view="chunks/0")
+    assert (tmp_path / "one" / "model.pb").read_bytes() == data
+    assert (tmp_path / "two" / "0").is_file()

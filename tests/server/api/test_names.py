@@ -1,17 +1,22 @@
-"""Stores in lists, tags with compare-and-set, schemas."""
+"""Stores in lists, tags with compare-and-set, schemas.
+
+Types of uploaded schemas: extensions by their printed paths, and well-known types as the runtime shows them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.engine.test_places import SET
+from tests.schema import test_well_known as well_known
 from tests.support.calls import RULES
+from tests.support.canonical import delimited
 from tests.support.serve import assert_problem
 from tests.support.stores import onnx
-
-pytestmark = pytest.mark.contract
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +26,7 @@ def stores(client: httpx.Client) -> list[str]:
     ]
 
 
+@pytest.mark.contract
 def test_stores_are_filtered(client: httpx.Client, stores: list[str]) -> None:
     assert [store["id"] for store in client.get("/v1/stores?tag=named:3").json()["items"]] == [stores[3]]
     assert len(client.get("/v1/stores?tag=named:").json()["items"]) == 5
@@ -28,6 +34,7 @@ def test_stores_are_filtered(client: httpx.Client, stores: list[str]) -> None:
     assert len(client.get("/v1/stores?limit=99999999").json()["items"]) >= 5
 
 
+@pytest.mark.contract
 def test_a_store_is_found_by_any_name_until_it_is_deleted(client: httpx.Client) -> None:
     store = client.put("/v1/stores?tag=doomed", content=b"\x0a\x06doomed").json()
     found = [store["id"], store["id"][:12], "doomed"]
@@ -44,6 +51,7 @@ def test_a_store_is_found_by_any_name_until_it_is_deleted(client: httpx.Client) 
     assert client.post(f"/v1/stores/{'0' * 64}/restore").status_code == 404
 
 
+@pytest.mark.contract
 def test_tags_move(client: httpx.Client, stores: list[str]) -> None:
     made = client.put("/v1/tags/mover", json={"store": stores[0]})
     assert made.status_code == 201
@@ -58,6 +66,7 @@ def test_tags_move(client: httpx.Client, stores: list[str]) -> None:
     assert client.get(f"/v1/stores/{stores[1]}").status_code == 200
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("name", "store", "expected"),
     [("bad%20name", None, 400), ("0123456789abcdef", None, 400), ("x", "0" * 64, 404), ("x", "nobody", 404)],
@@ -77,6 +86,7 @@ def descriptor_set(file_name: str = "own.proto") -> bytes:
     return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
 
+@pytest.mark.contract
 def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:
     body = b"\x0a\x05hello"
     assert client.put("/v1/stores?type=own.Thing", content=body).status_code == 422
@@ -97,6 +107,7 @@ def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:
     assert path.content == b"hello"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("content", "headers", "expected"),
     [(b"\xff\xff", {}, 400), (b"", {}, 400), (b"x", {"content-type": "text/plain"}, 415)],
@@ -115,6 +126,7 @@ def fixed_names() -> list[str]:
     return sorted(found | {"restore", "stores", "merge", "tree"})
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", fixed_names())
 def test_names_of_routes_are_names_of_tags_too(client: httpx.Client, name: str) -> None:
     made = client.post(f"/v1/stores?filename=m.onnx&tag={name}", content=onnx(500)).json()
@@ -134,6 +146,7 @@ def stored(client: httpx.Client, tag: str) -> str:
     return id
 
 
+@pytest.mark.contract
 def test_a_description_is_shown_and_outlasts_removal(client: httpx.Client) -> None:
     id, other = stored(client, "m:1"), stored(client, "m:2")
     etag = client.get("/v1/stores/m:1").headers["etag"]
@@ -152,6 +165,7 @@ def test_a_description_is_shown_and_outlasts_removal(client: httpx.Client) -> No
     assert [each["subject"] for each in client.get("/v1/audit?what=store.described").json()["items"]][:2] == [id, id]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "body", [{"description": "x" * 2001}, {"description": "a\0b"}, {"description": None}, {}, {"tags": []}]
 )
@@ -159,3 +173,61 @@ def test_other_bodies_are_refused(client: httpx.Client, body: object) -> None:
     id = stored(client, "refused:1")
     assert client.patch(f"/v1/stores/{id}", json=body).status_code == 400
     assert client.get(f"/v1/stores/{id}").json()["description"] == ""
+
+
+LEAF = delimited(1, b"y" * 20)
+"""An `x.M` with `bytes`."""
+
+
+def message(size: int) -> bytes:
+    inner = delimited(101, delimited(1, b"z" * size))
+    return delimited(100, LEAF) + delimited(101, inner) + delimited(102, LEAF) * 2
+
+
+@pytest.fixture(scope="module")
+def extended(client: httpx.Client) -> Iterator[list[str]]:
+    """Ids of two stores that differ in an extension of an extension."""
+    kind = {"content-type": "application/protobuf"}
+    assert client.put("/v1/schemas/extended", content=SET.SerializeToString(), headers=kind).status_code == 201
+    made = [client.put("/v1/stores?type=x.M&min_chunk=10", content=message(size)) for size in (30, 40)]
+    yield [each.json()["id"] for each in made]
+    assert client.delete("/v1/schemas/extended").status_code == 204
+
+
+def paths(node: Any) -> Iterator[str]:
+    if node.get("path"):
+        yield node["path"]
+    for child in node.get("children") or node.get("items") or ():
+        yield from paths(child)
+
+
+@pytest.mark.parametrize("view", ["tree?depth=8", "treemap?depth=8", "chunks", "diff"])
+def test_printed_paths_are_accepted(client: httpx.Client, extended: list[str], view: str) -> None:
+    before, after = extended
+    query = f"?before={before}" if view == "diff" else ""
+    answer = client.get(f"/v1/stores/{after}/{view}{query}")
+    assert answer.status_code == 200, answer.text
+    printed = [path for path in paths(answer.json()) if path != "model.pb" and ":" not in path]
+    assert any("[x.ext]" in path for path in printed), answer.text
+    for path in printed:
+        if not path.startswith(("[", "x")):
+            continue  # files of the stores
+        for name, parameter in (("merge", "fields"), ("tree", "path"), ("treemap", "path")):
+            got = client.get(f"/v1/stores/{after}/{name}", params={parameter: path})
+            assert got.status_code == 200, (path, got.text)
+    whole = client.get(f"/v1/stores/{after}/merge", params={"path": "[x.ext].[x.ext].bytes"})
+    assert whole.content == b"z" * 40
+
+
+def test_well_known_types_are_served_as_the_runtime_shows_them(client: httpx.Client) -> None:
+    kind = {"content-type": "application/protobuf"}
+    types, kinds = well_known.SET.SerializeToString(), well_known.KINDS
+    assert client.put("/v1/schemas/well-known", content=types, headers=kind).status_code == 201
+    made = {name: client.put("/v1/stores?type=own.All", content=well_known.message_of(name)) for name in kinds}
+    assert client.delete("/v1/schemas/well-known").status_code == 204
+    for name, stored in made.items():
+        store = stored.json()["id"]
+        shown = client.get(f"/v1/stores/{store}/merge", headers={"accept": "application/json"})
+        assert shown.status_code == 200, (name, shown.text)
+        assert shown.json() == well_known.rendered_by_the_runtime(well_known.message_of(name)), name
+        assert client.get(f"/v1/stores/{store}/merge", headers={"accept": "text/plain"}).status_code == 200, name

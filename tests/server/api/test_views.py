@@ -1,11 +1,18 @@
-"""Views over a real socket: bytes, ranges, validators, forms."""
+"""Views over a real socket: bytes, ranges, validators, forms.
+
+Chunked protos and split protos of XLA over HTTP.
+
+Stores without a root over HTTP: every way in, what is told of them, and which views they have.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -13,13 +20,16 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.golden import MODELS
+from tests.server.bodies.ways import Site, Way, assembled, form, recipe, tar
+from tests.support.chunked import METADATA
+from tests.support.golden import CHUNKED, MODELS
 from tests.support.serve import LiveServer, assert_problem, exchange
+from tests.support.streams import FRAMED
 from tests.support.views import CASES, FILE, PLAIN, STREAM, Tag, ViewCase
 
 from protoslice import schema, versions
-
-pytestmark = pytest.mark.contract
+from protoslice.riegeli import RecordWriter
+from protoslice.schema import bundled
 
 GOLDEN = MODELS / "onnx_functions_training" / "model.onnx"
 
@@ -39,6 +49,7 @@ def case(request: pytest.FixtureRequest) -> ViewCase:
     return found
 
 
+@pytest.mark.contract
 def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store: dict[str, Any], model: bytes) -> None:
     for path in (f"files/{FILE}", "merge"):
         answer = client.get(f"/v1/stores/{store['id']}/{path}")
@@ -47,6 +58,7 @@ def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store
         assert answer.headers["x-protobuf-message"] == "onnx.ModelProto"
 
 
+@pytest.mark.contract
 def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
     view, lasting = case.path, f"/v1/stores/{store['id']}/{case.path}"
     by_id = client.get(lasting)
@@ -64,6 +76,7 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
         )
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "treemap", "summary", "tensors", "pieces"])
 def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
     client: httpx.Client, store: dict[str, Any], shown: str
@@ -83,6 +96,7 @@ def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.http.responses._rendered_by", lambda: "a later program")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("path", "accept", "tag"),
     [("tensors", "*/*", Tag.BYTES), *((case.path, case.accept, case.tag) for case in CASES if case.tag != Tag.STORE)],
@@ -99,6 +113,7 @@ def test_what_a_later_program_may_mend_is_not_kept_for_ever(
     assert (after.headers["etag"] == before.headers["etag"]) == (tag is Tag.BYTES)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("case", [case for case in CASES if case.tag is Tag.STORE], ids=lambda case: case.path)
 def test_what_the_id_decides_about_has_the_same_tag_for_ever(
     client: httpx.Client, store: dict[str, Any], case: ViewCase, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +125,7 @@ def test_what_the_id_decides_about_has_the_same_tag_for_ever(
     assert "immutable" in before.headers["cache-control"]
 
 
+@pytest.mark.contract
 def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
     def headers(answer: httpx.Response) -> dict[str, str]:
         return {name: value for name, value in answer.headers.items() if name not in {"date", "x-request-id"}}
@@ -120,6 +136,7 @@ def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any
     assert head.content == b""
 
 
+@pytest.mark.contract
 def test_head_refuses_what_get_refuses(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
     url = f"/v1/stores/{store['id']}/{case.path}"
     for _ in range(2):  # a length that is kept changes nothing
@@ -128,6 +145,7 @@ def test_head_refuses_what_get_refuses(client: httpx.Client, store: dict[str, An
             assert head.status_code == get.status_code == (200 if accept.endswith(("0.1", "*/*")) else 406), accept
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "path", ["/v1/stores/views:1", "/v1/stores/views:1/tree", "/v1/tags/views:1", "/v1/stores", "/", "/docs"]
 )
@@ -139,6 +157,7 @@ def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], pa
     assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
 
 
+@pytest.mark.contract
 @given(data=st.data())
 @settings(max_examples=150)
 def test_any_range_of_any_view_is_a_slice_of_the_whole(
@@ -156,6 +175,7 @@ def test_any_range_of_any_view_is_a_slice_of_the_whole(
     assert part.headers["etag"] == whole.headers["etag"]
 
 
+@pytest.mark.contract
 def test_the_chunk_table_without_digests_reads_nothing(serving: Any, tmp_path: Path, model: bytes) -> None:
     """Otherwise the first look at a large store would read all of it. Damage tells who has read."""
     with serving(storage=tmp_path.as_uri()) as live, httpx.Client(base_url=live.url) as client:
@@ -177,6 +197,7 @@ def golden(client: httpx.Client) -> str:
     return "/v1/stores/golden"
 
 
+@pytest.mark.contract
 def test_messages_are_rendered(client: httpx.Client, golden: str) -> None:
     message = schema.bundled().message_class("onnx.ModelProto").FromString(GOLDEN.read_bytes())
     text = client.get(f"{golden}/merge", headers={"accept": "text/plain"})
@@ -194,18 +215,21 @@ def test_messages_are_rendered(client: httpx.Client, golden: str) -> None:
         assert json.loads(answer.content)["graph"]["name"] == message.graph.name  # type: ignore[attr-defined]
 
 
+@pytest.mark.contract
 def test_each_form_has_its_own_entity_tag(client: httpx.Client, golden: str) -> None:
     forms = ("application/protobuf", "application/json", "application/protobuf+json", "text/plain")
     tags = {client.get(f"{golden}/merge", headers={"accept": form}).headers["etag"] for form in forms}
     assert len(tags) == len(forms)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("accept", [None, "*/*", "application/*", "application/x-protobuf", "text/html, */*;q=0.1"])
 def test_protobuf_is_the_default(client: httpx.Client, golden: str, accept: str | None) -> None:
     headers = {} if accept is None else {"accept": accept}
     assert client.get(f"{golden}/merge", headers=headers).headers["content-type"] == "application/protobuf"
 
 
+@pytest.mark.contract
 def test_what_cannot_be_offered(client: httpx.Client, golden: str, store: dict[str, Any]) -> None:
     for url, accept in (
         (f"{golden}/merge", "image/png"),
@@ -219,6 +243,7 @@ def test_what_cannot_be_offered(client: httpx.Client, golden: str, store: dict[s
         assert problem["offers"]
 
 
+@pytest.mark.contract
 def test_rendering_has_a_limit(serving: Any, model: bytes) -> None:
     with serving(max_rendered_bytes=1 << 20) as live, httpx.Client(base_url=live.url) as client:
         client.put("/v1/stores?filename=model.onnx&tag=big", content=model)
@@ -229,12 +254,14 @@ def test_rendering_has_a_limit(serving: Any, model: bytes) -> None:
         assert len(small.json()["graph"]["node"]) == 20
 
 
+@pytest.mark.contract
 def test_unknown_types_are_not_rendered(client: httpx.Client) -> None:
     client.put("/v1/stores?tag=unknown", content=b"\xaa\xaa\x7d\x01z")
     answer = client.get("/v1/stores/unknown/merge", headers={"accept": "application/json"})
     assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -252,6 +279,7 @@ def test_what_is_not_there(service: LiveServer, store: dict[str, Any], path: str
     assert_problem(answer.status, answer.headers, answer.body, expected=expected)
 
 
+@pytest.mark.contract
 def test_a_part_is_the_message_at_the_path(client: httpx.Client, store: dict[str, Any]) -> None:
     node = client.get(f"/v1/stores/{store['id']}/merge", params={"path": "graph.node[3]"})
     assert node.headers["x-protobuf-message"] == "onnx.NodeProto"
@@ -261,3 +289,120 @@ def test_a_part_is_the_message_at_the_path(client: httpx.Client, store: dict[str
     names = client.get(f"/v1/stores/{store['id']}/merge", params={"fields": ["graph.node[*].name", "graph.name"]})
     message = schema.bundled().message_class("onnx.ModelProto").FromString(names.content)
     assert [node.name for node in message.graph.node] == [f"n{n}" for n in range(20)]  # type: ignore[attr-defined]
+
+
+CHUNKED_FILE = (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()
+
+
+def test_the_plan_that_came_and_the_one_by_sizes(client: httpx.Client) -> None:
+    answer = client.post("/v1/stores?filename=x.cpb&min_chunk=500&max_chunk=5000", content=CHUNKED_FILE)
+    base = f"/v1/stores/{answer.json()['id']}"
+    assert client.get(f"{base}/cpb").content == CHUNKED_FILE
+    metadata = METADATA.FromString(client.get(f"{base}/metadata").content)
+    rows = client.get(f"{base}/chunks").json()["items"]
+    assert [row["size"] for row in rows] == [chunk.size for chunk in metadata.chunks]
+    by_sizes = METADATA.FromString(client.get(f"{base}/metadata", params={"plan": "policy"}).content)
+    again = client.get(f"{base}/chunks", params={"plan": "policy"}).json()["items"]
+    assert [row["size"] for row in again] == [chunk.size for chunk in by_sizes.chunks] != [row["size"] for row in rows]
+    assert client.get(f"{base}/chunks/1?plan=policy").content != client.get(f"{base}/chunks/1").content
+    shown = client.get(f"{base}/metadata?plan=policy", headers={"accept": "application/json"}).json()
+    assert len(shown["chunks"]) == len(by_sizes.chunks)
+    # What a later program may plan otherwise is not kept for ever.
+    for path in ("chunks/0", "metadata"):
+        own, by_sizes = (client.get(f"{base}/{path}{query}") for query in ("", "?plan=policy"))
+        assert "immutable" in own.headers["cache-control"]
+        assert "immutable" not in by_sizes.headers["cache-control"]
+        assert own.headers["etag"] != by_sizes.headers["etag"]
+
+
+GPU: Any = bundled().message_class("xla.gpu.GpuExecutableProto")
+WEIGHTS = bytes(range(256)) * 8192
+
+
+def _split() -> tuple[bytes, Any]:
+    manifest: Any = bundled().message_class("xla.SplitProtoManifest")(result_proto_type=GPU.DESCRIPTOR.full_name)
+    binary = manifest.records.add().field_override_record
+    binary.field_path.add(field_number=4)
+    binary.field_type = 1
+    manifest.records.add().proto_merge_record.SetInParent()
+    manifest.records.add().proto_merge_record.SetInParent()
+    constant, rest = GPU(), GPU(module_name="m")
+    constant.constants.add(symbol_name="weights").content.data = WEIGHTS
+    out = io.BytesIO()
+    with RecordWriter(out, options="snappy") as writer:
+        for record in (manifest.SerializeToString(), b"code", constant.SerializeToString(), rest.SerializeToString()):
+            writer.write_record(record)
+    constant.MergeFrom(rest)
+    constant.binary = b"code"
+    return out.getvalue(), constant
+
+
+def test_views_of_a_split_proto_are_those_of_the_whole(client: httpx.Client) -> None:
+    data, whole = _split()
+    answer = client.post("/v1/stores", content=data, headers={"content-type": "application/octet-stream"})
+    assert answer.status_code == 201, answer.text
+    store = answer.json()
+    assert store["type"] == GPU.DESCRIPTOR.full_name
+    base = f"/v1/stores/{store['id']}"
+    assert GPU.FromString(client.get(f"{base}/merge").content) == whole
+    assert client.get(f"{base}/merge", params={"path": "binary"}).content == b"code"
+    (row,) = client.get(f"{base}/tensors").json()["items"]
+    assert (row["name"], row["dtype"], row["shape"], row["role"]) == ("weights", "U8", [len(WEIGHTS)], "constant")
+    part = client.get(f"{base}/tensors/weights", params={"slice": "70000:70010"}, headers={"range": "bytes=2-5"})
+    assert part.content == WEIGHTS[70002:70006]
+
+
+TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
+OF_ROOT = ["chunks", "tree", "tensors", "references.json", "signatures", *(c.path for c in PLAIN if c.needs_root)]
+
+
+@pytest.mark.parametrize("send", [form, tar, recipe, assembled])
+def test_a_tree_is_taken_however_it_comes(client: httpx.Client, tmp_path: Path, send: Way) -> None:
+    answer = send(Site(client, tmp_path), TREE)
+    assert answer.status_code in {200, 201}, answer.text
+    store = answer.json()
+    assert (store["root"], store["type"], store["chunks"], store["schema"], store["planner"]) == (
+        None, None, 0, None, None
+    )  # fmt: skip
+    assert store["why"].startswith("none of the 3 files is in a supported format")
+    for name, data in TREE.items():
+        assert client.get(f"/v1/stores/{store['id']}/files/{name}").content == data
+    pieces = client.get(f"/v1/stores/{store['id']}/pieces").json()
+    assert {piece["file"] for piece in pieces["items"]} == set(TREE)
+
+
+def test_views_of_a_proto_are_no_root(client: httpx.Client, tmp_path: Path) -> None:
+    store = form(Site(client, tmp_path), TREE).json()
+    for view in OF_ROOT:
+        url = f"/v1/stores/{store['id']}/{view}"
+        assert client.head(url).status_code == 404
+        answer = client.get(url)
+        problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="no-root")
+        assert problem["detail"] == f"This store has files, but no root proto: {store['why']}"
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "kind"), [("m.onnx.gz", b"\x1f\x8b\x08\0", "gzip"), ("m.pb.zst", b"\x28\xb5\x2f\xfd", "zstd")]
+)
+def test_a_packed_file_stays_as_it_is(client: httpx.Client, name: str, head: bytes, kind: str) -> None:
+    data = head + Random(3).randbytes(5000)
+    answer = client.put(f"/v1/stores?filename={name}", content=data)
+    assert answer.status_code == 201, answer.text
+    store = answer.json()
+    assert (store["root"], store["type"], store["files"][0]["path"]) == (None, None, name)
+    assert f"this is {kind}: decompress it first" in store["why"]
+    file = client.get(f"/v1/stores/{store['id']}/files/{name}")
+    assert file.content == data
+    assert "content-encoding" not in file.headers
+
+
+def test_a_stream_of_records_is_a_fact_of_the_store(client: httpx.Client) -> None:
+    stream = FRAMED["tfrecord"]([b"\x08\x01", b"\x08\x02"])
+    for files in ([("a", b"words")], [("train", stream)], [("README.md", b"# Words\n"), ("a/train", stream)]):
+        sent = client.post("/v1/stores", files=[("file", item) for item in files]).json()
+        found = [item["records_file"] for item in (sent, client.get(f"/v1/stores/{sent['id']}").json())]
+        (listed,) = [item for item in client.get("/v1/stores").json()["items"] if item["id"] == sent["id"]]
+        path = next((path for path, data in files if data == stream), None)
+        assert [*found, listed["records_file"]] == [path] * 3
+        answer = client.get(f"/v1/stores/{sent['id']}/records", params={"file": path or "a", "summary": "true"})
+        assert (answer.status_code == 200) == (path is not None), answer.text

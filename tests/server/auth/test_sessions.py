@@ -14,9 +14,15 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 import pytest
 from tests.server.auth.closed import closed_service, token_for
-from tests.server.auth.oidc.test_sealed_identity import forgetful, trusting_anew
-from tests.server.auth.oidc.test_verification import STORES, altered, of_own_key, swapped, unsigned
-from tests.server.auth.oidc.trusting import trust_file
+from tests.server.auth.oidc.test_verification import (
+    altered,
+    forgetful,
+    of_own_key,
+    swapped,
+    trusting_anew,
+    unsigned,
+)
+from tests.server.auth.oidc.trusting import STORES, trust_file
 from tests.support.issuer import AUDIENCE, FakeIssuer, rsa, running_issuer
 from tests.support.serve import Asked, ask, open_app
 
@@ -29,6 +35,7 @@ PEOPLE = f"login_client = '{AUDIENCE}'"
 OWN = {"sec-fetch-site": "same-origin"}
 JSON = {"content-type": "application/json"}
 __all__ = ["forgetful"]
+pytestmark = pytest.mark.usefixtures("forgetful")
 
 
 def cookies(answer: Asked) -> str:

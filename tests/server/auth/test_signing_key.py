@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.server.auth.oidc.test_verification import STORES
-from tests.server.auth.oidc.trusting import trust_file
+from tests.server.auth.oidc.trusting import STORES, trust_file
 from tests.server.auth.test_sessions import PEOPLE, Person, cookies, listed, signed_in
 from tests.server.auth.test_signatures import DATA, signed_target
 from tests.support.issuer import FakeIssuer, running_issuer

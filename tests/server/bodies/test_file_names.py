@@ -1,4 +1,7 @@
-"""Names that version control takes for its own are refused on every way in, and left out on every way out of many."""
+"""Names that version control takes for its own are refused on every way in, and left out on every way out of many.
+
+A store whose files no disk can hold together is refused on every way in, with both names.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,19 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.server.bodies import ways
+from tests.server.bodies.ways import OF_SEVERAL, Site, Way
 from tests.support.calls import RULES
 from tests.support.hub import header, inline, lines_of
-from tests.support.serve import Asked, ask, open_app
+from tests.support.serve import Asked, ask, assert_problem, open_app
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice import file_names
+from protoslice.catalog.requests import FilePaths
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.app import Application
 
@@ -317,3 +326,49 @@ async def test_names_taken_before_are_read_one_by_one_and_left_out_of_what_write
     assert (await ask(app, "DELETE", f"{MLFLOW}/artifacts/run/.git")).status < 300
     removed = await committed(app, ("deletedFolder", {"path": ".git"}), ("deletedFolder", {"path": "b/.HG"}))
     assert removed.status == 200, removed
+
+
+PATHS = b"\x0a\x05paths"
+CLASHES = [("a", "a/b"), ("a/b", "a"), ("x/y/z.pb", "x"), ("x", "x/y/z.pb")]
+
+
+@pytest.mark.parametrize("way", OF_SEVERAL, ids=lambda way: way.__name__)
+def test_a_file_that_is_a_folder_for_another_is_refused(site: Site, way: Way) -> None:
+    for paths in CLASHES:
+        refused = way(site, dict.fromkeys(paths, PATHS))
+        problem = assert_problem(
+            refused.status_code, refused.headers, refused.content, expected=400, slug="invalid-input"
+        )
+        assert all(repr(path) in problem["detail"] for path in paths)
+    assert way(site, dict.fromkeys(("a", "a-b", "a.b/c", "ab", "b/a"), PATHS)).status_code in {200, 201}
+
+
+@pytest.mark.parametrize("path", ["/v1/stores/register", "/v1/stores/assemble"])
+def test_more_files_than_a_store_holds_are_refused_before_any_is_looked_at(site: Site, path: str) -> None:
+    named = {f"f{number}": "x" for number in range(MAX_FILES + 1)}
+    refused = site.client.post(path, json={"files": named} if "register" in path else {"uploads": named})
+    assert_problem(refused.status_code, refused.headers, refused.content, expected=413, slug="limit-exceeded")
+
+
+def test_a_store_holds_only_so_many_files() -> None:
+    found = FilePaths()
+    for number in range(MAX_FILES):
+        found.add(f"f{number}")
+    with pytest.raises(LimitExceeded, match=str(MAX_FILES)):
+        found.add("one more")
+
+
+@given(st.lists(st.text("a/-", min_size=1, max_size=5), max_size=6))
+def test_paths_go_together_as_on_a_disk(paths: list[str]) -> None:
+    plain = [path for path in paths if "" not in path.split("/")]
+    together = all(
+        one != other and not other.startswith(one + "/") for one in set(plain) for other in set(plain) - {one}
+    )
+    found = FilePaths()
+    try:
+        for path in plain:
+            found.add(path)
+        accepted = True
+    except InvalidInput:
+        accepted = False
+    assert accepted == (together and len(set(plain)) == len(plain))

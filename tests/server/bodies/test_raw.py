@@ -1,13 +1,35 @@
-"""Bodies that are one file, and the headers that all bodies go by."""
+"""Bodies that are one file, and the headers that all bodies go by.
+
+Bodies of any size are read in constant memory.
+
+Recipes over the wire: the time that the service takes to copy is not the client's.
+"""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import hashlib
+import io
+import tarfile
+import threading
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
 
+import httpx
 import pytest
+from tests.support.serve import serve
+from tests.support.stores import field, onnx
 
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, UnsupportedMediaType
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
+from protoslice.server import services
 from protoslice.server.bodies.ingest import files_of
 from protoslice.server.bodies.raw import filename_in, parse_value
+from protoslice.server.request import body as request_body
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.wrappers import InterceptedStorage
 
 
 async def stream(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -165,3 +187,97 @@ async def test_what_the_body_raises_comes_through() -> None:
 
 def test_errors_are_of_the_tree() -> None:
     assert issubclass(UnsupportedMediaType, ProtosliceError)
+
+
+SIZE = 64 << 20
+
+
+def tar_frame() -> tuple[bytes, bytes]:
+    member = tarfile.TarInfo("big")
+    member.size = SIZE
+    return member.tobuf(), bytes(1024)
+
+
+def form_frame() -> tuple[bytes, bytes]:
+    return b'--b\r\nContent-Disposition: form-data; filename="big"\r\n\r\n', b"\r\n--b--"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "frame"),
+    [
+        ("application/protobuf", (b"", b"")),
+        ("application/x-tar", tar_frame()),
+        ("multipart/form-data; boundary=b", form_frame()),
+    ],
+)
+async def test_a_large_file(content_type: str, frame: tuple[bytes, bytes]) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield frame[0]
+        for n in range(SIZE >> 16):
+            yield bytes([n % 256]) * (1 << 16)
+        yield frame[1]
+
+    async def run() -> tuple[int, io.BytesIO]:
+        taken, sample = 0, io.BytesIO()
+        async for file in files_of(content_type, None, "big", body()):
+            assert file.path == "big"
+            async for piece in file.pieces:
+                taken += len(piece)
+                sample.write(piece[:1])
+        return taken, sample
+
+    tracemalloc.start()
+    try:
+        taken, sample = await run()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken == SIZE
+    assert set(sample.getvalue()) == {*range(256)}
+    assert peak < 4 << 20
+
+
+T = TypeVar("T")
+MODEL = onnx(2_000_000)
+
+
+class SlowStorage(InterceptedStorage):
+    """Takes minutes for every read, by the clock that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+        self.clock = 0.0
+        self.copied = threading.Event()
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if name == "get_ranges":
+            self.clock += 600
+            self.copied.set()
+        return await call()
+
+
+def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = SlowStorage()
+    monkeypatch.setattr(request_body, "monotonic", lambda: time.monotonic() + storage.clock)
+    monkeypatch.setattr(services, "open_storage", lambda *_: storage)
+
+    def recipe(store: str) -> Iterator[bytes]:
+        writer, more = RecipeWriter(), field(2, b"more")
+        ahead = field(2, bytes(2 << 20))  # more than is read of a recipe before it is carried out
+        yield writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
+        yield writer.literal(len(ahead)) + ahead
+        assert storage.copied.wait(20)
+        yield writer.literal(len(more))
+        for at in range(len(more)):  # drop by drop, so that some of it comes before the end does
+            time.sleep(0.02)
+            yield more[at : at + 1]
+        made = MODEL + ahead + more
+        yield writer.end(len(made), hashlib.sha256(made).hexdigest()) + writer.done()
+
+    with (
+        serve(body_min_bytes_per_second=1000) as live,
+        httpx.Client(base_url=live.url, timeout=30) as client,
+    ):
+        made = client.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]
+        sent = client.post("/v1/stores", content=recipe(made), headers={"content-type": MEDIA_TYPE})
+        assert sent.status_code == 201, sent.text

@@ -1,25 +1,33 @@
-"""Pages for people: whole, true to the OpenAPI document, and with nothing from elsewhere."""
+"""Pages for people: whole, true to the OpenAPI document, and with nothing from elsewhere.
+
+The page that `make web` builds: its shell, its files, and a checkout without them.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import json
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.serve import assert_problem
 
+from protoslice.server.pages import html
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.pages.html import home_page
 from protoslice.server.problems import BY_SLUG, PROBLEMS
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a checkout in which `make web` has not run."""
     monkeypatch.setattr("protoslice.server.api.pages.is_built", lambda: False)
@@ -61,6 +69,7 @@ class Page(HTMLParser):
         return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
 
 
+@pytest.mark.usefixtures("not_built")
 @pytest.mark.parametrize("path", PAGES)
 def test_nothing_comes_from_elsewhere_and_nothing_runs(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
@@ -85,6 +94,7 @@ def document(client: httpx.Client) -> dict[str, Any]:
     return dict(client.get("/openapi.json").json())
 
 
+@pytest.mark.usefixtures("not_built")
 def test_every_call_is_told_with_parameters_and_problems(client: httpx.Client, document: dict[str, Any]) -> None:
     page = Page(client.get("/docs").text)
     code = page.text["code"]
@@ -104,6 +114,7 @@ def test_every_call_is_told_with_parameters_and_problems(client: httpx.Client, d
             assert f"/problems/{example}" in page.all_of("href")
 
 
+@pytest.mark.usefixtures("not_built")
 def test_every_link_leads_somewhere(client: httpx.Client) -> None:
     page = Page(client.get("/docs").text)
     ids = page.all_of("id")
@@ -115,6 +126,7 @@ def test_every_link_leads_somewhere(client: httpx.Client) -> None:
             assert client.get(link).status_code == 200, link
 
 
+@pytest.mark.usefixtures("not_built")
 def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
     commands = [text for text in Page(client.get("/docs").text).text["code"] if text.startswith("curl ")]
     assert f"curl '{client.base_url}/v1/stores/resnet50%3A3/merge'".replace("%3A", ":") in commands
@@ -125,6 +137,7 @@ def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
             assert str(client.base_url) in command
 
 
+@pytest.mark.usefixtures("not_built")
 def test_experimental_and_deprecated_calls_are_marked(client: httpx.Client, document: dict[str, Any]) -> None:
     page = client.get("/docs").text
     sections = dict(re.findall(r'<section class="call" id="(\w+)">(.*?)</section>', page, re.DOTALL))
@@ -139,6 +152,7 @@ def test_experimental_and_deprecated_calls_are_marked(client: httpx.Client, docu
     assert {(True, False), (False, True), (False, False)} == set(map(tuple, marked))
 
 
+@pytest.mark.usefixtures("not_built")
 def test_the_start_page_shows_no_deprecated_call(client: httpx.Client, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"model")
     code = [text for text in Page(client.get("/").text).text["code"] if " -T " in text]
@@ -148,6 +162,7 @@ def test_the_start_page_shows_no_deprecated_call(client: httpx.Client, tmp_path:
     assert "deprecation" not in done.stdout.lower()
 
 
+@pytest.mark.usefixtures("not_built")
 def test_the_page_is_made_once(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before = client.get("/docs").text
     monkeypatch.setattr("protoslice.server.pages.api_reference.page", lambda *_: pytest.fail("the page is made again"))
@@ -155,7 +170,131 @@ def test_the_page_is_made_once(client: httpx.Client, monkeypatch: pytest.MonkeyP
     assert again == before.replace("127.0.0.1", "localhost")
 
 
+@pytest.mark.usefixtures("not_built")
 def test_what_a_client_says_of_the_host_is_text(document: dict[str, Any]) -> None:
     evil = "http://\"'><script>alert(1)</script>"
     for content in (home_page([], evil), ApiPage(document).show(evil)):
         assert "script" not in {tag for tag, _ in Page(content).tags}
+
+
+SCRIPT, STYLE = b"console.log(1)", b"body{}"
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page as it is built, of two files."""
+    folder = tmp_path / "built"
+    folder.mkdir()
+    parts = {"main": ["a.js"], "library": ["l.js", "a.js"], "model": ["m.js"], "weights": ["w.js"], "tensors": ["t.js"]}
+    listed = {"script": "main-AB.js", "style": "style-CD.css", "parts": parts}
+    (folder / "first.json").write_text(json.dumps(listed))
+    for name, data in (("main-AB.js", SCRIPT), ("style-CD.css", STYLE)):
+        (folder / name).write_bytes(data)
+        (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+        (folder / f"{name}.br").write_bytes(b"br of " + data)
+    yield from _over(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A checkout in which the page was not built."""
+    yield from _over(tmp_path, monkeypatch)
+
+
+def _over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    caches = html.assets, html._first
+    monkeypatch.setattr(html, "files", lambda package: folder)
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize(
+    "path", ["/", "/m/resnet50:4", "/m/resnet50:4/tensors", "/diff/resnet50:3...resnet50:4", "/operations"]
+)
+def test_every_address_of_the_page_is_its_shell(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert '<script type="module" src="/assets/main-AB.js"></script>' in answer.text
+    assert '<link rel="stylesheet" href="/assets/style-CD.css">' in answer.text
+    policy = dict(each.split(" ", 1) for each in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert (policy["worker-src"], policy["trusted-types"]) == ("'self'", "strip")
+
+
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize(
+    ("path", "scripts"),
+    [
+        ("/", ["a.js", "l.js"]),
+        ("/m/resnet50:4", ["a.js", "m.js", "w.js"]),
+        ("/m/resnet50:4/tensors", ["a.js", "m.js", "t.js"]),
+        ("/m/resnet50:4/files", ["a.js", "m.js"]),
+        ("/operations", ["a.js"]),
+    ],
+)
+def test_all_scripts_of_the_first_view_are_asked_for_at_once(
+    client: httpx.Client, path: str, scripts: list[str]
+) -> None:
+    assert re.findall('<link rel="modulepreload" href="/assets/([^"]+)">', client.get(path).text) == scripts
+
+
+@pytest.mark.usefixtures("page")
+def test_without_scripts_there_is_the_plain_page(client: httpx.Client) -> None:
+    plain = client.get("/").text.split("<noscript>")[1]
+    assert "curl -X POST -T model.onnx" in plain
+    assert "make web" not in plain
+
+
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize(
+    ("taken", "coding", "body"),
+    [("gzip, deflate, br", "br", b"br of " + SCRIPT), ("gzip", "gzip", SCRIPT), ("identity", None, SCRIPT)],
+)
+def test_files_come_packed_and_last(client: httpx.Client, taken: str, coding: str | None, body: bytes) -> None:
+    with client.stream("GET", "/assets/main-AB.js", headers={"accept-encoding": taken}) as answer:
+        raw = b"".join(answer.iter_raw())
+    assert answer.headers.get("content-encoding") == coding
+    assert (gzip.decompress(raw) if coding == "gzip" else raw) == body
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["vary"] == "accept-encoding"
+
+
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize("name", ["nothing.js", "first.json", "main-AB.js.br", "..%2Ffirst.json", "%2e%2e"])
+def test_no_other_file_is_served(client: httpx.Client, name: str) -> None:
+    assert client.get(f"/assets/{name}").status_code == 404
+
+
+@pytest.mark.usefixtures("no_page")
+def test_a_checkout_says_how_to_build_the_page(client: httpx.Client) -> None:
+    assert "<code>make web</code>" in client.get("/").text
+    answer = client.get("/operations")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
+    assert "make web" in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("no_page")
+@pytest.mark.parametrize("root", ["", "/spaces/default"])
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/m/resnet50:4", "/v1/stores/resnet50:4"),
+        ("/m/resnet50:4/tensors", "/v1/stores/resnet50:4"),
+        ("/m/a%2Fb@main", "/v1/stores/a%2Fb@main"),
+        ("/m/%2F%2Fevil.example", "/v1/stores/%2F%2Fevil.example"),
+        ("/m//evil.example", "/v1/stores/"),
+    ],
+)
+def test_model_address_without_the_page_leads_to_the_facts(
+    client: httpx.Client, root: str, path: str, place: str
+) -> None:
+    answer = client.get(root + path, follow_redirects=False)
+    assert answer.status_code == 302
+    assert answer.headers["location"] == root + place

@@ -1,17 +1,33 @@
-"""Redirects of web sources: followed within the address policy, each hop checked anew."""
+"""Redirects of web sources: followed within the address policy, each hop checked anew.
+
+Attacks by web servers on the service that reads from them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from tests.support.certificates import certificate
+from tests.support.web import web_server
 
-from protoslice.errors import Conflict, StorageDenied
-from protoslice.storage import ObjectKey, web_guard
+from protoslice.errors import (
+    Conflict,
+    IntegrityError,
+    NotFound,
+    ProtosliceError,
+    StorageDenied,
+    StorageUnavailable,
+    Unsupported,
+)
+from protoslice.storage import ObjectKey, open_storage, web_guard
 from protoslice.storage.sources import open_source
 from protoslice.storage.web import WebStorage
 from protoslice.storage.web_guard import MOST_HOPS, Networks, WebUrl, next_url
@@ -63,7 +79,7 @@ async def web() -> AsyncIterator[Web]:
         await asyncio.gather(*(task for task in found.serving if task is not None))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that claim public and private addresses; every permitted connection goes to this machine."""
 
@@ -92,6 +108,7 @@ def asked(
     return asyncio.run(work())
 
 
+@pytest.mark.usefixtures("names")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_presigned_link_is_followed(status: int) -> None:
     data, server = asked(
@@ -105,6 +122,7 @@ def test_a_presigned_link_is_followed(status: int) -> None:
     assert [head[0] for head in server.heads] == ["GET /files/a.pb HTTP/1.1", "GET /b;c?sig=%2Fx&a=1 HTTP/1.1"]
 
 
+@pytest.mark.usefixtures("names")
 def test_nothing_but_a_range_request_goes_to_another_origin() -> None:
     _, server = asked(
         lambda port: {
@@ -115,12 +133,14 @@ def test_nothing_but_a_range_request_goes_to_another_origin() -> None:
     assert server.heads[1][1:] == [f"Host: cdn.example:{server.port}", "Accept-Encoding: identity", "Range: bytes=2-5"]
 
 
+@pytest.mark.usefixtures("names")
 def test_the_last_entity_tag_is_the_pin() -> None:
     answers = {"/b": GOOD}
     with pytest.raises(Conflict):
         asked(lambda port: {"/files/a.pb": to(f"http://cdn.example:{port}/b"), **answers}, if_etag='"other"')
 
 
+@pytest.mark.usefixtures("names")
 @pytest.mark.parametrize(
     ("location", "why"),
     [
@@ -149,6 +169,7 @@ def test_a_redirect_that_leads_elsewhere_is_refused(location: str, why: str) -> 
     assert "example" not in str(caught.value), "the client learns no name that it did not give"
 
 
+@pytest.mark.usefixtures("names")
 def test_listed_networks_are_reached_below_listed_prefixes() -> None:
     networks = [*HERE, f"{PRIVATE}/32"]
     for prefixes in ([], ["http://inside.example:{port}/other"], ["https://inside.example:{port}/"]):
@@ -161,6 +182,7 @@ def test_listed_networks_are_reached_below_listed_prefixes() -> None:
         asked(lambda port: {"/files/a.pb": to(f"http://inside.example:{port}/b"), "/b": GOOD}, HERE, listed)
 
 
+@pytest.mark.usefixtures("names")
 def test_five_redirects_are_followed_and_no_more() -> None:
     def chain(hops: int) -> Callable[[int], dict[str, str]]:
         steps = {f"/files/{n}": to(f"{n + 1}") for n in range(1, hops)}
@@ -171,11 +193,13 @@ def test_five_redirects_are_followed_and_no_more() -> None:
         asked(chain(MOST_HOPS + 1))
 
 
+@pytest.mark.usefixtures("names")
 def test_a_redirect_keeps_its_connection() -> None:
     _, server = asked(lambda port: {"/files/a.pb": to("b"), "/files/b": GOOD})
     assert server.connections == 1
 
 
+@pytest.mark.usefixtures("names")
 def test_https_does_not_lead_to_http() -> None:
     url = WebUrl("https", "host.example", "/a")
     assert next_url(url, 302, "https://OTHER.example:443/b") == WebUrl("https", "other.example", "/b")
@@ -187,6 +211,7 @@ def test_https_does_not_lead_to_http() -> None:
         next_url(url, 302, "/" + "a" * 9000)
 
 
+@pytest.mark.usefixtures("names")
 def test_a_storage_of_its_own_follows_to_public_addresses() -> None:
     async def work() -> bytes:
         async with web() as server:
@@ -195,3 +220,118 @@ def test_a_storage_of_its_own_follows_to_public_addresses() -> None:
                 return await storage.get_range(KEY, 2, 6)
 
     assert asyncio.run(work()) == b"2345"
+
+
+LOOPBACK = ["127.0.0.0/8", "::1/128"]
+T = TypeVar("T")
+
+
+def result_of(answer: str, work: Callable[[WebStorage], Awaitable[T]]) -> T:
+    """The result of `work` on a server that answers every request with the same bytes, then hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer.encode("latin-1"))
+        writer.close()
+
+    async def run() -> T:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            async with server, WebStorage(f"http://127.0.0.1:{port}", networks=LOOPBACK) as storage:
+                return await work(storage)
+        finally:
+            server.close()
+
+    return asyncio.run(run())
+
+
+def test_a_good_answer() -> None:
+    assert result_of(GOOD, lambda storage: storage.get_range(KEY, 2, 6)) == b"2345"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("HTTP/1.1 200 X\r\nETag: \"t\"\r\nContent-Length: 10\r\n\r\n0123456789", Unsupported),
+        ("HTTP/1.1 301 X\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n", StorageDenied),
+        ("HTTP/1.1 307 X\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", StorageDenied),
+        ("HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", StorageDenied),
+        ("HTTP/1.1 403 X\r\nContent-Length: 0\r\n\r\n", StorageDenied),
+        ("HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", NotFound),
+        ("HTTP/1.1 412 X\r\nContent-Length: 0\r\n\r\n", Conflict),
+        ("HTTP/1.1 416 X\r\nContent-Range: bytes */3\r\nContent-Length: 0\r\n\r\n", IntegrityError),
+        ("HTTP/1.1 416 X\r\nContent-Length: 0\r\n\r\n", StorageUnavailable),
+        ("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", StorageUnavailable),
+        ("HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", StorageUnavailable),
+        (GOOD.replace("2-5/10", "2-4/5").replace("th: 4", "th: 3").replace("2345", "234"), IntegrityError),
+        (GOOD.replace("2-5/10", "0-3/10"), StorageUnavailable),
+        (GOOD.replace("2-5/10", "2-6/10"), StorageUnavailable),
+        (GOOD.replace("2-5/10", "2-5/*"), StorageUnavailable),
+        (GOOD.replace("Content-Range: bytes 2-5/10\r\n", ""), StorageUnavailable),
+        (GOOD.replace("ETag: \"t\"", "ETag: W/\"t\""), Unsupported),
+        (GOOD.replace("ETag: \"t\"\r\n", ""), Unsupported),
+        (GOOD.replace("\r\n\r\n", "\r\nContent-Encoding: gzip\r\n\r\n"), Unsupported),
+        (GOOD.replace("2345", "23"), StorageUnavailable),
+        (GOOD.replace("Length: 4", "Length: 9").replace("2345", "234567890"), StorageUnavailable),
+        ("no HTTP at all", StorageUnavailable),
+        ("", StorageUnavailable),
+    ],
+)  # fmt: skip
+def test_every_other_answer_is_an_error(answer: str, kind: type[ProtosliceError]) -> None:
+    async def work(storage: WebStorage) -> None:
+        with pytest.raises(kind) as caught:
+            await storage.get_range(KEY, 2, 6)
+        assert "a.pb" in str(caught.value)
+        assert "127.0.0.1" not in str(caught.value)
+
+    result_of(answer, work)
+
+
+def test_a_server_that_ignores_the_condition_is_found_out() -> None:
+    async def work(storage: WebStorage) -> None:
+        with pytest.raises(Conflict):
+            await storage.get_range(KEY, 2, 6, if_etag='"another"')
+
+    result_of(GOOD, work)
+
+
+async def test_what_is_not_public_is_not_visited() -> None:
+    with web_server() as raw:
+        raw.objects["a.pb"] = b"secret"
+        for host in ("localhost", "127.0.0.1", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]"):
+            for storage in (
+                open_storage(f"http://{host}:{raw.port}/files"),
+                open_source(f"http://{host}:{raw.port}/files"),
+            ):
+                async with storage:
+                    with pytest.raises((StorageDenied, StorageUnavailable)):
+                        await storage.stat(KEY)
+
+
+def test_writing_and_listing_are_told_to_be_impossible() -> None:
+    async def work(storage: WebStorage) -> None:
+        for call in (
+            storage.put(KEY, b""),
+            storage.writer(KEY),
+            storage.delete(KEY),
+            storage.list(),
+        ):
+            with pytest.raises(Unsupported):
+                await call
+
+    result_of(GOOD, work)
+
+
+@pytest.mark.parametrize(("name", "good"), [("localhost", True), ("other.example", False)])
+async def test_tls_is_checked_against_the_name_of_the_host(tmp_path: Path, name: str, good: bool) -> None:
+    server, trusted = certificate(tmp_path, name)
+    client = ssl.create_default_context(cafile=trusted)
+    with web_server(server) as raw:
+        raw.objects["a.pb"] = b"0123456789"
+        async with WebStorage(f"https://localhost:{raw.port}/files", networks=LOOPBACK, tls=client) as storage:
+            if good:
+                assert await storage.get_range(KEY, 2, 5) == b"234"
+            else:
+                with pytest.raises(StorageUnavailable):
+                    await storage.get_range(KEY, 2, 5)

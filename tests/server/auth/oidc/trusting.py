@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support.issuer import AUDIENCE, FakeIssuer
 
+STORES = "/spaces/own/v1/stores"
 RULES = ("claims = { sub = 'robot' }\nspace = 'own'\nscopes = ['read', 'write']\ntags = ['ci-*']",)
 
 

@@ -1,15 +1,33 @@
-"""Writes as the hub's clients make them, request by request."""
+"""Writes as the hub's clients make them, request by request.
+
+Lines of a commit, bounded in length and number.
+
+Pull requests are refused before anything is stored; a change never lands on the branch instead.
+
+Bytes that a history takes: commits share the files that they do not change.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
 from tests.support.hub import commit, header, inline, send
+from tests.support.serve import LiveServer, serve
+
+from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.ingest import sharing
+from protoslice.ingest.sharing import LEAST_SHARED
+from protoslice.server.registries.hub import commits, repositories, xet
+from protoslice.server.registries.hub.commits import CommitHeader, Deletion, InlineFile, Operation, operations_of
+from protoslice.server.routing import routes_of
 
 Made = Callable[..., str]
 
@@ -158,3 +176,150 @@ def test_many_commits_of_one_branch_at_once_all_succeed(client: httpx.Client, ma
     assert [answer.status_code for answer in answers] == [200] * 24
     assert len(client.get(f"/api/models/{name}/commits/main?limit=100").json()) >= 25
     assert len(client.get(f"/api/models/{name}/tree/main").json()) == 25
+
+
+LINES = (
+    b'{"key":"header","value":{"summary":"s","description":"d","parentCommit":"abc"}}\n\n'
+    b'{"key":"file","value":{"content":"aGk=","path":"a","encoding":"base64"}}\r\n'
+    b'{"key":"file","value":{"content":"hi","path":"b","encoding":"utf-8"}}\n'
+    b'{"key":"deletedFolder","value":{"path":"c/"}}'
+)
+
+
+def parsed(pieces: Iterable[bytes]) -> list[Operation]:
+    """The operations of a body that comes in these pieces."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def run() -> list[Operation]:
+        return [operation async for operation in operations_of(body())]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1, 7, 80, 1000])
+def test_lines_are_the_same_in_any_pieces(size: int) -> None:
+    assert parsed(LINES[at : at + size] for at in range(0, len(LINES), size)) == [
+        CommitHeader("s", "d", "abc"),
+        InlineFile("a", b"hi"),
+        InlineFile("b", b"hi"),
+        Deletion("c/", folder=True),
+    ]
+
+
+def test_a_line_without_an_end_is_not_kept() -> None:
+    taken = 0
+
+    def endless() -> Iterable[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1 << 20
+            yield b"x" * (1 << 20)
+
+    with pytest.raises(LimitExceeded):
+        parsed(endless())
+    assert taken < 20 << 20
+
+
+def test_operations_are_counted() -> None:
+    with pytest.raises(LimitExceeded):
+        parsed(b'{"key":"deletedFile","value":{"path":"a"}}\n' * 1000 for _ in range(1000))
+
+
+def test_a_mistake_is_told_with_its_line() -> None:
+    with pytest.raises(InvalidInput, match="Line 3"):
+        parsed([LINES.replace(b'"utf-8"}', b'"utf-8"')])
+
+
+VALUES = {"{kind}": "models", "{revision}": "main", "{branch}": "b", "{tag}": "t", "{session}": "s", "{hash}": "0" * 64}
+CHANGES = [row for router in (repositories.router, commits.router, xet.router) for row, _ in routes_of(router.routes)]
+
+
+def lines(*operations: tuple[str, object]) -> bytes:
+    return "\n".join(json.dumps({"key": key, "value": value}) for key, value in operations).encode()
+
+
+@pytest.mark.parametrize("query", ["create_pr=1", "create_pr=true", "create_pr=True"])
+def test_a_commit_to_a_pull_request_changes_nothing(client: httpx.Client, made: Made, query: str) -> None:
+    name = made({"a": b"old"})
+    before = client.get(f"/api/models/{name}/revision/main").json()["sha"]
+    body = lines(header(), inline("a", b"new"))
+    refused = client.post(f"/api/models/{name}/commit/main?{query}", content=body)
+    assert refused.status_code == 422
+    assert "pull requests" in refused.headers["x-error-message"].lower()
+    assert client.get(f"/api/models/{name}/revision/main").json()["sha"] == before
+    assert client.post(f"/api/models/{name}/commit/main?create_pr=0", content=body).status_code == 200
+
+
+def test_a_commit_is_refused_before_its_body_has_come(service: LiveServer, made: Made) -> None:
+    name = made({"a": b"old"})
+    with service.connect() as connection:
+        head = f"POST /api/models/{name}/commit/main?create_pr=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
+        connection.sendall(head.encode().replace(b"host: x", b"host: 127.0.0.1"))
+        assert connection.recv(12) == b"HTTP/1.1 422"
+
+
+@pytest.mark.parametrize("row", [row for row in CHANGES if row != "POST /api/validate-yaml"])
+def test_every_change_refuses_a_pull_request(client: httpx.Client, made: Made, row: str) -> None:
+    method, path = row.split(" ")
+    path = path.replace("{name:repository}", made({"a": b"old"}))
+    for name, value in VALUES.items():
+        path = path.replace(name, value)
+    answer = client.request(method, f"{path}?create_pr=1", json={"name": "x", "tag": "x", "files": []})
+    assert (answer.status_code, "pull requests" in answer.headers["x-error-message"].lower()) == (422, True)
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_a_discussion_is_refused(client: httpx.Client, made: Made, kind: str) -> None:
+    url = f"/api/{kind}s/{made(kind=kind)}/discussions"
+    for wanted in (True, False):
+        told = client.post(url, json={"title": "title", "description": "d", "pullRequest": wanted})
+        assert (told.status_code, "not supported" in told.headers["x-error-message"]) == (422, True)
+
+
+def test_refs_list_no_pull_requests(client: httpx.Client, made: Made) -> None:
+    assert client.get(f"/api/models/{made()}/refs?include_prs=1").json()["pullRequests"] == []
+    name = made({"a": b"1"})
+    assert client.get(f"/{name}/resolve/refs%2Fpr%2F1/a").headers["x-error-code"] == "RevisionNotFound"
+    assert client.post(f"/api/models/{name}/commit/refs%2Fpr%2F1", content=lines(header())).status_code == 404
+
+
+FILES, COMMITS, SIZE = 36, 4, LEAST_SHARED
+
+
+def test_commits_that_change_a_file_each_take_the_bytes_of_those_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Files count as large ones here, of which every one is shared, however many uploads they came by.
+    monkeypatch.setattr(sharing, "HEAVY", SIZE)
+    random = Random(16)
+    with (
+        serve(storage=tmp_path.as_uri()) as live,
+        httpx.Client(base_url=live.url, timeout=60) as client,
+    ):
+        client.post("/api/repos/create", json={"organization": "ann", "name": "m"}).raise_for_status()
+        push(client, {f"{number:03}.bin": random.randbytes(SIZE) for number in range(FILES)})
+        changed = {}
+        for _ in range(COMMITS):
+            path = f"{random.randrange(FILES):03}.bin"
+            changed[path] = random.randbytes(SIZE)
+            push(client, {path: changed[path]})
+        for path, data in changed.items():
+            assert client.get(f"/ann/m/resolve/main/{path}").content == data
+        assert len(client.get("/api/models/ann/m/tree/main").json()) == FILES
+    stored = sum(each.stat().st_size for each in (tmp_path / "objects").rglob("*") if each.is_file())
+    assert stored <= 1.05 * (FILES + COMMITS) * SIZE
+
+
+def push(client: httpx.Client, files: dict[str, bytes]) -> None:
+    """Send files by git-lfs, as clients send all large ones, and commit them."""
+    named = {hashlib.sha256(data).hexdigest(): (path, data) for path, data in files.items()}
+    wanted = [{"oid": oid, "size": len(data)} for oid, (_, data) in named.items()]
+    body = {"operation": "upload", "transfers": ["basic"], "objects": wanted}
+    told = client.post("/ann/m.git/info/lfs/objects/batch", json=body).raise_for_status().json()
+    for each in told["objects"]:
+        client.put(each["actions"]["upload"]["href"], content=named[each["oid"]][1]).raise_for_status()
+    lines = [("lfsFile", {"path": path, "algo": "sha256", "oid": oid}) for oid, (path, _) in named.items()]
+    send(client, "models/ann/m", header(), *lines).raise_for_status()
