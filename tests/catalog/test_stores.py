@@ -256,25 +256,9 @@ def _expected(models: list[Model], query: StoreQuery) -> list[str]:
 
 def _queries() -> Iterator[StoreQuery]:
     names = (
-        None,
-        "resnet",
-        "ESNET-1",
-        "bert",
-        "be",
-        "run",
-        "100%_\\",
-        "[v2]*?",
-        "v2]",
-        "NAÏVE",
-        "école",
-        "模型/",
-        "@r",
-        "zzz",
-        "run-1",
-        ".ONNX",
-        "--/r",
-        "%",
-    )
+        None, "resnet", "ESNET-1", "bert", "be", "run", "100%_\\", "[v2]*?", "v2]", "NAÏVE", "école", "模型/", "@r",
+        "zzz", "run-1", ".ONNX", "--/r", "%",
+    )  # fmt: skip
     filters: tuple[dict[str, Any], ...] = (
         {}, {"type": "onnx"}, {"type": ""}, {"uploader": "ann"}, {"min_size": 5}, {"max_size": 5}, {"since": 2},
         {"until": 2, "since": 1}, {"type": "tf", "uploader": "ben", "min_size": 5, "until": 4},
@@ -321,7 +305,7 @@ async def test_lists_have_the_stores_that_match_in_order(
     await upgrade(database)
     models = {space: await _fill(database, space, seed, 40) for seed, space in enumerate(SPACES)}
     try:
-        for number, query in enumerate(_queries()):
+        for number, query in enumerate(random.Random(candidates).sample([*_queries()], 250)):
             space = SPACES[number % 2]
             found = await _pages(StoreTable(database, Usage(space)), query, 3 + number % 5)
             expected = _expected(models[space], query)
