@@ -8,69 +8,67 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.clients import (
-    buckets,
-    dex,
-    engines,
-    git,
-    hub,
-    hub_npm,
-    hub_python,
-    hub_rust,
-    kserve,
-    links,
-    logins,
-    merger,
-    mlflow,
-    ollama,
-    openapi,
-    oras,
-    readme,
-    s3,
-    s3_differential,
-    transformers_js,
-)
+from tests.clients.engines import ENGINES
+from tests.clients.s3 import PYTHON_CLIENTS
 
-GROUPS: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A call of a module, which is imported when it runs: it needs the packages of no other client."""
+
+    module: str
+    function: str = "run"
+    given: tuple[str, ...] = ()
+
+    def __call__(self, folder: Path) -> str:
+        """Return the versions of the client; raise when something does not hold."""
+        versions: str = getattr(import_module(f"tests.clients.{self.module}"), self.function)(*self.given, folder)
+        return versions
+
+
+GROUPS: Final[Mapping[str, Mapping[str, Client]]] = {
     "registries": {
-        "hub": hub.run,
-        "hf": hub_python.run,
-        "hub-npm": hub_npm.run,
-        "hub-rust": hub_rust.run,
-        "transformers.js": transformers_js.run,
-        "mlflow": mlflow.run,
-        "mlflow-gc": mlflow.run_gc,
-        "kserve": kserve.run,
-        "oras": oras.run,
-        "oci-conformance": oras.run_conformance,
-        "ollama": ollama.run,
-        "readme": readme.run,
+        "hub": Client("hub"),
+        "hf": Client("hub_python"),
+        "hub-npm": Client("hub_npm"),
+        "hub-rust": Client("hub_rust"),
+        "transformers.js": Client("transformers_js"),
+        "mlflow": Client("mlflow"),
+        "mlflow-gc": Client("mlflow", "run_gc"),
+        "kserve": Client("kserve"),
+        "oras": Client("oras"),
+        "oci-conformance": Client("oras", "run_conformance"),
+        "ollama": Client("ollama"),
+        "readme": Client("readme"),
     },
     "tools": {
-        "git": git.run,
-        "git-lfs": git.run_lfs,
-        "links": links.run,
-        "logins": logins.run,
-        "dex": dex.run,
-        "openapi": openapi.run,
-        "merger": merger.run,
+        "git": Client("git"),
+        "git-lfs": Client("git", "run_lfs"),
+        "links": Client("links"),
+        "logins": Client("logins"),
+        "dex": Client("dex"),
+        "openapi": Client("openapi"),
+        "merger": Client("merger"),
     },
-    "engines": {name: partial(engines.run, name) for name in engines.ENGINES},
+    "engines": {name: Client("engines", given=(name,)) for name in ENGINES},
     "s3": {
-        "aws": s3.run_aws,
-        "rclone": s3.run_rclone,
-        "dvc": s3.run_dvc,
-        **{f"s3-{name}": partial(s3.run_python, name) for name in s3.PYTHON_CLIENTS},
+        "aws": Client("s3", "run_aws"),
+        "rclone": Client("s3", "run_rclone"),
+        "dvc": Client("s3", "run_dvc"),
+        "mc": Client("s3", "run_mc"),
+        "s3-kserve": Client("s3", "run_kserve"),
+        **{f"s3-{name}": Client("s3", "run_python", (name,)) for name in PYTHON_CLIENTS},
     },
     "buckets": {
-        **{name: partial(buckets.run, name) for name in ("versitygw", "minio", "azurite")},
-        "s3-differential": s3_differential.run,
+        **{name: Client("buckets", given=(name,)) for name in ("versitygw", "minio", "azurite")},
+        "s3-differential": Client("s3_differential"),
     },
 }
 CLIENTS: Final = {name: run for group in GROUPS.values() for name, run in group.items()}

@@ -1,15 +1,33 @@
-"""Calls of Python clients of S3: `s3_calls.py CLIENT ENDPOINT FILE`, with keys in the environment."""
+"""Calls of Python clients of S3: `s3_calls.py CLIENT ENDPOINT DOMAIN FILE`, with keys in the environment."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from hashlib import sha256
 from pathlib import Path
 
-NAME, ENDPOINT, FILE = sys.argv[1:]
+NAME, ENDPOINT, DOMAIN, FILE = sys.argv[1:]
 DATA = Path(FILE).read_bytes()
 KEY, SECRET = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 OBJECT = "tags/llm:1/model.onnx"
+AUTHORITY = os.environ.get("SSL_CERT_FILE")
+"""Certificate to trust; None without TLS."""
+
+
+def boto3() -> None:
+    """List, look at and read an object."""
+    import boto3
+
+    s3 = boto3.client("s3")
+    listed = s3.list_objects_v2(Bucket="default", Prefix="tags/")["Contents"]
+    assert [each["Key"] for each in listed] == ["tags/a+b-c/model.onnx", OBJECT]
+    assert s3.head_object(Bucket="default", Key=OBJECT)["ContentLength"] == len(DATA)
+    assert s3.get_object(Bucket="default", Key=OBJECT, Range="bytes=10-99")["Body"].read() == DATA[10:100]
+    s3.download_file("default", OBJECT, "copy")
+    assert Path("copy").read_bytes() == DATA
+    print(boto3.__version__)
 
 
 def s3fs() -> None:
@@ -35,7 +53,7 @@ def obstore() -> None:
         access_key_id=KEY,
         secret_access_key=SECRET,
         region="auto",
-        client_options={"allow_http": True},
+        client_options={"allow_http": True, "allow_invalid_certificates": AUTHORITY is not None},
     )
     assert OBJECT in [each["path"] for page in store.list("tags/") for each in page]
     assert bytes(store.get_range(OBJECT, start=10, end=100)) == DATA[10:100]
@@ -51,10 +69,11 @@ def duckdb() -> None:
     (extension,) = Path(next(iter(duckdb_extension_httpfs.__path__))).rglob("httpfs.duckdb_extension")
     base = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     base.execute(f"LOAD '{extension}'")
-    host = f"localhost:{ENDPOINT.removesuffix('/s3').rpartition(':')[2]}"
+    if AUTHORITY is not None:
+        base.execute(f"SET ca_cert_file = '{AUTHORITY}'; SET enable_server_cert_verification = true")
     base.execute(
-        f"CREATE SECRET (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', ENDPOINT '{host}', "
-        "URL_STYLE 'path', USE_SSL false, REGION 'auto')"
+        f"CREATE SECRET (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', ENDPOINT '{DOMAIN}', "
+        f"URL_STYLE 'path', USE_SSL {AUTHORITY is not None}, REGION 'auto')"
     )
     found = base.execute("SELECT filename, content FROM read_blob('s3://default/tags/llm:1/*')").fetchall()
     assert found == [(f"s3://default/{OBJECT}", DATA)]
@@ -62,16 +81,23 @@ def duckdb() -> None:
 
 
 def runai() -> None:
-    """Stream an ONNX model as safetensors."""
+    """Stream models of ONNX, TensorFlow and GGUF as safetensors."""
     from importlib.metadata import version
 
     from runai_model_streamer import SafetensorsStreamer
 
-    with SafetensorsStreamer() as streamer:
-        streamer.stream_file("s3://default/tags/llm:1/@safetensors/model.safetensors")
-        found = {name: tensor.numpy().tobytes() for name, tensor in streamer.get_tensors()}
+    def streamed(tag: str) -> dict[str, bytes]:
+        with SafetensorsStreamer() as streamer:
+            streamer.stream_file(f"s3://default/tags/{tag}/@safetensors/model.safetensors")
+            return {name: tensor.numpy().tobytes() for name, tensor in streamer.get_tensors()}
+
+    found = streamed("llm:1")
     assert len(found) == 3, sorted(found)
     assert all(data in DATA for data in found.values())
+    for model in ("tf_ckpt_sharded", "gguf_splits"):
+        expected = json.loads(Path(os.environ["MODELS"], model, "expected.json").read_text())["tensors"]
+        wanted = {each["name"]: each["sha256"] for each in expected if each["dtype"] != "STRING"}
+        assert {name: sha256(data).hexdigest() for name, data in streamed(model).items()} == wanted, model
     print(version("runai-model-streamer"))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import httpx
 import pytest
+from tests.server.registries.s3.test_signatures import Keys, Made
 from tests.support.serve import LiveServer, logs_to, serve
 from tests.support.views import FILE, PLAIN, STREAM
 
@@ -56,6 +58,20 @@ HOSTS = [[], ["host: localhost", "host: localhost"], ["host: other.example"], ["
 OTHERS = ["/livez", "/nowhere", "/v1", "/v1/stores", "/v1/stores/", "//v1/stores/{id}/files/small", "/v1/tags", "*",
     "/v1/stores//files/a", "/v1/stores/{id}", "/V1/stores/{id}/files/small",
     "/v1/stores/" + "0" * 64 + "/files/small"]  # fmt: skip
+OBJECT, DOMAIN = "/s3/default/stores/{id}/small", "s3.example"
+OBJECTS = [f"{OBJECT}{query}" for query in (
+    "", "?", "?x-id=GetObject", "?versionId=null", "?versionId=1", "?partNumber=1", "?partNumber=2", "?acl", "?x=1",
+    "?response-content-type=text/plain", "?X-Amz-Expires=1", "?X-Amz-Expires=1&X-Amz-Expires=1", "/", "?uploads",
+)] + [f"/s3/default/{key}" for key in (
+    "tags/one:tag/small", "stores/{id}/none", "stores/{id}/@onnx/model.onnx", "stores/{id:.12}/small", "stores/{id}",
+    "stores/%7Bid%7D/small", "stores/{id}/sm%61ll", "stores/{id}/s%2Fmall", "stores/{id}/%ff", "", "stores/{id}//small",
+)] + ["/s3/other/stores/{id}/small", "/s3/De/stores/{id}/small", "/S3/default/stores/{id}/small"]  # fmt: skip
+BY_HOST = [
+    ("default." + DOMAIN, "/stores/{id}/small"), (DOMAIN, "/default/stores/{id}/small"), (DOMAIN, "/"),
+    ("Default.S3.Example:80", "/stores/{id}/small"), ("other." + DOMAIN, "/stores/{id}/small"),
+    ("a.default." + DOMAIN, "/stores/{id}/small"), (DOMAIN, OBJECT), ("default." + DOMAIN, OBJECT),
+    ("default." + DOMAIN, "/v1/stores/{id}/files/small"), ("xs3.example", "/default/stores/{id}/small"),
+]  # fmt: skip
 METHODS = ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"]
 
 
@@ -80,6 +96,10 @@ def corpus() -> list[Asked]:
     found += [Asked(f"GET {small} HTTP/1.0", [*hosts, "range: bytes=0-9"]) for hosts in HOSTS[:2]]
     found += [Asked(f"GET http://{host}{small} HTTP/1.1", [HOST]) for host in ("localhost", "other.example", "")]
     found += [Asked(f"GET {path} HTTP/1.1", [HOST, "range: bytes=0-9"]) for path in OTHERS]
+    found += [Asked(f"GET {OBJECT} HTTP/1.1", [HOST, *headers]) for headers in HEADERS]
+    found += [Asked(f"{method} {OBJECT} HTTP/1.1", [HOST, *CORE[1]]) for method in METHODS]
+    found += [Asked(f"GET {path} HTTP/1.1", [HOST, "range: bytes=0-9"]) for path in OBJECTS]
+    found += [Asked(f"GET {path} HTTP/1.1", [f"host: {host}", "range: bytes=0-9"]) for host, path in BY_HOST]
     found += [Asked("GET /v1/stores/{damaged}/files/model.pb HTTP/1.1", [HOST, f"range: {r}"]) for r in RANGES[:7]]
     return found
 
@@ -124,10 +144,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service
         yield _serve(stack, folder, fast=True), _serve(stack, folder, fast=False)
 
 
-def _serve(stack: ExitStack, folder: Path, *, fast: bool) -> Service:
+def _serve(stack: ExitStack, folder: Path, *, fast: bool, auth: Literal["open", "tokens"] = "open") -> Service:
     log = StringIO()
     write_log = stack.enter_context(logs_to(log, "json", "info"))
-    settings = Settings(storage=folder.as_uri(), space_watermark_bytes=0, trust_seconds=60)
+    settings = Settings(storage=folder.as_uri(), space_watermark_bytes=0, trust_seconds=60, s3_domain=DOMAIN, auth=auth)
     app = create_app(settings)
     quick = fast_path(app)
 
@@ -167,21 +187,74 @@ def test_a_corpus_of_requests_is_answered_alike(
     services: tuple[Service, Service], names: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "token_hex", lambda size: "b" * size)
-    asked, counts, logged = corpus(), [_tallies(each) for each in services], [len(_lines(each)) for each in services]
-    for line, headers in asked:
+    asked = list[bytes]()
+    for line, headers in corpus():
         lines = [line.format(**names), *(header.replace("{etag}", names["etag"]) for header in headers)]
         text = "\r\n".join([*lines, "x-request-id: the-same-for-both", "", ""])
-        request = text.encode("latin-1" if line.isascii() else "utf-8")
+        asked.append(text.encode("latin-1" if line.isascii() else "utf-8"))
+    assert len(asked) > 500
+    check_alike(services, asked)
+    assert services[0].at_once > 120, "the corpus exercises the fast path"
+
+
+def check_alike(services: tuple[Service, Service], asked: Sequence[bytes]) -> None:
+    """Raise unless both give the same answers, log lines and metrics."""
+    counts, logged = [_tallies(each) for each in services], [len(_lines(each)) for each in services]
+    for request in asked:
         fast, ordinary = (service.ask(request) for service in services)
         assert fast == ordinary, request
-    assert len(asked) > 400
-    assert services[0].at_once > 80, "the corpus exercises the fast path"
     assert services[1].at_once == 0
     fast_lines, ordinary_lines = (_lines(service)[first:] for service, first in zip(services, logged, strict=True))
-    assert len(fast_lines) > 400
+    assert len(fast_lines) > len(asked) * 3 // 4
     assert fast_lines == ordinary_lines
     counted = [_difference(_tallies(service), before) for service, before in zip(services, counts, strict=True)]
     assert counted[0] == counted[1]
+
+
+def signed_corpus(keys: Keys, id: str) -> list[bytes]:
+    """Return requests to a bucket that are signed in their headers, and by presigned URLs."""
+    found = list[bytes]()
+    ranges = [{}, {"range": "bytes=0-9"}, {"range": "bytes=99999999-"}, {"x-amz-checksum-mode": "ENABLED"}]
+    places = [("localhost", f"/s3/default/stores/{id}/small"), (f"default.{DOMAIN}", f"/stores/{id}/small")]
+    other = Keys(keys.id, "0" * 64)
+    for host, path in places:
+        for wanted in ranges:
+            for signer, more in ((keys, {}), (other, {}), (keys, {"dnt": "1"}), (keys, {"cookie": "a=b"})):
+                made = Made(signer, path=path, headers={**wanted, "host": host})
+                found.append(_request(path, {**made.sent(), **more}))
+        tampered = Made(keys, path=path, headers={"host": host}).sent()
+        found.append(_request(f"{path}x", tampered))
+        found.append(_request(path, {**tampered, "x-amz-meta-a": "unsigned"}))
+        found.append(_request(path, {name: value for name, value in tampered.items() if name != "x-amz-date"}))
+    path = places[0][1]
+    for made in (Made(keys, path=path), Made(other, path=path), Made(keys, path=path, date=time.time() - 3600)):
+        target = made.presigned()
+        for more in ({}, {"range": "bytes=0-9"}, {"authorization": "Bearer x"}):
+            found.append(_request(target, {"host": "localhost", **more}))
+        found.append(_request(target.replace("Expires=60", "Expires=61"), {"host": "localhost"}))
+        found.append(_request(target, {"host": f"default.{DOMAIN}"}))
+    return found
+
+
+def _request(target: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "x-request-id: the-same-for-both", "", ""]).encode()
+
+
+def test_signed_requests_are_answered_alike(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        fast = _serve(stack, tmp_path, fast=True, auth="tokens")
+        token = fast.app.services.initial_admin_token
+        assert token is not None
+        services = fast, _serve(stack, tmp_path, fast=False, auth="tokens")
+        bearer = {"authorization": f"Bearer {token.text}"}
+        stored = httpx.put(f"{fast.live.url}/v1/stores?filename=small", content=bytes(range(256)), headers=bearer)
+        made = httpx.post(f"{fast.live.url}/v1/s3-keys", headers=bearer).raise_for_status().json()
+        keys, id = Keys(made["access_key_id"], made["secret_access_key"]), stored.raise_for_status().json()["id"]
+        for service in services:  # which know the store and the signer from now on
+            service.ask(_request(path := f"/s3/default/stores/{id}/small", Made(keys, path=path).sent()))
+        check_alike(services, signed_corpus(keys, id))
+        assert fast.at_once >= 8, "by header and by URL, on each host"
 
 
 def _tallies(service: Service) -> dict[str, float]:
