@@ -22,13 +22,13 @@ Content: TypeAlias = "str | Mapping[str, Content | Sequence[Content] | None]"
 """Text, or members by name: an element for each of several, and none for None."""
 
 
-def document(name: str, members: Content) -> str:
+def document(name: str, members: Content, more: str = "") -> str:
     """Return the root of a document."""
-    return element(f"{name} {_NAMESPACE}", members)
+    return element(f"{name} {_NAMESPACE}", members, more)
 
 
-def element(tag: str, content: Content) -> str:
-    """Return an element; `tag` is its name, with attributes if it has some."""
+def element(tag: str, content: Content, more: str = "") -> str:
+    """Return an element; `tag` is its name, with attributes if it has some; `more` elements follow."""
     if isinstance(content, str):
         inner = escape(content)
     else:
@@ -37,7 +37,7 @@ def element(tag: str, content: Content) -> str:
             several = [] if member is None else [member] if isinstance(member, (str, Mapping)) else member
             parts += [element(name, each) for each in several]
         inner = "".join(parts)
-    return f"<{tag}>{inner}</{tag.partition(' ')[0]}>"
+    return f"<{tag}>{inner}{more}</{tag.partition(' ')[0]}>"
 
 
 def xml_response(scope: Scope, root: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

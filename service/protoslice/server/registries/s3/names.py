@@ -141,7 +141,7 @@ class NamesInSpace:
     async def rows_of(self, stores: Collection[str]) -> list[StoreRow]:
         """Return the rows of those of the stores that exist."""
         sql = "SELECT id, digest, manifest FROM stores WHERE space = :space AND digest IN {listed} AND deleted IS NULL"
-        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space))
+        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space)) if stores else []
         return [StoreRow(id, digest, bytes(manifest)) for id, digest, manifest in rows]
 
     async def _all(self, sql: str, **values: Any) -> list[Row]:

@@ -8,9 +8,10 @@ from binascii import Error as BadBase64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Final
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 from fastapi import Depends, Request
 from starlette.responses import Response
@@ -175,9 +176,9 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
         members |= {"Marker": shown(after), "NextMarker": None if page.next is None else shown(page.next)}
 
     def answer() -> Response:
-        members["Contents"] = [_contents(entry, shown) for entry in page.entries]
         members["CommonPrefixes"] = [{"Prefix": shown(common)} for common in page.prefixes]
-        return xml_response(request.scope, document("ListBucketResult", members))
+        contents = "".join(_contents(entry, shown) for entry in page.entries)
+        return xml_response(request.scope, document("ListBucketResult", members, contents))
 
     return await services.stores.worker.run_if_large(len(page.entries) << 10, answer)
 
@@ -193,14 +194,12 @@ def _after(query: Mapping[str, str]) -> str:
         raise S3Error("InvalidArgument", "The continuation token is not of this service") from None
 
 
-def _contents(entry: Entry, shown: Callable[[str], str]) -> Content:
-    return {
-        "Key": shown(entry.key),
-        "LastModified": _iso(entry.modified),
-        "ETag": f'"{entry.etag}"',
-        "Size": str(entry.size),
-        "StorageClass": "STANDARD",
-    }
+def _contents(entry: Entry, shown: Callable[[str], str]) -> str:
+    """Return an entry of a listing; there are many."""
+    return (
+        f"<Contents><Key>{escape(shown(entry.key))}</Key><LastModified>{_iso(entry.modified)}</LastModified>"
+        f'<ETag>"{entry.etag}"</ETag><Size>{entry.size}</Size><StorageClass>STANDARD</StorageClass></Contents>'
+    )
 
 
 @endpoint(router, "GET /s3/bucket/key", READ_SIGNED)
@@ -302,6 +301,7 @@ for _path in ("/s3", "/s3/bucket", "/s3/bucket/key"):
         endpoint(router, f"{_method} {_path}", _WRITE, body=_UNREAD, operation=f"refuse_{_method.lower()}")(_refuse)
 
 
+@lru_cache(maxsize=1024)
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
