@@ -18,6 +18,8 @@ from protoslice import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
+_LONGEST_DETAIL: Final = 2000
+"""Characters of a message, about."""
 FOR_NOW: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 """Statuses of problems that pass: their answers say when to try again."""
 
@@ -244,9 +246,15 @@ class HttpProblem(HTTPException):
     def __init__(
         self, problem: Problem, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
     ) -> None:
-        super().__init__(problem.status, detail, dict(headers or {}))
+        super().__init__(problem.status, _cut(detail), dict(headers or {}))
         self.problem = problem
         self.members = members
+
+
+def _cut(detail: str) -> str:
+    """Return a message without the middle of a long one: it quotes what was sent, and ends with what to do."""
+    half = _LONGEST_DETAIL // 2
+    return detail if len(detail) <= _LONGEST_DETAIL else f"{detail[:half]} … {detail[-half:]}"
 
 
 def no_view(view: str) -> str:

@@ -99,6 +99,16 @@ def test_failures_over_the_wire(client: httpx.Client, method: str, path: str, ex
     assert_problem(answer.status_code, answer.headers, answer.content, expected=expected, slug=slug)
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["/v1/tags/{}", "/v1/stores/{}", "/v1/schemas/{}", "/api/2.0/mlflow-artifacts/artifacts/{}", "/s3/default/tags/{}"],
+)
+def test_a_long_text_is_not_repeated_whole(client: httpx.Client, target: str) -> None:
+    answer = client.get(target.format("%28" + "a" * 9000))
+    assert 400 <= answer.status_code < 500
+    assert len(answer.content) < 5000
+
+
 def test_a_view_that_no_store_has_is_named(client: httpx.Client) -> None:
     assert client.get("/v1/stores/nobody/nothing/x").json()["detail"].startswith("No view 'nothing/x': use one such as")
     assert client.get("/v1/stores/").json()["detail"] == client.get("/nowhere").json()["detail"]
