@@ -97,7 +97,7 @@ def _service(folder: Path, closed: bool, models: Sequence[str]) -> Iterator[Sequ
             found = re.search(r"psl_\w+", running.running.stdout.readline())
             assert found is not None
             token = found[0]
-        with Client(running.url, token=token) as client:
+        with Client(running.url, headers={"authorization": f"Bearer {token}"} if closed else {}) as client:
             client.push(file, tags=["llm:1", "a+b-c"], resume=False)
             client.create_space("other")
             for model in models:
@@ -155,7 +155,7 @@ def _nginx(stack: ExitStack, folder: Path, upstream: int, secure: int) -> Path:
             text = text.replace(old, new)
         return text
 
-    running = Nginx("nginx-tls.conf", folder, upstream, edit)
+    running = Nginx("nginx-tls.conf", folder, upstream, edit, other=upstream)
     running.start()
     stack.callback(running.end)
     return folder / "tls.crt"
@@ -191,24 +191,24 @@ def run_python(name: str, folder: Path) -> str:
 
 def run_aws(folder: Path) -> str:
     """List, copy and presign by aws-cli 1; other spaces, other secrets and changes are refused."""
-    aws = python_of("awscli==1.46.3").parent / "aws"
+    aws = python_of("awscli==1.46.3"), "-m", "awscli"
 
     def call(bucket: Bucket, work: Path) -> str:
         env, data = bucket.env, bucket.file.read_bytes()
-        spaces = good(aws, "s3", "ls", folder=work, env=env).split()[2::3]
+        spaces = good(*aws, "s3", "ls", folder=work, env=env).split()[2::3]
         assert spaces == (["default"] if bucket.closed else ["default", "other"])
-        listed = good(aws, "s3", "ls", "--recursive", "s3://default/", folder=work, env=env)
+        listed = good(*aws, "s3", "ls", "--recursive", "s3://default/", folder=work, env=env)
         assert [line.split()[-1] for line in listed.splitlines()] == ["tags/a+b-c/model.onnx", "tags/llm:1/model.onnx"]
-        good(aws, "s3", "cp", "--quiet", _OBJECT, work / "copy", folder=work, env=env)
+        good(*aws, "s3", "cp", "--quiet", _OBJECT, work / "copy", folder=work, env=env)
         assert (work / "copy").read_bytes() == data
-        url = good(aws, "s3", "presign", _OBJECT, folder=work, env=env).strip()
+        url = good(*aws, "s3", "presign", _OBJECT, folder=work, env=env).strip()
         assert httpx.get(url, verify=bucket.verify).raise_for_status().content == data
-        refused("AccessDenied", aws, "s3", "cp", bucket.file, "s3://default/x", folder=work, env=env)
+        refused("AccessDenied", *aws, "s3", "cp", bucket.file, "s3://default/x", folder=work, env=env)
         if bucket.closed:
-            refused("AccessDenied", aws, "s3", "ls", "s3://other/", folder=work, env=env)
+            refused("AccessDenied", *aws, "s3", "ls", "s3://other/", folder=work, env=env)
             wrong = env | {"AWS_SECRET_ACCESS_KEY": "0" * 64}
-            refused("SignatureDoesNotMatch", aws, "s3", "ls", "s3://default/", folder=work, env=wrong)
-        return good(aws, "--version", folder=work).split()[0]
+            refused("SignatureDoesNotMatch", *aws, "s3", "ls", "s3://default/", folder=work, env=wrong)
+        return good(*aws, "--version", folder=work).split()[0]
 
     return _everywhere(folder, call)
 
@@ -220,7 +220,7 @@ def run_rclone(folder: Path) -> str:
     def call(bucket: Bucket, work: Path) -> str:
         options = ["--config", "/dev/null", "--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", bucket.endpoint]
         options += [] if bucket.authority is None else ["--ca-cert", str(bucket.authority)]
-        env = bucket.env
+        env = {name: value for name, value in bucket.env.items() if name != "AWS_CA_BUNDLE"}  # it takes --ca-cert alone
         listed = good("rclone", *options, "lsf", "-R", "--files-only", ":s3:default/tags", folder=work, env=env)
         assert listed.split() == ["a+b-c/model.onnx", "llm:1/model.onnx"]
         good("rclone", *options, "copy", ":s3:default/tags/llm:1", work / "copy", folder=work, env=env)
@@ -232,16 +232,16 @@ def run_rclone(folder: Path) -> str:
 
 def run_dvc(folder: Path) -> str:
     """Get a file by DVC, and import one by its URL."""
-    dvc = python_of("dvc[s3]==3.67.1").parent / "dvc"
+    dvc = python_of("dvc[s3]==3.67.1"), "-m", "dvc"
 
     def call(bucket: Bucket, work: Path) -> str:
         env, option = bucket.env, f"endpointurl={bucket.endpoint}"
-        good(dvc, "get-url", _OBJECT, "got.onnx", "--fs-config", option, folder=work, env=env)
+        good(*dvc, "get-url", _OBJECT, "got.onnx", "--fs-config", option, folder=work, env=env)
         assert (work / "got.onnx").read_bytes() == bucket.file.read_bytes()
-        good(dvc, "init", "--no-scm", "-q", folder=work, env=env)
-        good(dvc, "import-url", _OBJECT, "imported.onnx", "--fs-config", option, folder=work, env=env)
+        good(*dvc, "init", "--no-scm", "-q", folder=work, env=env)
+        good(*dvc, "import-url", _OBJECT, "imported.onnx", "--fs-config", option, folder=work, env=env)
         assert (work / "imported.onnx").read_bytes() == bucket.file.read_bytes()
-        return f"dvc {good(dvc, '--version', folder=work).strip()}"
+        return f"dvc {good(*dvc, '--version', folder=work).strip()}"
 
     return _everywhere(folder, call)
 
