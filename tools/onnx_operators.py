@@ -97,7 +97,7 @@ def _rule(operator: defs.OpSchema, kind: str) -> str:
 
 
 def _is_type_of(operator: defs.OpSchema, kind: str, name: str) -> bool:
-    """True if the attribute numbers the type `kind`: that of an output which no required input has."""
+    """Return True if the attribute is the number of the type `kind` of an output, which no required input has."""
     required = any(
         each.type_str == kind and each.option != defs.OpSchema.FormalParameterOption.Optional
         for each in operator.inputs

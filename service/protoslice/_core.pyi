@@ -258,7 +258,7 @@ class Pattern:
         """Work for a byte at the most, as a multiple of that of the smallest expressions."""
 
     def are_in(self, names: list[bytes]) -> list[bool]:
-        """True for each of the names in which the expression is found."""
+        """Return, for each of the names, True if it contains a match."""
 
 @final
 class Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 MIN_CHUNK: Final = 1 << 20
-"""Bytes from which on a field becomes a chunk of its own."""
+"""Size in bytes from which on a field becomes a separate chunk."""
 MAX_CHUNK: Final = 1 << 30
 """Bytes at which runs of repeated elements are cut into chunks."""
 

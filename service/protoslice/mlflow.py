@@ -143,7 +143,7 @@ LOOKS: Final = 4
 """Looks within the time after which a folder is quiet, about."""
 _PAGE: Final = 256
 _AT_ONCE: Final = 4
-"""Stores that a replica makes at a time, of up to 10 000 files each, beside its requests."""
+"""Stores that a replica makes at a time, of up to 10 000 files each, while it serves requests."""
 
 
 class AutoCommit:

@@ -85,7 +85,7 @@ class Sender:
             raise Refused("The stored event is damaged and cannot be sent", final=True) from None
         body = delivery.event.encode()
         try:
-            self.check(hook.url)  # anew: the operator may have taken a prefix away
+            self.check(hook.url)  # again: the operator may have removed a prefix
             async with asyncio.timeout(DELIVERY_SECONDS):
                 headers = _headers(hook, delivery.id, body)
                 # Only the status counts: the body of the answer is not read.

@@ -26,7 +26,7 @@ MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG: Final = "application/vnd.docker.container.image.v1+json"
 _LAYER: Final = "application/vnd.ollama.image."
 TEXTS: Final = {"template": "template", "params": "params", "system": "system", "LICENSE": "license"}
-"""Kind of a layer by the path of a file that is one, as it is."""
+"""Kinds of layers by the paths of the files that become such layers unchanged."""
 MOST_TEXT: Final = 1 << 20
 """Bytes of the largest file that becomes a layer of text."""
 _SUFFIX: Final = ".gguf"
@@ -227,7 +227,7 @@ class ExportedRepository:
         config = config_of(facts, layers)
         data = manifest_of(config, files[path], projected, texts)
         made = StoredManifest(Digest.of(data), MEDIA_TYPE, data, revision)
-        # What a manifest names may have been removed since, by itself or with the store of an earlier commit.
+        # What a manifest names may have been removed since, alone or with the store of an earlier commit.
         for blob in (config, *texts.values()):
             await self._artifacts.keep(blob)
         if not await self._has(made.digest, models):

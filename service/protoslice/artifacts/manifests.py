@@ -48,7 +48,7 @@ class Descriptor:
     size: int | None
     """Number of bytes; None when the descriptor names none."""
     elsewhere: bool
-    """True for content that need not be in the repository: not distributable, or with URLs of its own."""
+    """True for content that need not be in the repository: not distributable, or with other URLs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ _TRIES: Final = 8
 _SEARCHED_STORES: Final = 256
 """Stores of manifests that are searched for a blob whose own store has been removed."""
 MOST_MISSING: Final = 32
-"""Blobs that a manifest may name before they have come."""
+"""Most blobs that a manifest may name before they are uploaded."""
 _SESSION = "artifact "
 """Beginning of the metadata of an upload to a repository; the repository's name follows."""
 

@@ -36,7 +36,7 @@ def checked(stored: bytes, what: str) -> bytes:
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
-"""Bytes of JSON per file beside its path, about."""
+"""Approximate bytes of JSON per file, besides its path."""
 LARGEST_INLINE: Final = 16 << 10
 """Bytes of the largest record that a manifest holds itself; a larger one is an object."""
 LARGEST_INLINE_SUMS: Final = 4 * LARGEST_SUMLESS // (64 << 10)
@@ -67,13 +67,13 @@ class ObjectLocation:
     at: int = 0
     """Offset of the bytes in the first part: an object may hold others before and behind them."""
     sums: bytes | None = None
-    """Block sums of an own object; None when they are an object beside it."""
+    """Block checksums of an own object; None when they are a separate object."""
     held: bytes | None = None
-    """Bytes themselves, of a small file that lies in the manifest; None for bytes of an object."""
+    """The bytes of a small file, inside the manifest; None for bytes of an object."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
-        """Return the location of consecutive parts; a single part is returned as it is."""
+        """Return the location of consecutive parts; a single part is returned unchanged."""
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
     def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:

@@ -80,7 +80,7 @@ class MlflowTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
-            # A file that another one would lie in is of the same folder, or in no folder of artifacts: it is written
+            # A file at the place of a folder is in the same folder, or in no folder of artifacts: it is written
             # under this lock, for which a new folder waits as well, since it refers to the row.
             if folder.rpartition("/")[2] != ARTIFACTS:
                 self._lock(tx)

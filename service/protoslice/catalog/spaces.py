@@ -60,7 +60,7 @@ class Quota:
     open_uploads: int | None = None
     """Resumable uploads that are kept until they are whole."""
     requests: int | None = None
-    """Requests under way, at each replica."""
+    """Concurrent requests, at each replica."""
 
     def check(self) -> None:
         """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
@@ -358,7 +358,7 @@ class Quotas:
         self._read_at = float("-inf")
         self._reading: SingleFlight[None, None] = SingleFlight()
         self.requests = 0
-        """Requests under way at this replica."""
+        """Running requests at this replica."""
 
     @property
     def usage(self) -> Usage:

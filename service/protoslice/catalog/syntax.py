@@ -192,7 +192,7 @@ def listed_name(name: str) -> RepositoryName:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A digest of OCI as it is written, `sha256:<hex>` or `sha512:<hex>`; raise `DigestInvalid` for any other text."""
+    """A digest of OCI in its text form, `sha256:<hex>` or `sha512:<hex>`; raise `DigestInvalid` for any other text."""
 
     text: str
 

@@ -130,7 +130,7 @@ class Delivery:
     """Id of the webhook."""
     id: str
     event: str
-    """The CloudEvent as it is sent, in JSON."""
+    """The CloudEvent in the form in which it is sent, JSON."""
     written: int
     due: int
     """Time of the next attempt; until then one replica has the delivery."""

@@ -43,7 +43,7 @@ class Equality:
         self.read = 0
         """Bytes of both sides that were read so far."""
         self.confirmed = 0
-        """Bytes of a side that were read and are equal: digests would have told."""
+        """Bytes of one side that were read and found equal; with digests, no read would be needed."""
         self._sliced = 0
         """Bytes compared in the present slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}

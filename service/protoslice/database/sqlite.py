@@ -69,7 +69,7 @@ _STEPS: Final = 20_000
 _LOG_WAIT_SECONDS: Final = 0.1
 """Longest wait for readers of the log; writes wait meanwhile."""
 _LOG_PAUSE_SECONDS: Final = 1.0
-"""Time after an attempt in vain, such as during a backup."""
+"""Time after a failed attempt, such as during a backup."""
 _ALONE_SECONDS: Final = 0.5
 """Time that other connections have to end before an upgrade takes notice of them."""
 _LOOK_SECONDS: Final = 0.1

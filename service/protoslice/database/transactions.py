@@ -161,7 +161,7 @@ OF_STORAGE: Final = frozenset(
         "schemas", "store_objects", "stores", "trash", "upload_objects", "upload_parts", "uploads", "xorbs",
     }
 )  # fmt: skip
-"""Tables of what lies in the storage and of its names, which do not change while the storage is read-only."""
+"""Tables about the content of the storage and its names, which do not change while the storage is read-only."""
 
 
 class Unaudited(Enum):

@@ -369,5 +369,5 @@ def _number_of(entry: Entry, dtype: Dtype) -> int:
 
 
 def _unescaped(key: bytes) -> bytes:
-    r"""The key behind a name in which bytes outside UTF-8 were written as `\xff`."""
+    r"""Return the key of a name in which bytes outside UTF-8 were written as `\xff`."""
     return _ESCAPED.sub(lambda found: bytes.fromhex(text_of(found[1])), key)

@@ -102,7 +102,7 @@ class _Maker:
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
         """Return the values of the array with that finding number; None if it has none in `member`."""
         path = self._found[number].path
-        # The values are a message of their own, whose finding comes directly after that of the array.
+        # The values are a separate message, whose finding comes directly after that of the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         if values is None or values.path != (f"{path}.{member}" if path else member):
             return None

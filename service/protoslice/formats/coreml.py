@@ -204,7 +204,7 @@ class Constants:
         dtype, shape = _typed(builder, value)
         if builder.holder == "blob":
             return self._outside(builder, value.blobFileValue, dtype, element_count(shape))
-        # Immediate values are a message of their own, whose finding comes directly after that of the constant.
+        # Immediate values are a separate message, whose finding comes directly after that of the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         prefix = f"{self._found[number].path}.immediateValue.tensor."
         name = values.path.removeprefix(prefix) if values is not None else ""

@@ -24,7 +24,7 @@ _CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
 _NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
 _INSTRUCTION: Final = _NAMED[1]
 _WITHOUT_DATA: Final = frozenset({13, 17})
-"""Element types without elements: tuples, whose members are literals of their own, and tokens."""
+"""Element types without elements: tuples, whose members are separate literals, and tokens."""
 _SMALL_FIELD: Final = 1024
 
 _BYTES: Final = {

@@ -71,7 +71,7 @@ class Dialect:
     kinds: int = 0
     """First number of the fields of which one is the operation, where `op` is empty."""
     declares: str = ""
-    """Message type that declares a value by its name; empty where a node tells the types of its values."""
+    """Message type that declares a value by its name; empty if a node has the types of its values."""
 
     def value(self, name: str, message: Message) -> GraphValue:
         """Return the value `name`, with the type that `message` states."""

@@ -21,10 +21,10 @@ _ROOM: Final = 4 << 20
 _MAX_MADE: Final = 64
 """Output values of a node that are returned."""
 _EDGE: Final = 64
-"""Bytes of an edge beside its texts, about."""
+"""Approximate bytes of an edge besides its texts."""
 
 IsTensor = Callable[[str], bool]
-"""Tells whether a name is that of a tensor."""
+"""Returns True for the name of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GraphQuery:
     """A part of a model's graphs that is asked for."""
 
     graph: str | None = None
-    """Path of the graph; None for the one that `around` tells, or the outermost."""
+    """Path of the graph; None for the graph of `around`, or the outermost."""
     around: str | None = None
     """Path or name of the node in the middle, or of a value that it takes or makes; None for nodes to begin with."""
     hops: int = 2

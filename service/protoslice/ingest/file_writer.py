@@ -101,7 +101,7 @@ class IngestedFile:
     detection: Detection
     scan: Scan | None
     is_shared: bool = False
-    """True for a file that lies in objects of another store."""
+    """True for a file whose bytes are in objects of another store."""
 
     @property
     def stored(self) -> ObjectLocation:

@@ -59,7 +59,7 @@ class Ingest:
         self._sharing = Sharing()
         actor = ACTOR.get()
         self._looks = actor is None or actor.reads
-        """False for a caller who may not know what is there: all that it sends is written."""
+        """False for a caller who may not read: all bytes that it sends are written."""
 
     @classmethod
     async def begin(cls, space: Space, request: IngestRequest) -> Self:
@@ -154,7 +154,7 @@ class Ingest:
             found = None if written else await find_existing(self._space, self._id(root), self._request)
             if found is not None:
                 return found
-        if all(file.place.stored is None for file in self._files):  # not beside objects, which are read otherwise
+        if all(file.place.stored is None for file in self._files):  # not next to objects, which are read otherwise
             self._packs.keep_inline()
         await self._packs.commit()
         root = root or await self._root()

@@ -9,7 +9,7 @@ from typing import Final
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 
 LEAST_SHARED: Final = 256 << 10
-"""Bytes of the smallest part of a file that is shared: a reader takes up to half as much beside it."""
+"""Bytes of the smallest part of a file that is shared: a reader reads up to half as much in addition."""
 MOST_EXTENTS: Final = 4096
 """Shared parts of files in one store."""
 HEAVY: Final = 4 << 20

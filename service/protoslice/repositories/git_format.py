@@ -16,7 +16,7 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 
 PLAIN_BYTES: Final = 64 << 10
-"""Bytes of the largest file that is in git as it is."""
+"""Bytes of the largest file that is stored in git unchanged."""
 _SUFFIXES: Final = (
     "cfg", "csv", "html", "ini", "jinja", "json", "jsonl", "md", "pbtxt", "prototxt", "py", "rst", "sh", "toml", "tsv",
     "txt", "xml", "yaml", "yml",

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 
 def text_of(data: bytes) -> str:
-    """`data` decoded; each byte that is not UTF-8 becomes four characters, such as `\\xff`, as in paths."""
+    """Return `data` decoded; each byte that is not UTF-8 becomes four characters, such as `\\xff`, as in paths."""
     return data.decode("utf-8", "backslashreplace")
 
 

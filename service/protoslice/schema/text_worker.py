@@ -26,7 +26,7 @@ _CPU_SECONDS: Final = 60
 _WALL_SECONDS: Final = 300
 _MEMORY: Final = 4 << 30
 _TOLD: Final = {each.__name__: each for each in (CorruptModel, InvalidInput)}
-"""Errors that the process tells of; any others end it."""
+"""Errors that the process reports; any others end it."""
 
 
 def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:

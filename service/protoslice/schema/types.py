@@ -61,9 +61,10 @@ class MessageTypes:
     """
 
     def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None, *, keep_any: bool = True) -> None:
-        """`whole` gives a set, sorted by imports, for one pool of all types; None gives each type its own.
+        """Take `whole`, which returns a set, sorted by imports, for one pool of all types.
 
-        With `keep_any`, schemas of types that reach `google.protobuf.Any` have all types of the set.
+        None gives each type its own pool. With `keep_any`, schemas of types that reach `google.protobuf.Any` have all
+        types of the set.
         """
         self._types = types
         self._whole = whole

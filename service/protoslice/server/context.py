@@ -22,7 +22,7 @@ TRACE = "protoslice.trace"
 _random = Random()
 os.register_at_fork(after_in_child=_random.seed)
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
-# An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning tells it apart.
+# An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning identifies it.
 _UPLOAD = re.compile(r"/(parts/[0-9a-f]{10}|[0-9a-f]{10}(?=-))(?:[0-9a-f]{22}|-[0-9a-f]{20})")
 _LONGEST_SHOWN = 500
 

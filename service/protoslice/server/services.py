@@ -89,7 +89,7 @@ class ServerState:
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
     initial_admin_token: Token | None = None
-    """Admin token of a storage that had none, until it has been told."""
+    """Admin token of a storage that had none, until it has been shown."""
     authenticator: Authenticator = field(init=False)
     clients: Clients = field(init=False)
     policy: OriginPolicy = field(init=False)

@@ -127,7 +127,7 @@ class BlockCache:
         self._counting = threading.Lock()
         self._memory = MemoryBlocks(options.memory_bytes)
         self._disk = _opened(options)
-        # Threads of their own: those of the stores may all be waiting for what these read.
+        # Separate threads: those of the stores may all be waiting for what these read.
         self._readers = Executor(_READERS, "cache-read")
         self._writer = Executor(1, "cache-write")
         self._flights: SingleFlight[tuple[str, tuple[Span, ...]], Sequence[bytes]] = SingleFlight()

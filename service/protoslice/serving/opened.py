@@ -122,11 +122,11 @@ _READS = "reads"
 _STEP = 4 << 20
 """Bytes that are compared with their checksums at a time."""
 _WEIGHT = 20 << 10
-"""Bytes of an opened store beside what is counted, about."""
+"""Approximate bytes of an opened store besides what is counted."""
 _FILE_WEIGHT = 1500
 """Bytes of memory per file, about."""
 _RECORD_WEIGHT = 2
-"""Bytes of memory per byte of a record, about: as it is kept, and in the core."""
+"""Approximate bytes of memory per byte of a record: the record itself, and its form in the core."""
 
 T = TypeVar("T")
 

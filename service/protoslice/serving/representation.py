@@ -27,7 +27,7 @@ Each span may read up to two more blocks.
 """
 
 _LONG = 2 << 20
-"""Bytes of an extent from which on a stream of its own is worth its request."""
+"""Bytes of an extent from which on a separate stream is worth its request."""
 _AHEAD = 2
 """Reads of a distant storage that have begun before their turn."""
 
@@ -106,7 +106,7 @@ class Representation:
     ) -> AsyncGenerator[bytes | memoryview, None]:
         """Yield the bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
         end = min(end, self.size)
-        near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
+        near = all(source.is_near for source in self.sources[:1])  # the sources of a store are in one storage
         if not near and end - start > LARGEST and (window is None or window.is_wide):
             # Read-ahead counts from the beginning: of many readers who come at once, few get streams.
             with window.hold(near=near) if window is not None else nullcontext():

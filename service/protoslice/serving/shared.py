@@ -129,7 +129,7 @@ class Shared:
         """Worker threads for work that would block the event loop."""
         self.reservations = Reservations(database)
         self.external = ExternalObjects(options)
-        # Local files lie in the cache of the system, and what no other process sees in memory.
+        # Local files are in the page cache, and a storage that other processes cannot see is in memory.
         is_remote = storage.abilities.shared and not storage.abilities.open_file
         self.cache: BlockCache | None = BlockCache(options.cache) if is_remote else None
         """Cache of remote objects; None where objects are local files."""

@@ -66,7 +66,7 @@ class StoreOptions:
     late_calls: int = LATE_CALLS
     """Late calls of the storage of registered objects above which further calls are refused."""
     rules: RulesByType = field(default_factory=dict)
-    """Rules of splits kept by type, for roots that come without."""
+    """Default split rules by type, for roots without rules in the request."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)

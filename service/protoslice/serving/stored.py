@@ -261,7 +261,7 @@ class StoredObject:
     def _with_more(self, span: Span, more: Sequence[Span]) -> Sequence[bytes]:
         """Return the bytes of a span and of `more` spans, read concurrently; only the first if others fail. Blocks."""
         if more and self._handle is None:
-            with suppress(ProtosliceError):  # nobody has asked for the others yet
+            with suppress(ProtosliceError):  # no one has asked for the others yet
                 spans = [span, *more]
                 parts = [spans[at : at + _BESIDE] for at in range(0, len(spans), _BESIDE)]
                 reading = map_concurrently(self._distant, parts)

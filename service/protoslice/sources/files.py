@@ -54,7 +54,7 @@ class FileSource(ClosedAtEnd):
 
     def core_file(self) -> CoreFile | None:
         """Return the file in the form of the engine; None after `close`, or if `path` now names another file."""
-        # The engine opens the file anew, by its path: device and inode prove that it is the same one.
+        # The engine opens the file again, by its path: device and inode prove that it is the same one.
         if self._core_file is None and self._fd >= 0:
             found = os.fstat(self._fd)
             self._core_file = CoreFile.open(self.path, found.st_dev, found.st_ino)

@@ -94,7 +94,7 @@ class BlockingReader:
         if self._process is None:
             raise InvalidInput("The storage is closed; open the URI again")
         if self._process != os.getpid():
-            # The clients of buckets have threads of their own, which a fork leaves behind.
+            # The clients of buckets have threads, which a fork does not copy.
             raise InvalidInput("The storage was opened before a fork; open the URI again in the child process")
         return BACKGROUND.run(work())
 
@@ -371,7 +371,7 @@ class Background:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A forked child has no thread of the parent, and perhaps a lock that nobody will release.
+        # A forked child has no thread of the parent, and perhaps a lock that no one will release.
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

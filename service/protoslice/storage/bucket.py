@@ -243,7 +243,7 @@ class CloudStorage(RemoteStorage):
                 _describe(key, answer.meta).check_etag(if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
-            # obstore reports a range behind the end as any other failure; the size tells the two apart.
+            # obstore reports a range after the end like any other failure; the size distinguishes the two.
             if (found := await self._found(key, if_etag)) is not None:
                 check_inside(key, end, found.size)
             raise
@@ -253,7 +253,7 @@ class CloudStorage(RemoteStorage):
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`: one request, and another from where it was for each that breaks off."""
+        """See `Storage.stream`; after an interruption, another request continues."""
         if end is None:
             end = max(start, (await self.pin(key, if_etag)).size)
         check_span(start, end)

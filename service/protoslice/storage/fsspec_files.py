@@ -81,7 +81,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`; asks the file system anew each time."""
+        """See `Storage.stat`; asks the file system each time."""
         return await self._call(key, lambda fs: _stat(fs, key, self._path(fs, key)))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:

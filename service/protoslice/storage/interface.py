@@ -31,7 +31,7 @@ PIECE: Final = 1 << 20
 TRIES: Final = 8
 """Attempts to read an object that is replaced again and again."""
 PAGE: Final = 999
-"""Objects of a page: one fewer than a bucket lists, which also tells whether more are left."""
+"""Objects of a page: one fewer than a bucket lists, to know whether more are left."""
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
@@ -101,7 +101,7 @@ class OpenFile(Protocol):
         """
 
     def close(self) -> None:
-        """Release the descriptor once no `pread` is under way; harmless when repeated."""
+        """Release the descriptor after running `pread` calls; harmless when repeated."""
 
 
 class Writer(ABC):

@@ -222,7 +222,7 @@ class FileWriter(Writer):
 class FileHandle(OpenFile):
     """An open file with exact reads from any thread.
 
-    `close` returns at once; the last read under way closes the descriptor.
+    `close` returns at once; the last running read closes the descriptor.
     """
 
     def __init__(self, key: ObjectKey, descriptor: int) -> None:

@@ -172,7 +172,7 @@ class Tree:
             _drop_empty(segments, chain)
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
-        """Key and `os.stat_result` of each entry but folders below `segments`, in key order, after `after`."""
+        """Yield key and `os.stat_result` of each entry but folders below `segments`, in key order, after `after`."""
         with self.folders(segments) as chain:
             yield from _walk(
                 chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)

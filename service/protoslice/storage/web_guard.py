@@ -61,7 +61,7 @@ class Networks:
             ) from None
 
     def permit(self, address: Address) -> bool:
-        """Return True when `address` is public or lies in a listed network."""
+        """Return True when `address` is public or in a listed network."""
         return not is_private(address) or any(address in network for network in self._networks)
 
 

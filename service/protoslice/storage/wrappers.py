@@ -179,7 +179,7 @@ class LateCallLimit(InterceptedStorage):
         super().__init__(inner)
         self._most = most
         self._begun: dict[object, float] = {}
-        """Start times of the calls under way, oldest first."""
+        """Start times of the running calls, oldest first."""
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name not in _UNDER_WAY:

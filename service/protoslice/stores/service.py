@@ -359,6 +359,6 @@ class Spaces:
         stores.quotas.learn(row)
         self._opened[name] = stores
         while len(self._opened) > _OPENED:
-            # The oldest but the default one. Not closed: requests may be using it, and it holds nothing of its own.
+            # The oldest but the default one. Not closed: requests may be using it, and it owns nothing to close.
             del self._opened[next(each for each in self._opened if each != DEFAULT_SPACE)]
         return stores

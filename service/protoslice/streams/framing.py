@@ -27,7 +27,7 @@ Framing = Literal[
 FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
 
 CHUNKED: Final[frozenset[Framing]] = frozenset({"riegeli", "array_record"})
-"""Framings whose records lie in chunks."""
+"""Framings whose records are in chunks."""
 
 DEFLATED: Final[frozenset[Framing]] = frozenset({"tfrecord_gzip", "tfrecord_zlib"})
 """Framings of compressed files: they are read, not written."""
@@ -94,7 +94,7 @@ def _ends_as_array_record(source: RangeSource) -> bool:
 def _inflated(head: bytes) -> bytes:
     """Return the first bytes of a gzip or zlib file that begins with `head`; empty for any other."""
     try:
-        # 32 beyond the largest window: the header tells which of the two it is.
+        # 32 beyond the largest window: the header says which of the two it is.
         return zlib.decompressobj(zlib.MAX_WBITS + 32).decompress(head, _FIRST)
     except zlib.error:
         return b""

@@ -57,7 +57,7 @@ class HashIndex:
     """Index from keys to their numbers, without the keys: 16 to 24 bytes per key."""
 
     def __init__(self, keys: Iterable[str], count: int) -> None:
-        """Index of `keys`, at most `count` of them."""
+        """Build the index of `keys`, at most `count` of them."""
         self._mask = (1 << count.bit_length()) - 1
         self._first = array("I", bytes(4 * (self._mask + 1)))
         self._next = array("I")

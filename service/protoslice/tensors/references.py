@@ -20,7 +20,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """Characters and segments of a name with a special meaning for zarr or fsspec."""
 _GROUP: Final = '{"zarr_format":2}'
 _DEEPEST: Final = 32
-"""Limit of folders above an array. Each is an entry of its own: a name full of slashes has many."""
+"""Limit of folders above an array. Each is a separate entry: a name full of slashes has many."""
 
 
 @dataclass(slots=True)

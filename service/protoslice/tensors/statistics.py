@@ -21,7 +21,7 @@ SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
 _BINS: Final = 64
 RUNS: Final = 64
-"""Stretches of neighbouring elements that make up a sample: each is a read of its own."""
+"""Stretches of neighbouring elements that make up a sample: each is a separate read."""
 _READ_AT_ONCE: Final = 8 << 20
 
 

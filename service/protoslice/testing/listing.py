@@ -9,7 +9,7 @@ from protoslice.testing.suite import Raw, Suite, conforms, equal, everything, ra
 
 # In key order, which is that of UTF-8 bytes: a folder stands where its slash puts it.
 ORDERED = ("A/z", "B", "a", "a+b/c", "a-b", "a.b/x/y/z", "a/b", "a0", "aa/é", "aa/日", "b/c/d/e/f/g", "z~", "é", "日/a")
-SAFE = tuple(name for name in ORDERED if name != "a")  # no backend must hold "a" beside "a/b"
+SAFE = tuple(name for name in ORDERED if name != "a")  # no backend must hold both "a" and "a/b"
 
 
 async def fill(raw: Raw, names: tuple[str, ...]) -> None:

@@ -99,7 +99,7 @@ class WritingConformance(Suite):
             await asyncio.sleep(turn / 1000)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await storage.put(KEY, data)  # after any cancelled put that is still under way
+        await storage.put(KEY, data)  # after any cancelled put that is still running
         equal(await raw.get(KEY) == data, True)
 
     @conforms

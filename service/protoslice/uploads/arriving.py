@@ -128,7 +128,7 @@ _LONGEST_WAIT: Final = 30.0
 _BYTES: Final = 4 << 20
 """Bytes of one answer, unless its first record is longer."""
 _RECORDS: Final = 1 << 16
-"""Records of one answer: small ones are framed anew within the pieces that a rope may have."""
+"""Records of one response: small ones are framed again within the pieces that a rope may have."""
 
 
 @dataclass(frozen=True, slots=True)

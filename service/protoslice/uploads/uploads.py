@@ -119,7 +119,7 @@ class NewUpload:
     sha256: bytes | None = None
     """Expected SHA-256 of the whole upload."""
     client_metadata: str = ""
-    """Raw `Upload-Metadata`, returned as it was sent."""
+    """Raw `Upload-Metadata`, returned unchanged."""
     client: str = ""
     """Client that the upload counts for, if clients are limited; never shown."""
     composed: bool = False
@@ -134,7 +134,7 @@ class Uploads:
         self.options = space.shared.options.uploads
         self._records = UploadTable(space.database, space.quotas.usage)
         self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
-        """Records of uploads, also of those under way."""
+        """Records of uploads, including running ones."""
         self._locks = UploadLocks()
 
     def begun_by(self, client: str | None) -> Uploads:

@@ -25,7 +25,7 @@ from protoslice.versions import CPB
 
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
-"""Bytes that a chunk adds to a slice of work beside its own."""
+"""Bytes that a chunk adds to a slice of work besides its own."""
 # Version 2: facts without the number were made by older planners, maybe of other chunks.
 # Digests of version 2 were one table of all chunks.
 _DIGESTS: Final = "digests-3"
@@ -214,7 +214,7 @@ class ChunkFacts:
     def __init__(self, derived: DerivedFacts, worker: Worker, plan: str = "") -> None:
         self._derived = derived
         self._plan = plan
-        """End of the facts' names, which tells the store's own plan (empty) from others."""
+        """End of the facts' names, which distinguishes the store's own plan (empty) from others."""
         self._worker = worker
         self._groups: dict[int, bytearray] = {}
         """Digests of each group of chunks in a row; zeros where none is known."""

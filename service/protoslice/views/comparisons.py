@@ -78,7 +78,7 @@ class StoreComparison:
     listed: Sequence[Difference]
     """The first `MOST_LISTED` of them."""
     read: int
-    """Bytes of both sides that were read since no digest told whether they are equal."""
+    """Bytes of both sides that were read because digests did not decide."""
     assumed: int
     """Bytes that were not read since checksums of their blocks agree."""
 

@@ -139,7 +139,7 @@ async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
 async def summary(opened: OpenStore) -> ModelReport:
     """Return the report on all tensors, without reading their elements."""
     listed = None
-    # The report tells why tensors cannot be listed.
+    # The report says why tensors cannot be listed.
     with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
         listed = await tensors.listed(opened)
     return await opened.worker.finish(report_job(opened.model, most=None, listed=listed))

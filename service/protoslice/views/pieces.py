@@ -47,7 +47,7 @@ _SAMPLED: Final = 64
 ASKED: Final = 64
 """Digests of one request that are looked up."""
 _REGIONS: Final = 256
-"""Regions told in one slice of work."""
+"""Regions examined in one slice of work."""
 
 
 class PieceTable:

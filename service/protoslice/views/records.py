@@ -105,7 +105,7 @@ async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: Reco
 
     async def made() -> tuple[KeyIndex, int]:
         index = KeyIndex(stream.records, RecordType(name, flat), key, _ROOM, _PIECES)
-        # Each pass reads the whole stream: whoever asks for many fields waits for one after the other.
+        # Each pass reads the whole stream: a caller with many fields waits for one after the other.
         with opened.passes.one(request.client):
             async with opened.pass_turn:
                 await opened.worker.finish(index.steps())
@@ -162,7 +162,7 @@ async def _type(opened: OpenStore, stream: _Stream, request: RecordsRequest) -> 
     name = request.type or stream.type
     if name is None:
         return None, None
-    with suppress(*() if request.type else (Unsupported,)):  # a type that a file declares may be of nobody's
+    with suppress(*() if request.type else (Unsupported,)):  # the type that a file declares may be unknown
         return name, await opened.find_type(name)
     return name, None
 

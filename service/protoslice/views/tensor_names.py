@@ -25,7 +25,7 @@ _MOST_WORDS: Final = 16
 _WORK: Final = 32 << 20
 """Bytes of names that one page looks at; of those that a costly expression is sought in, a share."""
 _EACH: Final = 32
-"""Bytes that a name counts for beside its own."""
+"""Bytes that a name counts for besides its own."""
 _SEARCHED_AT_ONCE: Final = 256
 _SLICE: Final = 64 << 10
 """Bytes of names per slice of work."""

@@ -62,7 +62,7 @@ def _compiled(file: Path) -> bytes:
         )
     with tempfile.TemporaryDirectory(prefix="protoslice-") as folder:
         out = Path(folder, "compiled.binpb")
-        # A process of its own: the compiler writes its errors to the descriptor of standard error.
+        # A separate process: the compiler writes its errors to the descriptor of standard error.
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{file.parent}", "--include_imports"]
         done = subprocess.run(
             [*command, f"--descriptor_set_out={out}", str(file)], capture_output=True, text=True, check=False

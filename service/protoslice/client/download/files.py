@@ -63,7 +63,7 @@ class Download:
                     raise IntegrityError(f"{self.target.name} does not match the service's checksum")
                 partial.finish()
             except (IntegrityError, Conflict):
-                partial.drop()  # correct parts cannot be told from others
+                partial.drop()  # correct parts cannot be distinguished from others
                 raise
         what = "file" if facts.headers.get("content-type") == _TAR else "tensor"
         omitted = Omitted.parse(facts.headers.get(HEADER), what=what)

@@ -65,7 +65,7 @@ class BackgroundHash:
         while (pieces := self._due.get()) is not None:
             try:
                 self._take(pieces)
-            except Exception as error:  # the loop goes on, or the owner would wait for an ended thread
+            except Exception as error:  # the loop continues, or the owner would wait for an ended thread
                 self._failure, self._stopped = error, True
 
     def _take(self, pieces: Iterable[bytes]) -> None:

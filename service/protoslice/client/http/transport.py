@@ -41,7 +41,7 @@ _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9]{2}")
 LEAST_BYTES_PER_SECOND: Final = 1024
 """Bytes of a response per second of waiting; the service asks as much of its clients."""
 _SILENCES: Final = 4
-"""Longest silences after which the bytes that have come are counted."""
+"""Most silences after which the bytes received so far are counted."""
 
 
 class _Watched(RawIOBase):

@@ -19,7 +19,7 @@ from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, LimitE
 RESUME_MIN_BYTES: Final = 64 << 20
 """Pushes of fewer bytes are sent in one request, and in parts after that broke."""
 MOST_FILES: Final = 200
-"""Most files with uploads of their own, each two requests and a place within the client's limit."""
+"""Most files with separate uploads; each needs two requests and a place within the client's limit."""
 MOST_PART: Final = 1 << 30
 """Bytes of the longest part, which is sent while it is read; the service keeps what arrives of it."""
 CHECKED_PART: Final = 8 << 20

@@ -25,7 +25,7 @@ from protoslice.json_text import encode_json
 Json = dict[str, Any]
 
 _FILE_WEIGHT: Final = 120
-"""Bytes of JSON for a file, beside its path."""
+"""Bytes of JSON for a file, besides its path."""
 _REF: Final = "#/components/schemas/{model}"
 
 

@@ -178,7 +178,7 @@ async def created_response(request: Request, services: Services, made: Created) 
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:
         return await json_response(request, stores, body, status=status, headers=headers)
-    # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
+    # The entity tag is that of the store, as a GET answers with it: a later GET says nothing about this upload.
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).hexdigest())
     reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
     return await json_response(

@@ -93,7 +93,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """A comparison under way."""
+    """A running comparison."""
 
     read: Count
     """Bytes of both stores that were read so far."""

@@ -100,7 +100,7 @@ async def problem(request: Request, slug: str) -> Response:
 )
 async def document(request: Request) -> Response:
     """Return the OpenAPI document."""
-    # Made by whoever asks first, in a thread: that takes a third of a second.
+    # Made for the first request, in a thread, since that takes a third of a second.
     shown = await asyncio.to_thread(lambda: request.app.document)
     return json_answer(request, shown)
 

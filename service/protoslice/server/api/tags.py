@@ -87,7 +87,7 @@ async def put_tag(
     condition: Unchanged,
 ) -> Response:
     """Set a tag; with conditions, only if it has not changed."""
-    if not is_id(body.store):  # the answer tells which store another tag, or the beginning of an id, stands for
+    if not is_id(body.store):  # the answer shows which store another tag, or the beginning of an id, means
         services.auth.require(Scope.READ)
     found, created = await services.stores.put_tag(
         tag, body.store, if_match=condition.version, if_none_match=condition.absent

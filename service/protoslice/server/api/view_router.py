@@ -152,7 +152,7 @@ async def _known_plan(
 ) -> ResponsePlan | None:
     """Return the response without a body that needs no work on the view; None if the view has to be made."""
     current = fields.get(b"if-none-match", "*").strip()
-    if current != "*" and b"if-match" not in fields:  # only the view tells whether there is any
+    if current != "*" and b"if-match" not in fields:  # only the view determines whether there is one
         plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
         if plan.status == 304:
             return plan

@@ -370,7 +370,7 @@ def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpPro
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
-    if fields.get(b"sec-fetch-dest") == "empty":  # a script: upon Basic, browsers ask for a password by themselves
+    if fields.get(b"sec-fetch-dest") == "empty":  # a script: upon Basic, browsers would ask for a password
         challenge = bearer
     return HttpProblem(UNAUTHORIZED, said, headers={"www-authenticate": challenge})
 

@@ -37,7 +37,7 @@ class Decision(Enum):
     UNAUTHENTICATED = auto()
     """No principal: 401."""
     INVISIBLE = auto()
-    """No grant in the space, which nothing tells apart from a space that does not exist: 404."""
+    """No grant in the space, with the same answer as for a space that does not exist: 404."""
     FORBIDDEN = auto()
     """Grants in the space, none of which suffices: 403."""
 
@@ -180,7 +180,7 @@ REPOSITORY_DELETE: Final = Rule(Scope.DELETE, tags=from_repository)
 REPOSITORY_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True)
 """Uploads to URLs that the service signs: clients send no token to them."""
 HUB_WRITE: Final = Rule(Scope.WRITE, tags=from_repository, reads=True)
-"""Changes of repositories of the hub, whose protocol answers with what is there: commits, revisions and known files."""
+"""Changes of repositories of the hub, whose answers show existing commits, revisions and known files."""
 OCI_WRITE: Final = HUB_WRITE
 """Uploads to repositories of OCI, whose answers and limits depend on the blobs that are there."""
 HUB_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True, reads=True)

@@ -32,7 +32,7 @@ _PARAMETERS: Final = (
     rb"psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})&psl-signature=([0-9a-f]{64})"
 )
 _SIGNED: Final = re.compile(rb"(?:(.*)&)?" + _PARAMETERS, re.DOTALL)
-"""Query of a signed URL; the signature stands last, and covers every byte before it as it was sent."""
+"""Query of a signed URL; the signature is last, and covers every byte before it exactly as it was sent."""
 _ALONE: Final = re.compile(rb"(/[^?#]*)\?" + _PARAMETERS)
 """Target whose query is a signature alone."""
 _PROOF: Final = 64 + len("&psl-signature=")
@@ -209,7 +209,7 @@ def proof(key: bytes, purpose: Purpose, signed: bytes) -> str:
 
 SESSION: Final = "protoslice-session"
 LOGIN: Final = "protoslice-login"
-"""Name of the cookie of a sign-in under way."""
+"""Name of the cookie of a sign-in in progress."""
 _LONGEST: Final = 16 << 10
 """Characters of all cookies of a request; of more, none is read."""
 _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})\.([0-9a-f]{64})")

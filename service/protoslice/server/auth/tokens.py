@@ -103,7 +103,7 @@ class TokenRecord:
         return Principal(self.id, self.name, (self.grant,))
 
     def signer(self, service_key: bytes) -> Signer:
-        """Return the token as a signer; whoever reads the record still lacks the key of the service."""
+        """Return the token as a signer; those who read the record still lack the key of the service."""
         end = math.inf if self.expires is None else self.expires.timestamp()
         return Signer(self.id, signer_key(service_key, "token", f"{self.id} {self.hash}".encode()), end)
 

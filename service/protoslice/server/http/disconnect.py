@@ -55,7 +55,7 @@ class CancelOnDisconnect:
         task, self._task, self._watch = self._task, None, None
         if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return
-        # Only if nobody but the watch asked: a shutdown that cancels as well goes on.
+        # Only if no one but the watch cancelled: a shutdown that cancels as well continues.
         if task.uncancel() == 0:
             raise ClientGone from None
 

@@ -146,7 +146,7 @@ router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 
 MANIFEST_BODY = BodyLimits(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
-"""Referrers in a page: each is read by a request of its own."""
+"""Referrers in a page; each is read with a separate request."""
 NO_TAGS: list[str] = []
 Page = Annotated[int | None, Query(ge=0)]
 

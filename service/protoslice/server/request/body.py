@@ -34,7 +34,7 @@ PAUSE_SECONDS: Final = 60
 """Longest pause within a body."""
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
-"""Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
+"""Seconds of waiting per window; each is judged separately, so that a quick start does not excuse slowness."""
 SMALL_BODY_BYTES: Final = 64 << 10
 """The most of a body that comes at once; so much is read of one that waits for a place."""
 TAR: Final = "application/x-tar"
@@ -124,7 +124,7 @@ class LimitedBody:
         self._ahead: deque[Message | HttpProblem] = deque()
         """What came while the request waited for a place."""
         self._begun: float | None = None
-        """When the wait for the client began that is under way."""
+        """When the current wait for the client began."""
         self._end: asyncio.Timeout | None = None
         self._idle = 0.0
         """Seconds of waiting, all together."""

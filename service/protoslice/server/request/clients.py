@@ -19,7 +19,7 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.settings import UNIX, Settings
 
 SMALL: Final = 4
-"""So many times as many small uploads may be under way at once."""
+"""Factor by which more small uploads than others may run at once."""
 _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 Address: TypeAlias = IPv4Address | IPv6Address

@@ -23,7 +23,7 @@ from protoslice.server.telemetry.metrics import Metrics
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose handlers read no body."""
 OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Answered however much a client has under way: it may be a proxy that nobody said to trust."""
+"""Answered however many requests a client has running: it may be a proxy that is not configured as trusted."""
 
 
 class RequestMiddleware:
@@ -166,7 +166,7 @@ class _Watched:
         headers.append((b"x-request-id", self.context.id))
         headers += self._grants
         if self._unread:
-            # The client was never told to go on: what it sends next may be the body, or another request.
+            # The client got no 100 (Continue): what it sends next may be the body, or another request.
             headers.append((b"connection", b"close"))
         message["headers"] = headers
         await self._send(message)

@@ -57,7 +57,7 @@ KEPT_BYTES: Final = 16 << 10
 UNSENT_AT_FIRST: Final = 128 << 10
 """Bytes that the kernel holds unsent for a client that may never read; by default it takes 2.5 MB on a loopback.
 
-Bytes under way do not count, so a client far away is sent as much as ever.
+Bytes in transit do not count, so a distant client gets as much as ever.
 """
 UNSENT_PROVEN: Final = 1 << 20
 """The same for a client that has read. With less, the loop would wake more often than pieces are read."""
@@ -117,7 +117,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Bytes of the body still to come, by Content-Length; 0 for a chunked body."""
         self._framing = 0
         self._keeps = True
-        """True if the connection is kept after the request under way."""
+        """True if the connection is kept after the current request."""
         self._key: str | None = None
         """Key that the connection counts under for its client."""
         self._over: tuple[Problem, str] | None = None

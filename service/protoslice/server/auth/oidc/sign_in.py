@@ -48,7 +48,7 @@ class BegunSignIn:
     nonce: str
     verifier: str
     following: str
-    """Place of the page that the person goes on to."""
+    """Place of the page to which the person is redirected."""
     end: float
 
 

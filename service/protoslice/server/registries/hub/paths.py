@@ -26,7 +26,7 @@ TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1"
 """First segments of other paths, which no repository of models may have."""
 
 Encoded = Annotated[str, AfterValidator(unquote)]
-"""Parameter of a path, which is matched as it was spelled."""
+"""Parameter of a path, which is matched in its encoded form."""
 Text = Annotated[str, Field(max_length=1000)]
 """A short text in a body."""
 NO_DISCUSSIONS: Final = (

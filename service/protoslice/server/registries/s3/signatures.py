@@ -33,7 +33,7 @@ _SEALED: Final = re.compile(r"[0-9A-Za-z_-]{40,1600}")
 _HEADER: Final = re.compile(r"(AWS4-[0-9A-Z-]+) +Credential=([^,\s]+), *SignedHeaders=([^,\s]+), *Signature=([^,\s]+)")
 _OF_HEADER: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature")
 _SENT: Final = {"X-Amz-Date": b"x-amz-date", "X-Amz-Security-Token": b"x-amz-security-token"}
-"""What has a header of its own in a request that is not presigned."""
+"""Parameters that have a separate header in a request that is not presigned."""
 _PROOF: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CREDENTIAL: Final = 200
 _DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
@@ -122,7 +122,7 @@ class SignedRequest:
 
     method: str
     path: str
-    """The path as it was spelled."""
+    """The path exactly as it was sent."""
     parameters: Parameters
     prefix: str
     """The public path, which a proxy may have taken off."""
