@@ -115,8 +115,8 @@ pins: .venv/ready
 manifests: .venv/ready
 	sh tools/programs.sh actionlint promtool helm kube-score
 	.make/actionlint-v1.7.12 .github/workflows/*.yaml
-	.make/promtool-v0.305.0 check rules deploy/prometheus/alerts.yaml
-	.make/promtool-v0.305.0 test rules deploy/prometheus/alerts.test.yaml
+	.make/promtool check rules deploy/prometheus/alerts.yaml
+	.make/promtool test rules deploy/prometheus/alerts.test.yaml
 	for unit in deploy/systemd/*.service; do systemd-analyze security --offline=yes --threshold=30 $$unit || exit 1; done
 	$(PIP) install --constraint constraints.txt kubernetes-validate
 	$(BIN)/python -m tests.chart .make/helm-v3.22.0 .make/kube-score-v1.20.0

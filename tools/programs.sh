@@ -13,7 +13,7 @@ go_install() {
     rmdir ".make/$1.new"
 }
 
-# go_build FILE PACKAGE@VERSION CGO: in a module of ours, where `go install` is refused or has no version
+# go_build FILE PACKAGE@VERSION: in a module of ours and with a C compiler, where `go install` has no version
 go_build() {
     [ -e ".make/$1" ] && return
     rm -rf ".make/$1.new"
@@ -22,7 +22,7 @@ go_build() {
         cd ".make/$1.new"
         go mod init program
         go get "$2"
-        CGO_ENABLED=$3 go build -o program "${2%@*}"
+        CGO_ENABLED=1 go build -o program "${2%@*}"
     )
     mv ".make/$1.new/program" ".make/$1"
     rm -r ".make/$1.new"
@@ -43,10 +43,21 @@ for name; do
     helm) go_install helm-v3.22.0 helm.sh/helm/v3/cmd/helm@v3.22.0 ;;
     actionlint) go_install actionlint-v1.7.12 github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 ;;
     kube-score) go_install kube-score-v1.20.0 github.com/zegl/kube-score/cmd/kube-score@v1.20.0 ;;
-    # Prometheus replaces modules of others, which `go install` refuses.
-    promtool) go_build promtool-v0.305.0 github.com/prometheus/prometheus/cmd/promtool@v0.305.0 0 ;;
+    # Go builds it for an hour, and installing Debian's package would start a Prometheus: take the program alone.
+    promtool)
+        [ -e .make/promtool ] && continue
+        rm -rf .make/promtool.new
+        mkdir .make/promtool.new
+        (
+            cd .make/promtool.new
+            apt-get download prometheus
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar --extract ./usr/bin/promtool
+        )
+        mv .make/promtool.new/usr/bin/promtool .make/promtool
+        rm -r .make/promtool.new
+        ;;
     # Dex tags no versions that Go understands, and its database wants a C compiler.
-    dex) go_build dex github.com/dexidp/dex/cmd/dex@v0.0.0-20210917061239-f0186ff2651e 1 ;;
+    dex) go_build dex github.com/dexidp/dex/cmd/dex@v0.0.0-20210917061239-f0186ff2651e ;;
     # npm keeps no lock file, which would record the address of a registry.
     azurite)
         [ -e .make/azurite-3.37.0 ] && continue
