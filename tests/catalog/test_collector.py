@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.catalogues import shared_catalogue
-from tests.support.faults import FaultyStorage
-from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
+from tests.support.interrupted import FaultyDatabase, FaultyStorage, InterruptedDatabase, Interruption, at_every_call
 from tests.support.rows import ACCOUNT, SPACE, an_upload, held, keys, own, put_store, reserved
 
 from protoslice.catalog import open_database

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.makers import graph_of
 from tests.support.serve import LiveServer, serve
 from tests.support.wire import FaultyProxy, faulty_proxy
 
-from protoslice import schema
 from protoslice.client import Client
 
 
@@ -43,26 +42,14 @@ def proxy(service: LiveServer) -> Iterator[FaultyProxy]:
         yield proxy
 
 
-def graph(*tensors: bytes) -> bytes:
-    """A GraphDef with a constant for each of the tensors."""
-    made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
-    for number, content in enumerate(tensors):
-        node = made.node.add(name=f"constant_{number}", op="Const")
-        node.attr["dtype"].type = 1
-        node.attr["value"].tensor.dtype = 1
-        node.attr["value"].tensor.tensor_shape.dim.add(size=len(content) // 4)
-        node.attr["value"].tensor.tensor_content = content
-    return bytes(made.SerializeToString())
-
-
 class Versions:
     """Two versions of a model of five tensors, of which one differs."""
 
     def __init__(self, folder: Path) -> None:
         tensors = [os.urandom(4 * 750_000) for _ in range(5)]
-        self.old, self.changed = graph(*tensors), os.urandom(4 * 750_000)
+        self.old, self.changed = graph_of(*tensors), os.urandom(4 * 750_000)
         tensors[2] = self.changed
-        self.new = graph(*tensors)
+        self.new = graph_of(*tensors)
         self.old_path, self.new_path = folder / "old" / "graph.pb", folder / "new" / "graph.pb"
         for path, data in ((self.old_path, self.old), (self.new_path, self.new)):
             path.parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ from contextlib import aclosing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.support.faults import FaultyStorage, InjectedFault
+from tests.support.interrupted import FaultyStorage, InjectedFault
 from tests.support.wire import in_a_thread
 
 from protoslice.errors import NotFound, ProtosliceError, StorageDenied, StorageUnavailable

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from tests.stores.simulation.loop import SimulatedLoop
-from tests.support.faults import FaultyStorage
+from tests.support.interrupted import FaultyStorage
 
 from protoslice.errors import StorageUnavailable
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, PrefixStorage, Storage

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
-from tests.support.faults import FaultyStorage, InjectedFault
+from tests.support.interrupted import FaultyStorage, InjectedFault
 from tests.support.rows import own, put_store, reserved
 
 from protoslice.catalog import collector, open_database

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.catalogues import catalogue_of
-from tests.support.faults import FaultyStorage
 from tests.support.golden import CHUNKED, MODELS
-from tests.support.interrupted import FaultyDatabase
+from tests.support.interrupted import FaultyDatabase, FaultyStorage
 from tests.support.stores import (
     assert_tidy,
     assert_whole,

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 from tests.support import seeded
 from tests.support.catalogues import catalogue_of
-from tests.support.faults import FaultyStorage
 from tests.support.interrupted import (
     FaultyDatabase,
+    FaultyStorage,
     InterruptedDatabase,
     InterruptedStorage,
     Interruption,

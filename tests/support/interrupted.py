@@ -1,4 +1,7 @@
-"""Storages and catalogues that let something else happen, or fail, between two of their calls."""
+"""Storages and catalogues that let something else happen, or fail, between two of their calls.
+
+Storage with injected faults.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,10 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tests.support.faults import FaultyStorage
-
 from protoslice.database import Database
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.database.transactions import CommitUnknown, Work
-from protoslice.errors import DatabaseUnavailable
+from protoslice.errors import DatabaseUnavailable, StorageUnavailable
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers import InterceptedStorage
 
@@ -125,3 +126,36 @@ async def at_every_call(at: Callable[[int], Awaitable[bool]], fewest: int) -> No
     while await at(number):
         number += 1
     assert number > fewest
+
+
+class InjectedFault(StorageUnavailable):
+    """Error of an injected fault."""
+
+
+class FaultyStorage(InterceptedStorage):
+    """Fails call number `fail_at`, counted from 1; with `stays_down`, all later calls too.
+
+    With `after`, the call takes effect and only its answer is lost, as when a connection breaks too late. A loop over
+    `fail_at` = 1, 2, 3 … that ends when `failed` is False has failed each call once. An `abort` counts as a call.
+    """
+
+    def __init__(self, inner: Storage, fail_at: int, *, after: bool = False, stays_down: bool = False) -> None:
+        super().__init__(inner)
+        self._fail_at = fail_at
+        self._after = after
+        self._stays_down = stays_down
+        self.calls: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        """True when the fault has happened."""
+        return len(self.calls) >= self._fail_at
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        self.calls.append(name)
+        number = len(self.calls)
+        due = number == self._fail_at or (self._stays_down and number > self._fail_at)
+        result = await call() if self._after or not due else None
+        if due:
+            raise InjectedFault(f"call {number} ({name}) fails on purpose")
+        return result  # type: ignore[return-value]  # not due: the call was made

@@ -17,9 +17,15 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 from tests.support.catalogues import catalogue_of
-from tests.support.faults import FaultyStorage, InjectedFault
 from tests.support.golden import CHUNKED
-from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
+from tests.support.interrupted import (
+    FaultyDatabase,
+    FaultyStorage,
+    InjectedFault,
+    InterruptedDatabase,
+    Interruption,
+    at_every_call,
+)
 from tests.support.stores import (
     collect_garbage,
     derived_in,

@@ -15,8 +15,7 @@ from typing import Final
 
 import pytest
 from tests.support.catalogues import catalogue_of, shared_catalogue
-from tests.support.faults import FaultyStorage
-from tests.support.interrupted import FaultyDatabase, at_every_call
+from tests.support.interrupted import FaultyDatabase, FaultyStorage, at_every_call
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
 from tests.support.stores import opened, upload

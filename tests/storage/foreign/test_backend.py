@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from tempfile import TemporaryDirectory
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import fsspec
 import numpy as np
 import onnx
 import pytest
 from tests.support.stores import in_memory, open_stores
-from tests.support.webdav import WebDav, webdav_server
+from tests.support.wire import in_a_thread
+from wsgidav.wsgidav_app import WsgiDAVApp
 
 import protoslice
 from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupported
@@ -24,6 +28,69 @@ from protoslice.stores import IngestRequest, Stores
 from protoslice.testing import Raw, ReadingConformance
 from protoslice.testing.reading import ODD
 from protoslice.views import documents
+
+
+class WebDav:
+    """The served directory, and what was asked of the server."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.address = ""
+        self.gets: list[str | None] = []
+        """The Range of each GET."""
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        """See `Raw.get`."""
+        path = self.root / key.text
+        return path.read_bytes() if path.is_file() else None
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        """See `Raw.set`."""
+        path = self.root / key.text
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.root.with_suffix(".fresh")
+        fresh.write_bytes(data)
+        fresh.replace(path)  # another inode, by which the server tells versions of one second apart
+
+    async def remove(self, key: ObjectKey) -> None:
+        """See `Raw.remove`."""
+        (self.root / key.text).unlink()
+
+    async def names(self) -> list[str]:
+        """See `Raw.names`."""
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def webdav_server(root: Path) -> Iterator[WebDav]:
+    """A running server and the directory `root` that it serves."""
+    dav = WebDav(root)
+    config = {
+        "provider_mapping": {"/": str(root)},
+        "simple_dc": {"user_mapping": {"*": True}},
+        "verbose": 0,
+        "logging": {"enable": False},
+    }
+    app = WsgiDAVApp(config)
+
+    def counted(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ["REQUEST_METHOD"] == "GET":
+            dav.gets.append(environ.get("HTTP_RANGE"))
+        return app(environ, start_response)
+
+    with in_a_thread(make_server("127.0.0.1", 0, counted, _Server, _Quiet)) as address:
+        dav.address = address
+        yield dav
+
 
 PLAIN = {"scheme": "http"}
 

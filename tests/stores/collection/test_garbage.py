@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
@@ -59,6 +59,19 @@ async def collect(storage: Storage, seconds: float, **options: float) -> collect
 async def passed() -> None:
     """Let the microsecond pass in which something was removed."""
     await asyncio.sleep(0.001)
+
+
+async def collected_while(storage: Storage, number: int, meanwhile: Callable[[], Awaitable[object]]) -> Interruption:
+    """Collect garbage, and call `meanwhile` at call `number` of the storage or the catalogue."""
+    interruption = Interruption(meanwhile)
+    interruption.arm(number)
+    await collection.collect_garbage(
+        InterruptedStorage(storage, interruption),
+        InterruptedDatabase(catalogue_of(storage), interruption),
+        grace_seconds=0,
+        delay_seconds=0,
+    )
+    return interruption
 
 
 async def test_a_removed_store_is_kept_for_its_readers_and_goes_then(stores: Stores, storage: MemoryStorage) -> None:
@@ -378,15 +391,8 @@ def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
                 made = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
                 begun.append(await stores.uploads.append(made.id, Body(pieces=piece(data[:200_000]), offset=0)))
 
-            interruption = Interruption(begin)
-            interruption.arm(number)
             with catalogue_of(inner).at(later(100)):
-                await collection.collect_garbage(
-                    InterruptedStorage(inner, interruption),
-                    InterruptedDatabase(catalogue_of(inner), interruption),
-                    grace_seconds=0,
-                    delay_seconds=0,
-                )
+                interruption = await collected_while(inner, number, begin)
             for each in begun:
                 done = await stores.uploads.append(each.id, Body(pieces=piece(data[200_000:]), offset=200_000))
                 assert done.state == "stored"
@@ -422,14 +428,7 @@ def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None
                     outcomes.add("told")
                     assert (await upload(stores, {"new": large})).created
 
-            interruption = Interruption(take)
-            interruption.arm(number)
-            await collection.collect_garbage(
-                InterruptedStorage(storage, interruption),
-                InterruptedDatabase(catalogue_of(storage), interruption),
-                grace_seconds=0,
-                delay_seconds=0,
-            )
+            interruption = await collected_while(storage, number, take)
             if interruption.reached:
                 await collect_garbage(storage, grace_seconds=0)
                 (info,) = (await visible(stores)).values()
@@ -454,14 +453,7 @@ def test_a_store_that_is_sent_again_while_its_removal_is_collected_stays() -> No
             async def send() -> None:
                 assert (await upload(stores, DATA, IngestRequest(tags=("a", "b")))).created
 
-            interruption = Interruption(send)
-            interruption.arm(number)
-            await collection.collect_garbage(
-                InterruptedStorage(storage, interruption),
-                InterruptedDatabase(catalogue_of(storage), interruption),
-                grace_seconds=0,
-                delay_seconds=0,
-            )
+            interruption = await collected_while(storage, number, send)
             if interruption.reached:
                 await collect_garbage(storage, grace_seconds=0)
                 (info,) = (await visible(stores)).values()
@@ -490,14 +482,7 @@ def test_a_store_that_is_restored_while_its_removal_is_collected_is_whole_or_gon
                 except NotFound:
                     outcomes.add("gone")
 
-            interruption = Interruption(restore)
-            interruption.arm(number)
-            await collection.collect_garbage(
-                InterruptedStorage(storage, interruption),
-                InterruptedDatabase(catalogue_of(storage), interruption),
-                grace_seconds=0,
-                delay_seconds=0,
-            )
+            interruption = await collected_while(storage, number, restore)
             for info in (await visible(stores)).values():
                 assert info.tags == ("a",)
                 await assert_whole(stores, info)
