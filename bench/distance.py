@@ -19,7 +19,7 @@ from bench.bucket import FAR_SECONDS, gateway_program
 from bench.timing import Row
 from tests.support.buckets import BUCKET, KEY_ID, SECRET, gateway
 from tests.support.postgres import running_postgres
-from tests.support.seeded import seed
+from tests.support.rows import seed
 from tests.support.stores import onnx, opened, upload
 from tests.support.wire import Distance, far_away
 

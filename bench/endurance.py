@@ -23,7 +23,7 @@ from bench.bucket import gateway_program
 from bench.timing import Row
 from tests.support.buckets import BUCKET, Gateway, options_of
 from tests.support.catalogues import shared_catalogue
-from tests.support.seeded import seed, seeded_id
+from tests.support.rows import seed, seeded_id
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx, opened, upload
 

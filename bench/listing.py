@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from bench.timing import Row
 from tests.support.postgres import running_postgres
-from tests.support.seeded import seed
+from tests.support.rows import seed
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import opened
 

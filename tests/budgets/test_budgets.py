@@ -10,12 +10,10 @@ import pytest
 from tests.budgets.artifacts import MLFLOW, OCI
 from tests.budgets.filled import Filled, filled_service
 from tests.budgets.harness import Measured, measured_service
-from tests.budgets.hub import HUB
-from tests.budgets.keeping import KEEPING
-from tests.budgets.operating import OPERATING
+from tests.budgets.hub import HUB, S3
+from tests.budgets.operating import KEEPING, OPERATING
 from tests.budgets.reading import READING
 from tests.budgets.rows import Budget, Row, get
-from tests.budgets.s3 import S3
 from tests.budgets.uploads import INTAKE, RESUMING
 from tests.support.calls import CALLS, RULES, Call
 

@@ -12,10 +12,9 @@ import numpy as np
 import onnx
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tests.graphs.models import graph_def
-from tests.support.bundles import Variable, bundle
+from tests.support.bundles import Variable, bundle, write_meta_graphs
 from tests.support.catalogues import shared_catalogue
 from tests.support.golden import CHUNKED
-from tests.support.meta_graphs import write_meta_graphs
 from tests.support.stores import onnx as small_onnx
 from tests.support.stores import opened, upload
 from tests.support.streams import FRAMED, example

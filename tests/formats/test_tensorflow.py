@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.bundles import crc32c, masked
+from tests.support.bundles import GRAPHS, VALUES, crc32c, masked, write_meta_graphs
 from tests.support.golden import MODELS
-from tests.support.meta_graphs import GRAPHS, VALUES, write_meta_graphs
 from tests.support.protos.writer import varint
 from tests.support.streams import FRAMED
 from tests.support.tensors import elements, message, strings

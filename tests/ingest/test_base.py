@@ -18,7 +18,7 @@ import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
 from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
-from tests.support.seeded import Counting
+from tests.support.rows import Counting
 from tests.support.stores import (
     assert_whole,
     collect_a_day_later,

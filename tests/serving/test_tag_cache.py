@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from tests.support.catalogues import InlineDatabase, catalogue_of
 from tests.support.interrupted import InterceptedDatabase
-from tests.support.seeded import seed, seeded_id
+from tests.support.rows import seed, seeded_id
 from tests.support.stores import onnx, opened, some, upload
 
 from protoslice.catalog import tags

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.catalogues import catalogue_of
-from tests.support.seeded import Counting, seed
+from tests.support.rows import Counting, seed
 from tests.support.stores import onnx, opened, read, upload
 
 from protoslice.catalog.manifest import LARGEST_HELD

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 import pytest
-from tests.support import seeded
+from tests.support import rows
 from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import (
     FaultyDatabase,
@@ -104,7 +104,7 @@ async def test_what_a_store_may_be_called_by(stores: Stores) -> None:
 async def test_a_beginning_of_several_ids_is_not_enough(stores: Stores, storage: MemoryStorage) -> None:
     store_id = (await upload(stores, onnx(5))).store.id
     twin = store_id[:20] + ("0" if store_id[20] != "0" else "1") * 44
-    await seeded.seed(catalogue_of(storage), 1)
+    await rows.seed(catalogue_of(storage), 1)
     sql = "UPDATE stores SET digest = :twin WHERE type = 'seeded.Model'"
     await catalogue_of(storage).write(lambda tx: tx.run(sql, twin=twin))
     with pytest.raises(InvalidInput, match="Several ids start with"):

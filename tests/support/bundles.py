@@ -1,12 +1,17 @@
-"""Tensor bundles to test readers with, written by the description of the format and nothing of ours."""
+"""Tensor bundles to test readers with, written by the description of the format and nothing of ours.
+
+SavedModels of several meta graphs.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tests.support.protos.writer import varint
 
 from protoslice import schema
@@ -203,3 +208,27 @@ def crc32c(data: bytes) -> int:
 def masked(crc: int) -> int:
     """Masked form of a checksum, as tables and record files store it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+GRAPHS = (("serve",), ("serve", "gpu"), ())
+"""Tags of each meta graph."""
+VALUES = tuple(np.arange(4, dtype="<f4") + 10 * number for number in range(len(GRAPHS)))
+"""Constant of each meta graph."""
+
+
+def write_meta_graphs(folder: Path) -> Path:
+    """Write a SavedModel into `folder`: meta graphs of a constant `w` and one of their own, a variable."""
+    model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
+    for number, tags in enumerate(GRAPHS):
+        graph = model.meta_graphs.add()
+        graph.meta_info_def.tags.extend(tags)
+        for name in ("w", f"own{number}"):
+            tensor = graph.graph_def.node.add(name=name, op="Const").attr["value"].tensor
+            tensor.dtype = 1
+            tensor.tensor_shape.dim.add(size=4)
+            tensor.tensor_content = VALUES[number].tobytes()
+    (folder / "saved_model.pb").write_bytes(model.SerializeToString())
+    (folder / "variables").mkdir()
+    for name, data in bundle("variables", [Variable("v", 1, (100,), bytes(400))]).items():
+        (folder / "variables" / name).write_bytes(data)
+    return folder

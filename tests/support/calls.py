@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
-from tests.support.hub import header, inline
+from tests.support.hub import header, inline, shard_of, xorb_of
 from tests.support.things import (
     BYTES,
     DESCRIPTORS,
@@ -27,7 +27,6 @@ from tests.support.things import (
     sha256,
     text_of,
 )
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice.errors import NotFound
 from protoslice.recipes import MEDIA_TYPE as RECIPE

@@ -1,13 +1,20 @@
-"""Commits as the hub's clients send them."""
+"""Commits as the hub's clients send them.
+
+Xorbs and shards as Hugging Face's clients send them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
+
+from protoslice._core import Xorb
 
 Operation = tuple[str, dict[str, Any]]
 
@@ -38,3 +45,36 @@ def commit(
 ) -> httpx.Response:
     """The answer to a commit of new files."""
     return send(client, name, header(**more), *(inline(*file) for file in files.items()), revision=revision)
+
+
+Extent = tuple[str, int, int, int]
+"""Hash of a xorb, size, first chunk and end."""
+
+
+def xorb_of(*chunks: bytes) -> tuple[str, bytes]:
+    """Hash and bytes of a xorb of raw chunks."""
+    sent = b"".join(b"\0" + _length(chunk) + b"\0" + _length(chunk) + chunk for chunk in chunks)
+    xorb = Xorb()
+    xorb.feed(sent)
+    return xorb.hash(), sent
+
+
+def shard_of(*files: tuple[bytes | str, Sequence[Extent]], checked: bool = True) -> bytes:
+    """A shard of files by their bytes, or by a SHA-256 in hex, and the extents that make them up."""
+    rows = [struct.pack("<32sQQ", b"tag", 2, 0)]
+    for data, extents in files:
+        digest = data if isinstance(data, str) else hashlib.sha256(data).hexdigest()
+        rows.append(struct.pack("<32sII8x", b"file", 1 << 30 | (checked << 31), len(extents)))
+        rows.extend(struct.pack("<32sIIII", _raw(xorb), 0, *rest) for xorb, *rest in extents)
+        rows.extend(b"checked".ljust(48) for _ in extents if checked)
+        rows.append(_raw(digest).ljust(48, b"\0"))
+    return b"".join([*rows, b"\xff" * 32 + bytes(16), b"what clients say of the chunks"])
+
+
+def _length(chunk: bytes) -> bytes:
+    return len(chunk).to_bytes(3, "little")
+
+
+def _raw(hash: str) -> bytes:
+    data = bytes.fromhex(hash)
+    return b"".join(data[at : at + 8][::-1] for at in range(0, 32, 8))

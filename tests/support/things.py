@@ -10,11 +10,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from tests.support.hub import header, inline
+from tests.support.hub import header, inline, xorb_of
 from tests.support.serve import Asked, ask
 from tests.support.stores import onnx
 from tests.support.streams import FRAMED, example
-from tests.support.xet import xorb_of
 
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.server.app import Application

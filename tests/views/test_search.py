@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.support.catalogues import catalogue_of
-from tests.support.seeded import Counting
+from tests.support.rows import Counting
 from tests.support.stores import collect_a_day_later, derived_in, onnx, opened, some, upload
 
 from protoslice.facts import PiecePlace

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.bundles import GRAPHS, VALUES, write_meta_graphs
 from tests.support.counted import CountedBucket, counted_bucket
-from tests.support.meta_graphs import GRAPHS, VALUES, write_meta_graphs
 from tests.support.streams import FRAMED, example
 from tests.support.web import RawWeb, web_server
 

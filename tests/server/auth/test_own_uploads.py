@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.server.auth.closed import bearer, token_for
 from tests.support.calls import CALLS, RULES
+from tests.support.hub import shard_of, xorb_of
 from tests.support.serve import Asked, ask
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter

@@ -15,11 +15,11 @@ import pytest
 from tests.isolation.runs import two_spaces
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.calls import CALLS, RULES
+from tests.support.hub import xorb_of
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.serve import ask
 from tests.support.stores import onnx
 from tests.support.things import Filling
-from tests.support.xet import xorb_of
 
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter

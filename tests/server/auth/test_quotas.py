@@ -12,11 +12,10 @@ import pytest
 from starlette.types import Message, Receive
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.calls import CALLS, RULES, WRITING, Call
-from tests.support.hub import header, inline
+from tests.support.hub import header, inline, shard_of, xorb_of
 from tests.support.serve import Asked, ask
 from tests.support.stores import onnx
 from tests.support.things import Filling
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice.catalog.spaces import Quota
 from protoslice.server.app import Application

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from tests.server.bodies import ways
 from tests.server.bodies.ways import OF_SEVERAL, Site, Way
 from tests.support.calls import RULES
-from tests.support.hub import header, inline, lines_of
+from tests.support.hub import header, inline, lines_of, shard_of, xorb_of
 from tests.support.serve import Asked, ask, assert_problem, open_app
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice import file_names
 from protoslice.catalog.requests import FilePaths

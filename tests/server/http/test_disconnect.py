@@ -15,10 +15,10 @@ from starlette.types import Message, Receive
 from starlette.types import Scope as AsgiScope
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.calls import CALLS, RULES
+from tests.support.hub import shard_of, xorb_of
 from tests.support.serve import ask, open_app
 from tests.support.stores import onnx, upload
 from tests.support.things import Filling
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice.concurrency.executor import Worker
 from protoslice.server.auth.permissions import Scope

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
-from tests.support import seeded
+from tests.support import rows
 from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
 from tests.support.stores import (
@@ -366,8 +366,8 @@ def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> 
         storage = MemoryStorage()
         async with opened(storage) as stores:
             await upload(stores, DATA)
-            await seeded.seed(stores.database, count)
-            counting = seeded.Counting(storage)
+            await rows.seed(stores.database, count)
+            counting = rows.Counting(storage)
             catalogue_of(storage).transactions.clear()
             report = await collect_garbage(counting, grace_seconds=HOUR, clock=later(2 * HOUR))
             assert (report.objects, report.stores, report.deleted, report.leftovers) == (0, 0, 0, 0)

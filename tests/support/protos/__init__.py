@@ -3,14 +3,11 @@
 Only the protobuf runtime is used here, nothing of what is tested.
 """
 
-from tests.support.protos.cases import Case, cases, make_case
 from tests.support.protos.chunks import merge_chunks
-from tests.support.protos.descriptors import descriptor_of
-from tests.support.protos.masks import Step, clear_large, masked, path_of, pruned, random_path
-from tests.support.protos.places import Place, canonical, places
-from tests.support.protos.schemas import ROOT, random_file
+from tests.support.protos.masks import Place, Step, canonical, clear_large, masked, path_of, places, pruned, random_path
+from tests.support.protos.schemas import ROOT, Case, cases, make_case, random_file
 from tests.support.protos.wire import is_subsequence, tokens, without_large
-from tests.support.protos.writer import Writer
+from tests.support.protos.writer import Writer, descriptor_of
 
 __all__ = [
     "ROOT",

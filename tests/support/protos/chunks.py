@@ -8,8 +8,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from tests.support.protos.descriptors import descriptor_of, message_of
-from tests.support.protos.writer import is_map
+from tests.support.protos.writer import descriptor_of, is_map, message_of
 
 _KEYS = {"s": str, "boolean": bool, "ui32": int, "ui64": int, "i32": int, "i64": int}
 

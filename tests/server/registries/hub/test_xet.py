@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.support.hub import header, send
+from tests.support.hub import header, send, shard_of, xorb_of
 from tests.support.serve import LiveServer, service_process
-from tests.support.xet import shard_of, xorb_of
 
 from protoslice.repositories import xet_sessions
 

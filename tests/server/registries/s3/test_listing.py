@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tests.support.catalogues import catalogue_of
-from tests.support.seeded import Counting, seed
+from tests.support.rows import Counting, seed
 from tests.support.stores import onnx, open_stores
 
 from protoslice.catalog import open_database
