@@ -189,6 +189,14 @@ async def test_another_scope_is_refused() -> None:
         assert code(await ask(app, "GET", "/s3/own/tags/m/m.pb", b"", yesterday)) == "AuthorizationHeaderMalformed"
 
 
+async def test_a_body_signed_in_chunks_is_refused_to_reads_and_writes_are_denied_unread() -> None:
+    async with bucket() as (app, keys):
+        chunked = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
+        assert code(await got(app, Made(keys, headers=chunked))) == "InvalidRequest"
+        put = Made(keys, headers={"content-encoding": "aws-chunked"}, method="PUT")
+        assert code(await ask(app, "PUT", put.path, b"3\r\nabc\r\n", put.sent())) == "AccessDenied"
+
+
 async def test_two_signatures_and_two_values_are_refused() -> None:
     async with bucket() as (app, keys):
         made = Made(keys)

@@ -228,26 +228,30 @@ class Bucket:
         if manifest is None:
             return {}
         within = prefix.removeprefix(named.prefix) if prefix.startswith(named.prefix) else ""
-        view, _, _ = within.partition("/")
-        made = await _files_of_view(await self._stores.view(named.store), view) if within.startswith(VIEWS) else None
+        view, made = within.partition("/")[0], None
+        if within.startswith(VIEWS):
+            made = await _files_of_view(await self._stores.view(named.store), view)
 
         def listed() -> Mapping[str, Entry | None]:
+            found: Mapping[str, File | Representation]
             if made is None:
-                found = [_entry(named, file, manifest) for file in manifest.files if file.path.startswith(within)]
+                found = {file.path: file for file in manifest.files if file.path.startswith(within)}
             else:
-                found = [
-                    Entry(f"{named.prefix}{view}/{path}", each.size, each.etag, named.updated)
-                    for path, each in made.items()
-                ]
-            shown = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(found))
-            keys = dict((entry.key, entry) if common is None else (common, None) for common, entry in shown)
-            return {key: entry for key, entry in keys.items() if key > after}
+                found = {f"{view}/{path}": each for path, each in made.items() if f"{view}/{path}".startswith(within)}
+            keys, common = dict[str, Entry | None](), None
+            for path in sorted(found):
+                key = f"{named.prefix}{path}"
+                if common is not None and key.startswith(common):
+                    continue
+                if (common := _common(key, prefix, delimiter)) is not None:
+                    keys[common] = None
+                elif key > after:
+                    each = found[path]
+                    etag = file_etag(manifest, each) if isinstance(each, File) else each.etag
+                    keys[key] = Entry(key, each.size, etag, named.updated)
+            return keys
 
         return await self._stores.worker.run_if_large(len(manifest.files) << 8, listed)
-
-
-def _entry(named: NamedStore, file: File, manifest: Manifest) -> Entry:
-    return Entry(named.prefix + file.path, file.size, file_etag(manifest, file), named.updated)
 
 
 def _overlap(prefix: str, of_name: str) -> bool:

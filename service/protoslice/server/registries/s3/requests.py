@@ -81,6 +81,7 @@ def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     signature = scope[SIGNATURE] = take_signature(request, fields, hosts, state)
     if signature is not None or fields.get(b"authorization", "").startswith("AWS"):
         scope["headers"] = [each for each in scope["headers"] if each[0] not in _HIDDEN]
+    fields.pop(b"content-encoding", None)  # clients send `aws-chunked` with bodies that are refused unread
     return request.by_host
 
 

@@ -200,8 +200,8 @@ def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
 def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
     """Return the value of the header about the body."""
     payload = fields.get(b"x-amz-content-sha256", "")
-    if not payload or payload.startswith("STREAMING-"):
-        raise S3Error("InvalidRequest", "Send x-amz-content-sha256, of a body that is not signed in chunks")
+    if not payload or (reads and payload.startswith("STREAMING-")):
+        raise S3Error("InvalidRequest", "Send x-amz-content-sha256: the digest of an empty body, or UNSIGNED-PAYLOAD")
     if reads and payload not in {_EMPTY, _UNSIGNED}:
         raise S3Error("XAmzContentSHA256Mismatch", "x-amz-content-sha256 is not the digest of an empty body")
     return payload
