@@ -121,10 +121,11 @@ manifests: .venv/ready
 	$(PIP) install --constraint constraints.txt kubernetes-validate
 	$(BIN)/python -m tests.chart .make/helm-v3.22.0 .make/kube-score-v1.20.0
 
-# Pack the chart into dist/, and write the digests of all that is there.
+# Pack the chart into dist/ with the constraints of an installation, and write the digests of all that is there.
 archives:
 	sh tools/programs.sh helm
 	.make/helm-v3.22.0 package deploy/helm/protoslice --destination dist
+	cp constraints.txt dist/
 	cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS
 
 test: .venv/ready .venv/core .make/models ## check, then run the suite without its long tests
