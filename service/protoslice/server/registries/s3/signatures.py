@@ -48,6 +48,7 @@ _RAW: Final = "surrogateescape"
 _REQUIRED: Final = (
     "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature",
 )  # fmt: skip
+_EACH: Final = frozenset(_REQUIRED)
 PRESIGNED: Final = frozenset({*_REQUIRED, "X-Amz-Security-Token"})
 """Parameters of a presigned URL."""
 
@@ -150,8 +151,8 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
         return None
     given = request.parameters if in_query else _in_header(authorization, fields)
     code = "AuthorizationQueryParametersError" if in_query else "AuthorizationHeaderMalformed"
-    if missing := [name for name in _REQUIRED if name not in given]:
-        raise S3Error(code, f"A signature has {', '.join(missing)} too")
+    if not given.keys() >= _EACH:
+        raise S3Error(code, f"A signature has {', '.join(sorted(_EACH - given.keys()))} too")
     algorithm, credential, date, seconds, signed, made = (given[name] for name in _REQUIRED)
     if algorithm != _ALGORITHM:
         raise S3Error("InvalidRequest", f"{algorithm[:40]} is not supported: use {_ALGORITHM}")
@@ -185,7 +186,7 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
 
 def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
     """Return when a signature ends; raise `S3Error` if it has ended, or is not valid yet."""
-    if not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS:
+    if in_query and (not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS):
         raise S3Error(code, f"X-Amz-Expires is a number of seconds from 1 to {_LONGEST_SECONDS}")
     begins, now = _moment(date, code), time.time()
     if not in_query and abs(now - begins) > _SKEW_SECONDS:
