@@ -308,8 +308,8 @@ async def test_lists_have_the_stores_that_match_in_order(
     await upgrade(database)
     models = {space: await _fill(database, space, seed, 40) for seed, space in enumerate(SPACES)}
     try:
-        for number, query in enumerate(random.Random(candidates).sample([*_queries()], 250)):
-            space = SPACES[number % 2]
+        for number, query in enumerate(_queries()):
+            space = SPACES[number // 2 % 2]
             found = await _pages(StoreTable(database, Usage(space)), query, 3 + number % 5)
             expected = _expected(models[space], query)
             assert _same_order(found, expected, models[space], query), (query, found, expected)
