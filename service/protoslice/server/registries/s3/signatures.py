@@ -31,9 +31,6 @@ _LONGEST_SECONDS: Final = 604_800
 _ACCESS_KEY: Final = re.compile(r"PSL([0-9A-F]{4})([0-9A-Za-z]{10}|JWT)")
 _SEALED: Final = re.compile(r"[0-9A-Za-z_-]{40,1600}")
 _HEADER: Final = re.compile(r"(AWS4-[0-9A-Z-]+) +Credential=([^,\s]+), *SignedHeaders=([^,\s]+), *Signature=([^,\s]+)")
-_OF_HEADER: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature")
-_SENT: Final = {"X-Amz-Date": b"x-amz-date", "X-Amz-Security-Token": b"x-amz-security-token"}
-"""Parameters that have a separate header in a request that is not presigned."""
 _PROOF: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CREDENTIAL: Final = 200
 _DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
@@ -179,9 +176,14 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
     found = _HEADER.fullmatch(authorization)
     if found is None:
         raise S3Error("AuthorizationHeaderMalformed", "`Authorization` has Credential, SignedHeaders and Signature")
-    given = dict(zip(_OF_HEADER, found.groups(), strict=True))
-    given |= {name: fields[sent] for name, sent in _SENT.items() if sent in fields}
-    return {"X-Amz-Date": "", "X-Amz-Expires": str(_SKEW_SECONDS), **given}
+    algorithm, credential, signed, made = found.groups()
+    given = {
+        "X-Amz-Algorithm": algorithm, "X-Amz-Credential": credential, "X-Amz-SignedHeaders": signed,
+        "X-Amz-Signature": made, "X-Amz-Date": fields.get(b"x-amz-date", ""), "X-Amz-Expires": str(_SKEW_SECONDS),
+    }  # fmt: skip
+    if b"x-amz-security-token" in fields:
+        given["X-Amz-Security-Token"] = fields[b"x-amz-security-token"]
+    return given
 
 
 def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
