@@ -19,7 +19,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LATER: Final = ("faketime", "+1 day")
-"""The second build believes that it is tomorrow; certificates of registries are still valid then."""
+"""The second build believes that it is tomorrow, but for cargo, which hangs then; certificates are still valid."""
+CARGO: Final = """#!/bin/sh
+unset LD_PRELOAD
+exec {cargo} "$@"
+"""
 
 
 def environment(home: Path, zone: str) -> dict[str, str]:
@@ -29,8 +33,14 @@ def environment(home: Path, zone: str) -> dict[str, str]:
         if (Path.home() / name).exists():
             (home / name).symlink_to(Path.home() / name)
     toolchains = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
+    programs = home / "bin"
+    programs.mkdir()
+    cargo = programs / "cargo"
+    cargo.write_text(CARGO.format(cargo=shutil.which("cargo")))
+    cargo.chmod(0o755)
     return os.environ | {
         "HOME": str(home), "CARGO_HOME": str(home / "cargo"), "RUSTUP_HOME": toolchains, "TZ": zone,
+        "PATH": f"{programs}:{os.environ['PATH']}",
     }  # fmt: skip
 
 
