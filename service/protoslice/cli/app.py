@@ -102,7 +102,7 @@ class _Group(TyperGroup):
 
     @property
     def commands(self) -> Any:
-        """Return all commands and groups by name; this imports every command."""
+        """Return all commands and groups by their names; importing every command takes time."""
         for name in self.places:
             self._load(name)
         return self._loaded

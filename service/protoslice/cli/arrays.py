@@ -1,4 +1,4 @@
-"""Elements of tensors as text, as NumPy prints arrays: for large ones, the first and last of each dimension."""
+"""Elements of tensors as text, as NumPy prints arrays: the first and last of each dimension if there are many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Read = Callable[[str], bytes]
 
 
 def array_lines(dtype: str, shape: Sequence[int], read: Read) -> Iterator[str]:
-    """Yield the lines of a tensor of `shape`, whose elements `read` returns; only those that are shown are read."""
+    """Yield the lines of a tensor of `shape`, whose elements `read` returns; only elements that are shown are read."""
     shown = [_places(length) if prod(shape) > _WHOLE else [(0, length)] for length in shape]
     cells: dict[tuple[int, ...], str] = {}
     for boxes in product(*shown):

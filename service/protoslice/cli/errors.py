@@ -1,4 +1,4 @@
-"""How the program ends: errors as one line, exit codes, signals, and standard streams that are closed."""
+"""How the program ends: errors as one line, exit codes, signals, and closed standard streams."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _STANDARD_STREAMS: Final = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY,
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """End the program with one line on standard error and an exit code, for any error raised inside."""
+    """End the program with one line on standard error and an exit code after any error in the `with` block."""
     try:
         yield
     except BrokenPipeError:
@@ -144,7 +144,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_by(number: int) -> None:
-    """End by a signal, so that the parent process sees which one."""
+    """End the process by a signal, so that the parent process sees which signal it was."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
@@ -159,7 +159,7 @@ def _message(error: BaseException) -> str:
 def _refused(error: OSError) -> str:
     """Return one line for an error of the system, with its file.
 
-    A full disk without a file is that of standard output.
+    If an error about a full disk names no file, standard output is meant.
     """
     if error.errno == errno.EBADF:
         return "standard input or output is closed"

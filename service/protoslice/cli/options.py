@@ -1,4 +1,4 @@
-"""Options that several commands share, and the service that those of operators select.
+"""Options that several commands share, and the service that operators select with theirs.
 
 Only commands of operators import the server, when they run.
 """
@@ -109,7 +109,7 @@ Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of lines; 
 
 
 def service_settings(**given: Any) -> Settings:
-    """Return the settings of the environment; those `given` take precedence, unless they are None."""
+    """Return the settings from the environment; settings in `given` take precedence unless they are None."""
     from protoslice.server.settings import read_settings
 
     return read_settings({name: value for name, value in given.items() if value is not None})

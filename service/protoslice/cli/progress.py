@@ -35,7 +35,7 @@ class Progress:
         self._task: TaskID | None = None
 
     def advance(self, count: int) -> None:
-        """Add `count` bytes to those that are done."""
+        """Add `count` bytes or items to the number that is done."""
         self._done += count
         self._update()
 
@@ -44,7 +44,7 @@ class Progress:
         self._total = count + (self._total or 0)
 
     def up_to(self, done: int, total: int | None) -> None:
-        """Set the progress to `done`, of `total` where that is known."""
+        """Set the progress to `done`, and the total to `total` if it is known."""
         self._done, self._total = done, total
         self._update()
 

@@ -65,7 +65,7 @@ def say(line: str = "", file: TextIO | None = None) -> None:
 
 
 def note(message: str) -> None:
-    """Print one line on standard error; blanks stay, as they count in quoted names."""
+    """Print one line on standard error; blanks are kept, because they matter in quoted names."""
     say(f"protoslice: {_BREAKS.sub(' ', message.strip())}", sys.stderr)
 
 
@@ -133,7 +133,7 @@ def _cell(value: object) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Return a time to the second, as the JSON of the service has it: `2026-11-21T10:00:00Z`."""
+    """Return a time, rounded down to seconds, as in the JSON of the service: `2026-11-21T10:00:00Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -150,7 +150,7 @@ def print_table(
     right: Sequence[int] = (),
     colours: Mapping[str, Colour] | None = None,
 ) -> None:
-    """Print a table with a heading; columns in `right` are right-aligned, the last takes the rest.
+    """Print a table with a heading; columns in `right` are right-aligned, the last column takes the remaining width.
 
     A row is in the colour that `colours` has for its first cell.
     """

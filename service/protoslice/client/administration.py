@@ -156,7 +156,7 @@ class Administration:
         """Return the changes of the space and who made them, newest first.
 
         Args:
-            every_space: Return changes that concern all spaces, in place of those of this one.
+            every_space: Return changes that concern all spaces, in place of the changes of this space.
             **search: Who, what, subject and times: see `ChangeSearch`.
 
         Returns:
@@ -221,7 +221,7 @@ class Administration:
     ) -> AccessToken:
         """Create a token for the space of this client's URL.
 
-        Only the result holds the token, and only this once.
+        The token itself is only in this result, and cannot be requested later.
 
         Args:
             name: Name that audit logs show.
@@ -285,7 +285,7 @@ class Administration:
     def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
         """Create or replace a webhook of the space.
 
-        Only the result holds its secret, and only this once.
+        The secret is only in this result, and cannot be requested later.
 
         Args:
             name: Name of the webhook.
@@ -325,7 +325,7 @@ class Administration:
 
         Args:
             webhook: Name of the webhook.
-            dead: Return the events that are no longer retried, in place of those that are.
+            dead: Return the events that are no longer retried, in place of events that are still retried.
 
         Returns:
             An iterator of events with their attempts and last error.
@@ -342,7 +342,7 @@ class Administration:
         return self._each(EventLetter, path, given_params(dead="true" if dead else None))
 
     def redeliver(self, webhook: str) -> int:
-        """Deliver the events again that a webhook did not accept and that are no longer retried.
+        """Deliver again the events that a webhook did not accept and that are no longer retried.
 
         Args:
             webhook: Name of the webhook.

@@ -208,7 +208,7 @@ class AsyncClient(_InThreads[Client]):
         """Return `length` bytes at `offset` of a view, verified.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             view: Path below the store, as for `Client.source`.
             offset: Offset of the first byte.
             length: Number of bytes.

@@ -89,7 +89,7 @@ class _TagsTaken:
 class Client(Administration, ClosedAtEnd):
     """Use a service over HTTP; threads may share a client.
 
-    In every method, `ref` is a store's id, 12 or more digits of one, or a tag. Failures raise the errors of
+    In every method, `ref` is a store's id, its first 12 or more digits, or a tag. Failures raise the errors of
     `protoslice.errors`. Close the client after use, or use it in a `with`.
 
     Args:
@@ -125,7 +125,7 @@ class Client(Administration, ClosedAtEnd):
         return f"<Client of {self.url}>"
 
     def __reduce__(self) -> tuple[Callable[[], Client], tuple[()]]:
-        """Pickle the URL and the options, a token too, from which the client is made again."""
+        """Pickle the URL and the options, including a token, from which the client is created again."""
         return partial(type(self), self.url, **self._options), ()
 
     @property
@@ -200,7 +200,7 @@ class Client(Administration, ClosedAtEnd):
             An iterator of stores.
 
         Raises:
-            InvalidInput: A time is not a `datetime`, or a size is not one.
+            InvalidInput: A time is not a `datetime`, or a size is invalid.
 
         Examples:
             >>> [store.tags for store in client.stores(name="demo", max_size="1GiB", sort="-size")]
@@ -214,7 +214,7 @@ class Client(Administration, ClosedAtEnd):
         The id is checked against the listed files and policy, unless files were registered in place.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             names: Whether to look for names in registries too; False is faster.
 
         Returns:
@@ -235,8 +235,8 @@ class Client(Administration, ClosedAtEnd):
     def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
         """Return the repositories of model registries, with the stores of their current versions.
 
-        Those of Hugging Face's clients come first, then those of OCI clients, then folders of MLflow artifacts; each by
-        name.
+        Repositories of Hugging Face's clients come first, then repositories of OCI clients, then folders of MLflow
+        artifacts; each of the three groups is sorted by name.
 
         Args:
             prefix: Beginning of the names; all repositories if empty.
@@ -275,8 +275,8 @@ class Client(Administration, ClosedAtEnd):
         Names of the store in registries stay, but no longer resolve.
 
         Args:
-            id: Id of the store, or 12 or more digits of one; for a tag use `untag`, or `store` to get its id.
-            force: Names that may refer to the store: tags, and names in registries.
+            id: Id of the store, or its first 12 or more digits; for a tag use `untag`, or `store` to get its id.
+            force: Tags and names in registries that refer to the store and may stop working.
 
         Returns:
             The tags that were removed, and the time until which the store can be restored.
@@ -301,7 +301,7 @@ class Client(Administration, ClosedAtEnd):
         Its tags come back too, except those that now point at other stores.
 
         Args:
-            id: Id of the removed store, 12 or more digits of one, or a tag that it had.
+            id: Id of the removed store, its first 12 or more digits, or a tag that it had.
 
         Returns:
             The store, and the tags that were not restored.
@@ -322,7 +322,7 @@ class Client(Administration, ClosedAtEnd):
         """Set the description of a store.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             description: Text for people; empty to remove it.
 
         Returns:
@@ -346,7 +346,7 @@ class Client(Administration, ClosedAtEnd):
         The first request makes the service read the whole store.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
             An iterator of chunks: number, kind, type, path, size in bytes and SHA-256.
@@ -367,7 +367,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the content of a chunk: a serialized message, or raw bytes.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             chunk: Number of the chunk, or an item of `chunks`, whose content may come from the cache.
 
         Returns:
@@ -398,7 +398,7 @@ class Client(Administration, ClosedAtEnd):
         Versions of a model share pieces. The first request makes the service read the whole store.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
             An iterator of pieces: file, offset, size in bytes and SHA-256.
@@ -418,7 +418,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the nodes directly below a path.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             path: Path such as `graph.node[3]`; the root if empty.
             depth: Levels of nodes; beyond 1, each node has its own children.
             file: Stream of records, or index of a bundle, to read in place of the root.
@@ -441,7 +441,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the serialized `ChunkMetadata` of a store, as TensorFlow's proto splitter writes it.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
             The bytes, verified.
@@ -491,10 +491,10 @@ class Client(Administration, ClosedAtEnd):
         type: str | None = None,
         into: Any = None,
     ) -> Any:
-        """Return the value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
+        """Return the value at `path`: a serialized or (with `into`) parsed message; the bytes or text of other values.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             path: Path of the value, such as `graph.node[3]`; the whole root if empty.
             fields: Paths below `path` to keep; all if empty.
             omit_larger_than: Size in bytes, or text such as `"1MiB"`; larger fields are left out.
@@ -525,7 +525,7 @@ class Client(Administration, ClosedAtEnd):
         """Return many views of a store in one response, in their order; read each before the next.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             views: At most 1 000 paths below the store with their queries, percent-encoded: `chunks/3`,
                 `tensors/w?slice=0:4`, `merge?path=graph.node[3]`, `files/config.json`.
 
@@ -560,7 +560,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the tensors of a store, or of its meta graph with exactly `tags`.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name to look for; `*` stands for any characters.
             dtype: Data type to look for.
             sort: `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
@@ -583,7 +583,7 @@ class Client(Administration, ClosedAtEnd):
         """Return a report on the model in a store.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
             Tensors, elements and bytes by data type, missing files, and names that several tensors share.
@@ -601,7 +601,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the inputs and outputs of a model: one signature, or those of a SavedModel.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
 
         Returns:
@@ -621,7 +621,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the part of a graph around a node.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             around: Path or name of the node in the middle; by default the ends of the graph are returned.
             **options: Graph, most links, words to search for, and most nodes: see `GraphOptions`.
 
@@ -652,7 +652,7 @@ class Client(Administration, ClosedAtEnd):
         """Return a tensor, or a slice of it, as a numpy array.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
             tags: Tags of the meta graph of a SavedModel in which to look for the name.
@@ -697,10 +697,11 @@ class Client(Administration, ClosedAtEnd):
         """Return statistics of a tensor or of a slice, which the service computes.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
-            sample: Most elements to read; of more, a spread sample is taken. 16 777 216 by default, 0 for all.
+            sample: Most elements to read; if there are more, a spread sample is taken. 16 777 216 by default, 0 for
+                all.
             tags: Tags of the meta graph of a SavedModel in which to look for the name.
 
         Returns:
@@ -727,8 +728,8 @@ class Client(Administration, ClosedAtEnd):
         """Return the differences of the store `after` from the store `before`, compared by the service.
 
         Args:
-            before: Id, 12 or more digits of one, or a tag of the earlier store.
-            after: The same of the later store.
+            before: Id of the earlier store, its first 12 or more digits, or a tag.
+            after: Id of the later store, its first 12 or more digits, or a tag.
 
         Returns:
             An iterator of at most 10 000 differences.
@@ -748,11 +749,12 @@ class Client(Administration, ClosedAtEnd):
         """Return the distances between the elements of a tensor in two stores.
 
         Args:
-            before: Id, 12 or more digits of one, or a tag of the earlier store.
-            after: The same of the later store.
+            before: Id of the earlier store, its first 12 or more digits, or a tag.
+            after: Id of the later store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor in `after`.
             was: Name or address of the tensor in `before`; the same by default.
-            sample: Most elements to compare; of more, a spread sample is taken. 16 777 216 by default, 0 for all.
+            sample: Most elements to compare; if there are more, a spread sample is taken. 16 777 216 by default, 0 for
+                all.
 
         Returns:
             Number of elements that differ, largest and mean distance, and more.
@@ -775,7 +777,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the records of a stream as a sequence, which Grain and PyTorch take as a data source.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             file: Path of the stream, in a store of several files.
             framing: `tfrecord`, `riegeli`, `delimited` or another framing, if the service cannot detect it.
             type: Message type of the records, if the service cannot detect it.
@@ -806,13 +808,13 @@ class Client(Administration, ClosedAtEnd):
         """Return a view as a source of verified range reads, which `protoslice.open` takes too.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             view: Path below the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`.
             params: Query parameters of the view, as pairs.
             lean: Fetch only the bytes that are read; by default the first request fetches a mebibyte.
 
         Returns:
-            The source; the first use of it asks the service.
+            The source; its first use makes the first request.
 
         Examples:
             >>> client.source("demo:1", "files/model.onnx").read(0, 2).hex()
@@ -835,12 +837,12 @@ class Client(Administration, ClosedAtEnd):
         that other versions share are not fetched again.
 
         The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`. The view `safetensors` with the
-        parameter `shards` writes several files, each with at most so many bytes of elements, and their index.
+        parameter `shards` writes several files, each with at most that many bytes of elements, and an index.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
-            target: For several files, a folder; for one, the file, or the folder for it: an existing one, or a text
-                that ends with a slash.
+            ref: Id of the store, its first 12 or more digits, or a tag.
+            target: Folder for several files. For one file: its path, an existing folder, or a text that ends with a
+                slash, which is a new folder.
             view: Path below the store, such as `files/model.onnx` or `safetensors`.
             params: Query parameters of the view, as pairs.
             progress: Function that is called as bytes arrive, with the bytes so far and the total or None.
@@ -872,7 +874,7 @@ class Client(Administration, ClosedAtEnd):
     # Tags and schemas
 
     def tags(self) -> Iterator[Tag]:
-        """Return all tags, by name.
+        """Return all tags, sorted by name.
 
         Returns:
             An iterator of tags: name, id of the store, and time of the last change.
@@ -888,9 +890,9 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             name: The tag.
-            ref: Id, 12 or more digits of one, or another tag.
+            ref: Id of the store, its first 12 or more digits, or another tag.
             create: Refuse a tag that exists.
-            expected: Id of the store that the tag has to point at before.
+            expected: Id of the store that the tag has to point at before the change.
 
         Returns:
             The tag as it is now.
@@ -932,7 +934,7 @@ class Client(Administration, ClosedAtEnd):
         """Return a URL that shows a view without a token, until the URL or the token expires.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             view: Path below the store, as for `source`; the facts of the store if empty.
             params: Query parameters of the view, as pairs.
             expires_seconds: Seconds until the URL expires.
@@ -955,7 +957,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the URL of a view, or of the store.
 
         Args:
-            ref: Id, 12 or more digits of one, or a tag.
+            ref: Id of the store, its first 12 or more digits, or a tag.
             view: Path below the store, as for `source`; the facts of the store if empty.
             params: Query parameters of the view, as pairs.
 
@@ -969,7 +971,7 @@ class Client(Administration, ClosedAtEnd):
         return f"{self.url}{self._path(ref, view, params)}"
 
     def schemas(self) -> Iterator[Schema]:
-        """Return all uploaded descriptor sets, by name.
+        """Return all uploaded descriptor sets, sorted by name.
 
         Returns:
             An iterator of names, sizes in bytes, and numbers of message types.
@@ -1109,7 +1111,7 @@ def _comma(tags: Sequence[str] | None) -> str | None:
 def _records_of(
     url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
 ) -> RemoteRecords:
-    """Return the records through a new client, which ends with the process."""
+    """Return the records, read through a new client that is open until the process ends."""
     return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 

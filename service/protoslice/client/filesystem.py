@@ -31,8 +31,8 @@ _OF_FSSPEC = (
 class StoreFileSystem(AbstractFileSystem):
     """File system of the stores of any services.
 
-    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. Chunks are listed by their numbers,
-    tensors by their names, percent-encoded, or by their addresses where several share a name.
+    `options` are the options of `Client`: headers, timeout_seconds, attempts, cache. Chunks are listed by their
+    numbers, tensors by their names, percent-encoded, or by their addresses where several share a name.
     """
 
     protocol: ClassVar[tuple[str, ...]] = ("protoslice", "protoslices")

@@ -151,7 +151,7 @@ class RemoteRecords(Sequence[bytes]):
             yield shuffled(near, random.getrandbits(64))
 
     def matching(self, key: str, *values: str) -> list[bytes]:
-        """Return the records in which a field has one of some values, value by value.
+        """Return the records in which a field has one of `values`: first those with the first value, and so on.
 
         The first use of a field makes the service read the whole stream.
 
@@ -198,7 +198,7 @@ class RemoteRecords(Sequence[bytes]):
         return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
-        """Return one part of each record from `start` up to `stop`; empty bytes for a record without it.
+        """Return one part of each record from `start` up to `stop`; empty bytes if a record lacks it.
 
         Args:
             start: Number of the first record.
@@ -226,7 +226,7 @@ class RemoteRecords(Sequence[bytes]):
         return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 
     def __reduce__(self) -> tuple[Callable[..., RemoteRecords], tuple[object, ...]]:
-        """Pickle how to open the records again, for workers of data loaders; credentials are pickled along."""
+        """Pickle what is needed to open the records in workers of data loaders, including credentials."""
         return _opened, (self._again, self._numbers)
 
     def _only(self, numbers: range) -> RemoteRecords:

@@ -1,1 +1,1 @@
-"""The commands, a module for those that belong together."""
+"""The commands, with one module for each group of related commands."""

@@ -369,7 +369,7 @@ def explain(
 
 
 def _of(used: str, most: str | int) -> str:
-    """Return the used amount, and its limit unless that is 0."""
+    """Return the used amount, and its limit unless the limit is 0."""
     return f"{used} of {most}" if most else used
 
 

@@ -197,7 +197,7 @@ def _existing_target(settings: Settings, uri: str) -> Storage:
 
 
 def _opened_target(settings: Settings, uri: str) -> Storage:
-    """Open a target with its own options, or with those of the storage if it is of the same kind."""
+    """Open a target with its own options, or with the storage's options if both are of the same kind."""
     from protoslice.storage import open_storage
 
     options = settings.plain_backup_options()
@@ -211,7 +211,7 @@ def _copied(done: Copied) -> str:
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
-    """Print what is wrong on standard error, and exit with a code if there is anything."""
+    """Print problems on standard error, and exit with a code if there are any."""
     if not found:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -89,7 +89,7 @@ def diff(
 
 @contextmanager
 def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Difference], DeltaOf]]:
-    """Yield the differences, and a function for the distances of a tensor; for two stores the service compares."""
+    """Yield the differences, and a function that returns the distances of a tensor; the service compares two stores."""
     if is_address(before) and is_address(after):
         one, other = address_of(before), address_of(after)
         if one.service == other.service:

@@ -107,7 +107,7 @@ def _confirmed(found: Sequence[Erasable]) -> bool:
 
 @asynccontextmanager
 async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
-    """Yield the storage, the catalogue, and the names of spaces: of one that exists, or of all."""
+    """Yield the storage, the catalogue, and the names of spaces: one existing space, or all spaces."""
     from protoslice.catalog.erasing import spaces
 
     async with open_service(settings, audited=True) as (storage, database):
@@ -157,7 +157,7 @@ async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remaind
 
 
 def _stranded(object: Stranded) -> Remainder:
-    """Return bytes that stay in an object because other stores use others of it."""
+    """Return the bytes that stay in an object because other stores use other bytes of the object."""
     size = f"{format_size(object.size)} ({object.size} B)" if object.size >= 1024 else f"{object.size} B"
     return Remainder(
         f"object {object.key}",
@@ -174,7 +174,7 @@ def _named(stores: Sequence[str]) -> str:
 
 
 def _shared(found: Sequence[Erasable]) -> list[Remainder]:
-    """Return bytes that others share with the store."""
+    """Return the bytes that other stores share with the store."""
     left = []
     for each in found:
         if each.sharing:
@@ -189,7 +189,7 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
 
 
 async def _elsewhere(settings: Settings, database: Database, digest: str, keys: Collection[str]) -> list[Remainder]:
-    """Return the places that no removal of a store changes."""
+    """Return the places that removing a store does not change."""
     from protoslice.catalog.erasing import traces
     from protoslice.database.snapshots import last_snapshots
     from protoslice.database.transactions import SECOND

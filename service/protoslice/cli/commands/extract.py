@@ -118,7 +118,7 @@ def _external(source: ModelSource, file: str, path: str) -> str | None:
 
 
 def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent:
-    """Return the message without fields that are unreadable on a terminal, and report them; for a pipe, return all."""
+    """Return the message without fields that are unreadable on a terminal, and report those; for a pipe, keep all."""
     if part.content.size <= _LONGEST_SHOWN or not sys.stdout.isatty():
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
@@ -200,7 +200,7 @@ def split(  # noqa: PLR0913 - each is an option
 
 
 def _name_external(file: str, root: RootType) -> None:
-    """Print the files whose tensors stay outside of what is written."""
+    """Print the files with tensors that are not part of the output."""
     if file == STDIO or is_address(file):
         return
     with suppress(ProtosliceError), opened_model(file, root) as model:
@@ -212,7 +212,7 @@ def _name_external(file: str, root: RootType) -> None:
 
 
 def _note_earlier(other: str, file: str) -> None:
-    """Warn of a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
+    """Warn about a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
         note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 

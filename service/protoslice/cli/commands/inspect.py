@@ -79,7 +79,7 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
 
 
 def _of_tensors(source: ModelSource) -> dict[str, Any]:
-    """Return totals of the tensors and the largest of them; null for a format without tensors."""
+    """Return totals of the tensors, and the largest tensors; null for a format without tensors."""
     report = source.summary()
     if report is None:
         return {"tensors": None, "parameters": None, "dtypes": [], "totals": [], "largest": []}
@@ -156,7 +156,7 @@ def _counts(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _short(count: int) -> str:
-    """Return a number in short: `124M`."""
+    """Return a number in short form: `124M`."""
     if count < 10_000:
         return str(count)
     unit, name = next(each for each in _UNITS if count >= each[0])
@@ -348,7 +348,7 @@ def _show_graph(found: Neighbourhood) -> None:
 
 
 def _in_order(found: Neighbourhood) -> list[GraphNode]:
-    """Return the nodes from inputs to outputs; in a graph with cycles, in the order of their paths."""
+    """Return the nodes ordered from inputs to outputs; in a graph with cycles, ordered by path."""
     nodes = {node.path: node for node in sorted(found.nodes, key=lambda node: natural(node.path))}
     order = TopologicalSorter[str]({path: () for path in nodes})
     for edge in found.edges:

@@ -1,4 +1,4 @@
-"""Checks of a proxy between a client and a target, by requests that are sent once and as written."""
+"""Checks of a proxy between a client and a target, with requests that are sent once and unchanged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path
 
 
 class Inconclusive(Exception):
-    """Raised by a check that cannot find out, with the reason."""
+    """Raised by a check that has no result, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Answer:
         return self.headers.get("content-type", "").startswith("application/problem+json")
 
     def json(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object; an empty one if it is none."""
+        """Return the body as a JSON object; an empty object if the body is not one."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -208,7 +208,7 @@ class Check:
     """Remedy, in the words of nginx's configuration."""
 
     def fault(self, target: Target) -> str | None:
-        """Return what is wrong, or None; a missing response is a fault too. Raise `Inconclusive` if it is unknown."""
+        """Return what is wrong, or None; a missing response is a fault too. Raise `Inconclusive` if this is unknown."""
         try:
             return self.run(target)
         except TimeoutError:

@@ -135,7 +135,7 @@ def pull(  # noqa: PLR0913 - each is an option
 def _layout(
     view: str | None, align: int | None, dtype: str | None, shards: str | None, *, strict: bool
 ) -> list[tuple[str, str]]:
-    """Return the parameters of a view; raise `InvalidInput` for options that it does not have."""
+    """Return the parameters of a view; raise `InvalidInput` for options that the view does not have."""
     given = {"align": align, "dtype": dtype, "shards": None if shards is None else parse_size(shards)}
     wanted = [(name, str(value)) for name, value in given.items() if value is not None]
     known = {"safetensors": set(given), "onnx": {"align"}}.get(view or "", set())
@@ -158,7 +158,7 @@ def _target_of(
 ) -> str | Path:
     """Return the target of a pull: `out`, else a name made from the `store`, in the current directory.
 
-    It is a `folder` for a view of several files.
+    With `folder`, the target is a folder, as for a view of several files.
 
     The author of a store chooses the names of its files. Therefore, without `out`, hidden names raise `InvalidInput`,
     and existing files with other content raise `Conflict`, unless `force` is set. `store` is None if only `out`
@@ -227,7 +227,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
-    """Return True for a file of the store, or for what an interrupted pull has left of one."""
+    """Return True for a file of the store, or for the part of a file that an interrupted pull has left."""
     from protoslice.client.download.files import same_file
 
     file = files.get(path.as_posix())
@@ -256,7 +256,7 @@ def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, fo
 
 
 def _unused(disposition: str, taken: set[str]) -> str:
-    """Return the file name that the service suggests, with a number if another part has it."""
+    """Return the file name that the service suggests, with a number added if another part already uses it."""
     found = _FILE_NAME.search(disposition)
     plain = _ODD.sub("_", found[1] if found else "part").lstrip(".-") or "part"
     name, number = plain, 1

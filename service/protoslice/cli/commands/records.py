@@ -102,7 +102,7 @@ def records(  # noqa: PLR0913 - each is an option
 
 
 def _from_start(between: str | None, count: int) -> str | None:
-    """Return a range with all numbers counted from the start; raise `InvalidInput` for another text."""
+    """Return a range with all numbers counted from the start; raise `InvalidInput` for text that is not a range."""
     start, colon, stop = (between or "").partition(":")
     if between is None:
         return None

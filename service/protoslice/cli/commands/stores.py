@@ -153,16 +153,16 @@ class _Removal:
         return self.client.url, self.store.id if self.is_store else self.ref
 
     def tags(self, named: Collection[str]) -> list[str]:
-        """Return the tags that are removed with it, except those `named`."""
+        """Return the tags that are removed with the store, except the tags in `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
     def broken(self, forced: Collection[str]) -> list[Any]:
-        """Return the names in registries that break with it, without those `forced`."""
+        """Return the names in registries that the removal breaks, except the names in `forced`."""
         names = self.store.names if self.is_store else ()
         return [each for each in names if each.protocol != "tag" and each.name not in forced]
 
     def run(self, forced: Collection[str]) -> dict[str, object]:
-        """Remove it; return what `--json` prints of it."""
+        """Remove the tag or the store; return what `--json` prints about the removal."""
         if self.is_store:
             # The tags as they were shown: a name that has been made since is refused by the service.
             removed = self.client.remove(self.store.id, force=sorted({*self.store.tags, *forced}))
@@ -227,7 +227,7 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
 
 
 def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> None:
-    """Raise `StillNamed` if names in registries would break that `forced` does not list."""
+    """Raise `StillNamed` if a removal would break names in registries that are not in `forced`."""
     for removal in removals:
         broken = removal.broken(forced)
         if broken:

@@ -144,7 +144,7 @@ def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
 
 @contextmanager
 def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
-    """Add similar names to the error for an unknown tensor, and turn an ambiguous name into invalid input."""
+    """Add similar names to the error for an unknown tensor, and report an ambiguous name as invalid input."""
     try:
         yield
     except Conflict as error:
@@ -157,7 +157,7 @@ def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
 
 
 def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
-    """Print statistics and elements of a tensor or of a slice; of many elements, only some."""
+    """Print statistics and elements of a tensor or of a slice; if there are many elements, print only some."""
     entry: dict[str, Any] = json.loads(source.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
@@ -188,7 +188,7 @@ def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
 
 
 def _warn(omitted: Omitted | None) -> None:
-    """Warn on standard error of what an output lacks."""
+    """Warn on standard error about everything that the output lacks."""
     if omitted is not None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
@@ -264,7 +264,7 @@ def stats(  # noqa: PLR0913 - each is an option
 def _all_statistics(
     source: ModelSource, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
 ) -> tuple[list[TensorStatistics], Omitted | None]:
-    """Return statistics of the tensors that have any; the others have strings, or cannot be read."""
+    """Return the statistics of all tensors, except tensors of strings and tensors that cannot be read."""
     found, without = list[TensorStatistics](), list[str]()
     for row in rows:
         if row.size is None or row.problem is not None:

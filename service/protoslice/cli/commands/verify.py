@@ -108,7 +108,7 @@ def _of_store(name: str) -> Iterator[Check]:
 
 
 class _Extent(NamedTuple):
-    """Bytes of the root that belong to a chunk; `before` are bytes of the chunk before them that the root lacks."""
+    """Bytes of the root that belong to a chunk; `before` has earlier bytes of the chunk that the root lacks."""
 
     start: int
     end: int
@@ -117,7 +117,7 @@ class _Extent(NamedTuple):
 
 
 def _chunks_in(source: Any, store: Any, chunks: Sequence[Any]) -> list[_Extent]:
-    """Return where in the root the bytes of chunks are, in order; chunks that are not entirely there are left out."""
+    """Return where in the root the bytes of chunks are, in order, without chunks that are not entirely in the root."""
     try:
         known = store.type if store.type in schema.bundled() else None
         with open_proto(source, known) as proto:

@@ -1,4 +1,4 @@
-"""Two models to compare: local files, and stores, of which only bytes that no local file has are fetched."""
+"""Two models to compare: local files or stores. Only bytes that no local file has are fetched from a service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ComparedFiles(ComparedModel, Protocol):
         """True if bytes of the model come over the network."""
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """Return the pieces of one of its files; None if both are local, so that no digests are needed."""
+        """Return the pieces of one file; None if both models are local, so that no digests are needed."""
 
 
 @contextmanager
@@ -121,7 +121,7 @@ class _Local:
         return self._cuts.get(id(source))
 
     def _cut_up(self, other: Any, local: _LocalPieces) -> dict[int, PieceList]:
-        """Cut all files into pieces, as the service cuts those of the store `other`."""
+        """Cut all files into pieces, as the service cuts the files of the store `other`."""
         found = {}
         with Progress("digesting", sum(file.size for file in self.files.values())) as progress:
             for path, file in self.files.items():

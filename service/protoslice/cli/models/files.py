@@ -1,4 +1,4 @@
-"""Files that commands read: models by name, standard input, files of rules; errors name the file."""
+"""Files that commands read: models by name, standard input, files of rules; errors mention the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NamedFiles:
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
         """Open the proto in the root; with `close_look`, small parts of a small file are listed too.
 
-        Errors inside name the file.
+        Errors raised in the `with` block mention the file.
         """
         with errors_about(self._name):
             source = self.files[self.root]
@@ -60,12 +60,12 @@ class NamedFiles:
 
     @contextmanager
     def model(self) -> Iterator[LocalModel]:
-        """Open the model. Errors inside name the file."""
+        """Open the model. Errors raised in the `with` block mention the file."""
         with errors_about(self._name), self.open_model() as model:
             yield model
 
     def open_model(self) -> LocalModel:
-        """Open the model, which the caller closes. Errors of opening name the file, later ones do not."""
+        """Open the model, which the caller has to close. Errors while opening mention the file, later errors do not."""
         with errors_about(self._name), Progress("indexing") as progress:
             return open_files(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
@@ -99,7 +99,7 @@ def opened(name: str, root: RootType) -> Iterator[Proto]:
 
 @contextmanager
 def opened_model(name: str, root: RootType) -> Iterator[LocalModel]:
-    """Open the model in the file or folder `name`. Errors inside name it."""
+    """Open the model in the file or folder `name`. Errors raised in the `with` block mention `name`."""
     with named_files(name, root) as place, place.model() as model:
         yield model
 
@@ -138,7 +138,7 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
 
 @contextmanager
 def errors_about(name: str) -> Iterator[None]:
-    """Add the name of the file to errors raised inside."""
+    """Add the name of the file to errors raised in the `with` block."""
     shown = "standard input" if name == STDIO else name
     try:
         with saying_what_was_tried(name):
@@ -157,7 +157,7 @@ def _floor(size: int) -> int:
 def rules_in(name: str | None) -> tuple[str, ...]:
     """Return the rules in the file `name`, one per line, in canonical form; None for None.
 
-    Lines may be blank, and `#` begins a comment. Errors name the file and the rule.
+    Lines may be blank, and `#` begins a comment. Errors mention the file and the rule.
     """
     if name is None:
         return ()

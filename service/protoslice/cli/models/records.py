@@ -49,13 +49,13 @@ class Stream(Protocol):
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
         """Return a `part` of the records of `choice`, in `framing`.
 
-        None for that of the stream, or the nearest to it.
+        If `framing` is None, the framing of the stream is used, or the nearest one that can be written.
         """
 
 
 @contextmanager
 def open_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
-    """Open the stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
+    """Open the stream that `name` means: a local file, a folder of shards, a URI, or a file in a store."""
     if is_address(name):
         if root.types is not None:
             raise Unsupported("--schema is only for files: the service already has the types of a store's records")
@@ -104,7 +104,7 @@ class _LocalStream:
         return ChosenRecords(Rope(rope, records.sources), document.type_at(ranges, part.path))
 
     def _index(self, key: str, flat: _core.Schema | None) -> KeyIndex:
-        """Return the records by the value at `key`, after one pass over the stream."""
+        """Return the records, grouped by their value at `key`, after one pass over the stream."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
         index = KeyIndex(self._records.core, kind, key, _KEY_ROOM, _KEY_RECORDS)
         finish(index.steps())

@@ -33,8 +33,8 @@ def connect(
 ) -> Iterator[Any]:
     """Open a client of the service with at most `parallel` concurrent requests.
 
-    `header` is the header Authorization; None uses the known credentials. Errors of the service name it: no response, a
-    refusal, or a wrong response.
+    `header` is the header Authorization; None uses the known credentials. Errors mention the service if it does not
+    respond, refuses the request or sends an invalid response.
     """
     from protoslice.client import Client
 
@@ -107,7 +107,7 @@ class RemoteModelSource(ModelSource):
     @classmethod
     @contextmanager
     def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteModelSource]:
-        """Open the store that `name` means; with `tags`, its tensors are those of one meta graph."""
+        """Open the store that `name` means; with `tags`, only the tensors of one meta graph."""
         address = address_of(name)
         with connect(address.service) as client:
             try:
@@ -127,7 +127,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`; return those of the store."""
+        """See `ModelSource.rules`; the rules of the store are returned."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
@@ -196,7 +196,7 @@ class RemoteModelSource(ModelSource):
 
 
 def _kind(headers: Any) -> str:
-    """Return the kind of the value at a path by its headers, which tell whether a terminal may show it."""
+    """Return the kind of the value at a path, which says whether a terminal may show it, from the headers."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"
 
@@ -207,7 +207,7 @@ def open_source(
 ) -> Iterator[ModelSource]:
     """Open the model that `name` means; with `close_look`, small parts of small files are listed too.
 
-    With `tags`, its tensors are those of the meta graph with exactly these.
+    With `tags`, its tensors are the tensors of the meta graph that has exactly these tags.
     """
     if is_address(name):
         root.check_unused()

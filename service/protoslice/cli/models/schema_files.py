@@ -22,7 +22,7 @@ _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.b
 def root_type(name: str | None, schema_file: str | None) -> RootType:
     """Return the type `name` with the types of `schema_file`, a descriptor set or `.proto` file; each may be None.
 
-    Errors name the file. Raise `Unsupported` for an undeclared type.
+    Errors mention the file. Raise `Unsupported` for an undeclared type.
     """
     if schema_file is None:
         return RootType(name)

@@ -105,7 +105,7 @@ class ModelSource(Protocol):
         """Return statistics of one tensor, or of a slice."""
 
     def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Content, Omitted | None]:
-        """Return all tensors, or those named `name`, as a `.safetensors` file, and a list of those left out.
+        """Return all tensors, or those named `name`, as a `.safetensors` file, and list tensors left out.
 
         Raise `Unsupported` if any is left out and `strict` is set, and `NotFound` if no tensor has the name.
         """
@@ -113,7 +113,7 @@ class ModelSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RootType:
-    """Message type of a root or of records by `--type` and `--schema`; None leaves each to detection."""
+    """Message type of a root or of records, from `--type` and `--schema`; the service detects what is None."""
 
     name: str | None = None
     types: MessageTypes | None = None
@@ -125,7 +125,7 @@ class RootType:
         return self.name is not None or self.types is not None
 
     def check_unused(self) -> None:
-        """Raise `Unsupported` if an option names the type, which a store has already."""
+        """Raise `Unsupported` if an option names the type, because a store already has a type."""
         if self.given:
             raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
 

@@ -54,7 +54,7 @@ class Download:
     """Returns the pieces of the file with digests; None when there are none to be had."""
 
     def run(self) -> Downloaded:
-        """Download and verify the file; keep bytes of the same content that arrived before."""
+        """Download and verify the file; keep bytes of the same content from an earlier attempt."""
         facts = self.remote.facts
         with PartialFile(self.target, facts) as partial:
             try:
@@ -89,7 +89,7 @@ class Download:
         return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
 
     def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
-        """Yield the transfers of the pieces after `start`: cached ones alone, others joined with their neighbours."""
+        """Yield the transfers of the pieces after `start`: cached pieces alone, others joined."""
         group: list[Piece] = []
         for piece in pieces:
             if piece.end <= start:
@@ -139,7 +139,7 @@ class Download:
 def retry_if_changed(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
     """Return the result of `work` on a new `Remote`.
 
-    Repeat it at most twice, each time on another one, when the client finds an inconsistency.
+    Repeat `work` at most twice, each time on another `Remote`, when the client finds an inconsistency.
     """
     for _ in range(_AGAIN):
         try:

@@ -35,7 +35,7 @@ _PROGRESS: Final = 64 << 10
 
 
 class Remote:
-    """Read a view of a store by byte range; `Client.source` makes it, and `protoslice.open` takes it.
+    """Read a view of a store by byte range; `Client.source` returns one, and `protoslice.open` accepts one.
 
     Args:
         connection: Connection to the service.
@@ -79,7 +79,7 @@ class Remote:
         self._ranged = True
 
     def __reduce__(self) -> tuple[Callable[[], Remote], tuple[()]]:
-        """Pickle how to connect again; headers are pickled along, a token too."""
+        """Pickle what is needed to connect again, including the headers and a token."""
         size, sha256 = self._expected
         again = partial(Remote, self._connection, self._path, self._params, lean=self._lean, parallel=self._parallel)
         return partial(again, size=size, sha256=sha256), ()
@@ -131,7 +131,7 @@ class Remote:
         return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), self._parallel))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes at `offset`, for callers that know a digest of them; only their number is checked.
+        """Return `length` bytes at `offset`, for callers that have their digest; only the number is checked.
 
         Args:
             offset: Offset of the first byte.

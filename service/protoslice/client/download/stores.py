@@ -57,7 +57,7 @@ class DownloadOptions:
 
 
 def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
-    """Return the file to write, or the folder; a view in a folder gets a name of that view.
+    """Return the file to write, or the folder; a view in a folder is named after the view.
 
     A text that ends with a slash is a folder, which is created.
     """
@@ -124,7 +124,7 @@ class StoreFiles:
         raise NotFound(f"Store {self._store.id} has no file {path!r}")
 
     def all(self, target: Path) -> list[Downloaded]:
-        """Write all files into the folder `target`; if the store has one file, and `target` is no folder, write to it.
+        """Write all files into the folder `target`; if `target` is no folder, write the store's only file.
 
         Files of version control, which older versions of the service accepted, are left out with a warning.
         """
@@ -271,7 +271,7 @@ def _check_repository(place: Path, added: set[str]) -> None:
 def _inside(folder: Path, path: str) -> Path:
     """Return the path of a store's file below `folder`; raise `IntegrityError` if it is outside of the folder.
 
-    A service must not choose where else a client writes.
+    A service must not make a client write elsewhere.
     """
     steps = path.split("/")
     if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):

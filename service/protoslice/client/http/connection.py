@@ -128,7 +128,7 @@ class Connection:
         self._again = partial(Connection, url, headers=headers, timeout_seconds=timeout_seconds, retries=retries)
 
     def __reduce__(self) -> tuple[Callable[[], Connection], tuple[()]]:
-        """Pickle how to connect again; headers are pickled along, a token too."""
+        """Pickle what is needed to connect again, including the headers and a token."""
         return self._again, ()
 
     def call(
@@ -197,10 +197,10 @@ class Connection:
                 raise
 
     def _follow(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the response after all redirects, before its body is read; our headers stay at their origin.
+        """Return the response after all redirects, before its body is read; send headers only to their origin.
 
         `again` says that the body can be sent again. Raise `StorageDenied` for a redirect if the body is needed and
-        cannot be.
+        cannot be sent again.
         """
         for _ in range(_MOST_REDIRECTS):
             answer = self._client.send(request, stream=True)

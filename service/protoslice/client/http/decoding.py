@@ -1,4 +1,4 @@
-"""Facts from a service's JSON, validated: single ones, lists in pages, and stores with their ids.
+"""Facts from a service's JSON, validated: single facts, lists in pages, and stores with their ids.
 
 Readers are made from the annotations of `protoslice.facts`, so a new fact needs no new reader.
 """

@@ -73,7 +73,7 @@ def is_transient(error: errors.ProtosliceError) -> bool:
 def retry_once(attempt: Callable[[], T]) -> T:
     """Return the result of `attempt`, repeated once after a response that blames the request.
 
-    The cause may be a bit that was flipped on the way. Only for small requests.
+    The cause may be a bit that was flipped on the way. Use this only for small requests.
     """
     with suppress(*MISTAKES):
         return attempt()

@@ -238,7 +238,8 @@ def _let_memory_stay() -> None:
     """Make glibc keep freed memory in the process, for the next piece.
 
     glibc returns memory freed at the end of its heap, and the kernel then clears every page again for every piece,
-    unless blocks of this size have been allocated and freed before. That took a fifth of a download's processor time.
+    unless blocks of this size have been allocated and freed before. Clearing the pages took a fifth of a download's
+    processor time.
     """
     bytes(_KNOWN_TO_COME_AND_GO)
 

@@ -114,7 +114,7 @@ def _files(path: Path, filename: str | None) -> list[UploadFile]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the entries below a folder that are not folders, following links, without folders of version control."""
+    """Yield all entries below a folder except folders; follow links, and leave out folders of version control."""
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:

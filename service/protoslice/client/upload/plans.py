@@ -74,7 +74,7 @@ class PieceHashes:
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
         """Return the plan that copies the pieces in `places` and sends the rest.
 
-        `places` are by digest; pieces that are sent are joined with their neighbours.
+        `places` has the place of each known digest; neighbouring pieces that are sent are joined.
         """
         if self.sha256 is not None and self.sha256 in places:
             return FilePlan(self.item, [places[self.sha256]], self.sha256)
@@ -91,7 +91,7 @@ class PieceHashes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOptions:
-    """Options by which the service will split a root, as far as the client knows them."""
+    """Options that the service will use to split a root, as far as the client knows them."""
 
     type: str | None = None
     min_chunk: int = MIN_CHUNK
@@ -102,7 +102,7 @@ class SplitOptions:
 
 
 def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
-    """Return the pieces of a local file, cut as the service cuts those of stores; only `up_to` so many bytes."""
+    """Return the pieces of a local file, cut as the service cuts files of stores; only of the first `up_to` bytes."""
     assert item.local is not None
     assert item.size is not None
     pieces = list[tuple[int, int, str]]()

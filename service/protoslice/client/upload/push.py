@@ -161,7 +161,7 @@ class Push:
         return [hashed[id(item)].plan(places) if id(item) in hashed else FilePlan.whole(item) for item in self._items]
 
     def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
-        """Return places of pieces at the service by digest, in the bases, or else in any store.
+        """Return the places of pieces at the service by digest: in the base stores, or else in any store.
 
         Also return True if a tag has a base.
         """
@@ -181,7 +181,7 @@ class Push:
         return places, has_base
 
     def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
-        """Return the service's response to the pieces that are asked for, in `stores` first."""
+        """Return the service's response to a query for pieces, which are looked for in `stores` first."""
         try:
             answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
         except InvalidInput:
@@ -200,7 +200,7 @@ class Push:
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _sent(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
-        """Send the content, and return the response: in parts when it is large, or after one request failed."""
+        """Send the content, in parts when it is large or after one request failed, and return the response."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         size = sum(plan.sent or 0 for plan in plans) if known else 0
         if size >= RESUME_MIN_BYTES:
