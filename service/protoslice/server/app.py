@@ -116,7 +116,7 @@ class Application(FastAPI):
         return Traced(stack) if self.traced else stack
 
     def asked(self, method: str, target: str) -> Asked:
-        """Return a request in the form that rules use, without headers; raise `NotFound` if no route matches."""
+        """Return a request, without headers, in the form that rules use; raise `NotFound` if no route matches."""
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],

@@ -50,11 +50,11 @@ class Caller(Protocol):
 
     @property
     def id(self) -> str | None:
-        """Id that distinguishes callers with one name; None without a name."""
+        """Id that distinguishes callers with equal names; None without a name."""
 
     @property
     def name(self) -> str | None:
-        """Name of the token, or in the JWT, of the request."""
+        """Name of the token, or in the JWT, that the request has."""
 
     @property
     def tags(self) -> Sequence[str]:
@@ -129,7 +129,7 @@ def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Return the context of the request; a new one outside of the service's middleware."""
+    """Return the context of the request; a new context outside of the service's middleware."""
     if KEY not in scope:
         scope[KEY] = RequestContext()
     return cast(RequestContext, scope[KEY])

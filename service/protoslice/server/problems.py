@@ -1,6 +1,6 @@
 """Problems (RFC 9457) by slug: status, title and advice.
 
-Answers, the OpenAPI document and `docs/reference/problems.md` are made from them.
+Answers, the OpenAPI document and `docs/reference/problems.md` are made from these problems.
 """
 
 from __future__ import annotations

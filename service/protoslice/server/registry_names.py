@@ -1,4 +1,4 @@
-"""Names of stores in registries: the store of a name, the names of a store, and all names, page by page.
+"""Names of stores in registries: find the store of a name and the names of a store, and list names in pages.
 
 A name is `owner/name@revision` of a repository, `name:tag` of an OCI artifact, or `mlflow-artifacts:/folder`.
 """
@@ -72,7 +72,7 @@ def repositories_of(stores: Stores) -> Repositories:
 
 
 def _folder_of(uri: str) -> str:
-    """Return the folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
+    """Return the folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this service.
 
     Raise `NotFound` for the root, which has all artifacts.
     """
@@ -99,7 +99,7 @@ class StoreReferences:
         return [_with_names(store, found.get(store.id, ())) for store in stores]
 
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
-        """Raise `StillNamed` if names refer to a store that are not in `forced`.
+        """Raise `StillNamed` if names that are not in `forced` refer to a store.
 
         A name that is made after this check is not seen: it breaks, as if the store had been removed just before.
         """
@@ -116,7 +116,7 @@ class StoreReferences:
             raise _still_named(store_id, left)
 
     async def _names(self, ids: Sequence[str], *, most: int = MOST_NAMES) -> Mapping[str, list[StoreName]]:
-        """Return names of stores by their ids; of names in repositories, at most `most` and one more."""
+        """Return the names of stores, by store id; names in repositories are limited to `most` and one more."""
         found: dict[str, set[StoreName]] = {}
         names = await self._named.naming(ids, most + 1)
         for each in names:
@@ -244,7 +244,7 @@ class RepositoryPages:
     """Pages of the repositories of one space, and of their versions, at a cost that depends only on the page.
 
     Repositories of the hub come first, then those that exist only for OCI clients, then folders of MLflow's artifacts;
-    each by name. A page may be empty, and still be followed by another.
+    each of the three is sorted by name. An empty page may be followed by another page.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -275,9 +275,9 @@ class RepositoryPages:
         return ResultPage([each for each in summaries if each is not None], next_cursor)
 
     async def versions(self, name: str, *, limit: int, cursor: str | None) -> ResultPage[RepositoryVersion]:
-        """Return a page of the branches and tags that have files: those of the hub, then those of OCI.
+        """Return a page of the branches and tags that have files: first of the hub, then of OCI.
 
-        Raise `NoRepository` if there is none of that name.
+        Raise `NoRepository` if no repository has that name.
         """
         repository = await self._repositories.find(name, moved=True)
         (registry, *others), after = self._place(cursor)
@@ -289,7 +289,7 @@ class RepositoryPages:
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
-        """Return the registries from the one in a cursor on, and the last name of the previous page, if any."""
+        """Return the registries, starting with the one in a cursor, and the last name of the previous page, if any."""
         protocol, _, after = (cursor or "hub ").partition(" ")
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:

@@ -54,7 +54,7 @@ class Renderer:
                 raise LimitExceeded(_TOO_LARGE) from None
 
     async def _use(self, process: Process, call: bytes) -> bytes:
-        """Return the worker's response. It is idle again afterwards, or killed."""
+        """Return the worker's response; afterwards the worker is idle again, or killed."""
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 outcome, body = await _ask(process, call, _GROWTH * self.max_bytes)

@@ -76,7 +76,7 @@ class Route(APIRoute):
         that other routes of its kind do not have, `cached` says that the answer has an entity tag for conditions.
         Routes of other protocols have a `render`, which makes their answers to failed requests; with `strict` off, they
         ignore unknown query parameters and conditions of writes, as other servers of the protocol do. Further `options`
-        are those of FastAPI's route.
+        are the options of FastAPI's route.
         """
         described = {status: dict(each) for status, each in (responses or {}).items()}
         # FastAPI would make models of these classes, and encode answers again.
@@ -146,7 +146,7 @@ class Route(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the permissions and the query of the request, and limit its body.
 
-        One declared too long is refused unread.
+        A body that is declared too long is refused unread.
         """
         context = context_of(scope)
         context.route, context.render = self.path, partial(self.render, scope)
@@ -226,8 +226,8 @@ def endpoint(
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
-    `experimental` says that the call may change within `/v1`; `options` are those of `Route`. The function's docstring
-    is the description; its name is that of the operation, unless `operation` is given.
+    `experimental` says that the call may change within `/v1`; `options` are the options of `Route`. The function's
+    docstring is the description; its name is the name of the operation, unless `operation` is given.
     """
     method, _, path = row.partition(" ")
     if experimental:
@@ -304,5 +304,5 @@ def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
 
 
 def _takes(kind: type, annotation: Any) -> bool:
-    """Return True for the annotation of a kind, such as a list, which may be optional."""
+    """Return True if the annotation, which may be optional, is of a kind such as a list."""
     return kind in {annotation, get_origin(annotation)} or any(_takes(kind, each) for each in get_args(annotation))

@@ -110,7 +110,7 @@ class ServerState:
     async def open(self) -> None:
         """Open storage, database, stores, access and background work, in this order, unless they are open.
 
-        To be awaited on the loop that will serve. `close` closes them in reverse order.
+        This has to be awaited on the loop that will serve. `close` closes the parts in reverse order.
         """
         if self.opened is not None:
             return
@@ -167,7 +167,7 @@ class ServerState:
     async def _start_authenticator(self, database: Database, stack: AsyncExitStack) -> None:
         """Set whether credentials are required, by the mode of access.
 
-        The storage has to be known to belong to the database before.
+        Call this only after checking that the storage belongs to the database.
         """
         settings = self.settings
         trust = None if settings.issuers is None else await _trust(settings.issuers)
@@ -221,8 +221,8 @@ class ServerState:
     ) -> RequestServices:
         """Return the services of a request, after checking its permissions.
 
-        `rule` is that of its route. Raise `HttpProblem` or `NotFound` for a request that is refused. Nothing is read
-        before.
+        `rule` is the rule of its route. Raise `HttpProblem` or `NotFound` for a request that is refused, before
+        anything is read.
         """
         space, context = space_of(scope), context_of(scope)
         context.space, context.changes = space, rule.changes(scope["method"])
@@ -297,7 +297,7 @@ class RequestServices:
     async def signing(self) -> Callable[[str, str], str]:
         """Return the signer of URLs by method, which a client continues with, for as long as an upload lasts.
 
-        URLs are not signed if no tokens are required. None is valid longer than the token or JWT of the caller.
+        URLs are not signed if no tokens are required. No URL is valid longer than the token or JWT of the caller.
         """
         if self.auth.principal is None:
             return lambda method, url: url

@@ -164,7 +164,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of settings; earlier ones take precedence."""
+        """Return the sources of settings; earlier sources take precedence."""
         return init_settings, env_settings, _FileSource(settings_cls, init_settings())
 
     storage: Annotated[OneLine, BeforeValidator(_as_uri)] = Field(
@@ -487,7 +487,7 @@ class Settings(BaseSettings):
 
     @property
     def public_path(self) -> str:
-        """Path of the public URL, which a proxy removes; empty without one."""
+        """Path of the public URL, which a proxy removes; empty if the URL has no path."""
         return urlsplit(self.public_url).path
 
     def late_calls(self) -> int:
@@ -512,7 +512,7 @@ class Settings(BaseSettings):
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets for signatures: the first signs, all verify. There are none without the setting."""
+        """Return the secrets for signatures: the first signs, and all verify. There are none without the setting."""
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
@@ -651,7 +651,7 @@ def environment_name(field: str) -> str:
 def check_environment() -> None:
     """Raise `InvalidInput` if the environment has unknown variables that look like settings.
 
-    The message has no values. Upper and lower case are equal, as for settings.
+    The message has no values. As for settings, case does not matter.
     """
     known = _OTHERS | _REMOVED | set(map(environment_name, Settings.model_fields)) | {n + _FILE for n in _with_files()}
     unknown = [

@@ -87,7 +87,7 @@ UnchangedSpace = Annotated[Condition, conditional(_current_space)]
     summary="Get a space",
 )
 async def get_space(request: Request, services: Services, space: str) -> Response:
-    """Return a space with its usage and quota. Its entity tag changes with both."""
+    """Return a space with its usage and quota. Its entity tag changes with the usage and the quota."""
     return json_answer(request, _space_fact(await _spaces(services).usage(space)))
 
 
@@ -107,7 +107,7 @@ async def create_space(
 ) -> Response:
     """Create a space with its own stores, tags and schemas, invisible to other spaces.
 
-    A body sets the quota, also of an existing space; without a body the quota is unchanged.
+    A body sets the quota, also of an existing space. Without a body, the quota is unchanged.
     """
     spaces = _spaces(services)
     quota = (
@@ -134,7 +134,7 @@ async def create_space(
 async def change_space(
     request: Request, services: Services, space: str, body: ChangeSpace, condition: UnchangedSpace
 ) -> Response:
-    """Change some limits of a space in one step, and leave the others."""
+    """Change some limits of a space in one step; the other limits are unchanged."""
     spaces = _spaces(services)
     await spaces.change_limits(space, body.model_dump(exclude_unset=True), if_match=condition.version)
     return json_answer(request, _space_fact(await spaces.usage(space)))
@@ -156,8 +156,8 @@ async def remove_space(
 ) -> Response:
     """Remove a space, which has to be empty unless its stores are removed too.
 
-    Nothing in it can be read or changed from then on. What it has is deleted a day later, after which its name is free;
-    until then an operator can restore it. An empty space is deleted within a minute.
+    Afterwards, nothing in the space can be read or changed. Its content is deleted a day later, and then its name is
+    free; until then, an operator can restore the space. An empty space is deleted within a minute.
     """
     await _spaces(services).remove(space, with_stores=with_stores, if_match=condition.version)
     return Response(status_code=204)
@@ -285,7 +285,7 @@ UnchangedWebhook = Annotated[Condition, conditional(_current_webhook)]
     summary="Get a webhook",
 )
 async def get_webhook(request: Request, services: Services, name: str) -> Response:
-    """Return a webhook without its secret. Its entity tag changes whenever it is put."""
+    """Return a webhook without its secret. Its entity tag changes with each `PUT`."""
     hook = await services.state.webhooks.get(space_of(request.scope), name)
     return json_answer(request, _webhook_fact(hook), etag=_webhook_etag(hook))
 
@@ -371,7 +371,7 @@ async def redeliver_letters(request: Request, services: Services, name: str) -> 
 
 
 def _webhook_etag(hook: Webhook) -> EntityTag:
-    """Return the entity tag: a digest of the secret, which each change replaces. It does not reveal the secret."""
+    """Return the entity tag: a digest of the secret, which each change replaces and which the tag does not reveal."""
     return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 
 

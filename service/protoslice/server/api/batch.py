@@ -67,7 +67,7 @@ class _Budget:
         self._seconds = 0.0
 
     def spend(self, seconds: float) -> None:
-        """Count work that was done; raise `LimitExceeded` if it was the last that is allowed."""
+        """Count finished work; raise `LimitExceeded` if no more is allowed."""
         self._seconds += seconds
         if self._seconds > _MOST_SECONDS:
             raise LimitExceeded(
@@ -85,7 +85,7 @@ class _Budget:
     summary="Get a merged message by a JSON body",
 )
 async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) -> Response:
-    """Return what `GET` of the same path returns, with any number of `fields`."""
+    """Return the same as `GET` on this path, but allow any number of `fields`."""
     query = MergeQuery(
         file=body.file,
         framing=body.framing,
@@ -141,7 +141,7 @@ async def get_parts(request: Request, services: Services, ref: Ref, body: AskPar
 async def _planned(
     request: Request, services: Services, store: OpenStore, part: AskedPart
 ) -> tuple[Representation, Headers, tuple[int, int]]:
-    """Return the representation of a part, its headers, and the range of it that is sent."""
+    """Return the representation of a part, its headers, and the range to send."""
     path, _, query = part.view.partition("?")
     found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:

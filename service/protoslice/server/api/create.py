@@ -61,7 +61,7 @@ _REPR_DIGEST = {
 
 
 def _body(*, with_form: bool) -> dict[str, Any]:
-    """Return the body in the document: one binary type, as generated clients send it, and by POST a form."""
+    """Return the body for the document: one binary type, which generated clients send, and a form for POST."""
     content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
     return {
         "requestBody": {

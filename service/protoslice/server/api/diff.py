@@ -60,9 +60,9 @@ async def get_diff(
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    Parts with equal digests are not read, others are; responses are cached. With `checksums`, blocks with equal
-    checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
-    counted. A comparison stops when its client leaves or gets 202, and the next request resumes it.
+    Parts with equal digests are not read, all other parts are. Responses are cached. With `checksums`, blocks with
+    equal checksums also count as equal, which is faster but not certain. All differences are counted, but only 10 000
+    are listed. A comparison stops when its client leaves or gets 202, and the next request resumes it.
     """
 
     def view_of(found: StoreComparison) -> TextView:
@@ -112,11 +112,11 @@ async def list_moves(
     ] = 4096,
     limit: Limit = 1000,
 ) -> Response:
-    """Return a page of tensors, by name, with their distances from those of another store, by a sample of elements.
+    """Return tensors, sorted by name, with their distances from another store's tensors, by a sample of elements.
 
-    Tensors are matched by name. Where most numbers in names changed, they are matched by the order of these numbers and
-    by their shapes; the rest by the end of the name, or by equal bytes at both ends. Tensors that are equal are only
-    counted, by layer and kind. A page ends early when much was compared.
+    Tensors are matched by name. If most numbers in names changed, tensors are matched by the order of these numbers and
+    by their shapes. The remaining tensors are matched by the end of the name, or by equal bytes at both ends. Equal
+    tensors are not listed, only counted by layer and kind. A page ends early after many bytes have been compared.
     """
 
     async def made() -> TextView:
@@ -166,7 +166,7 @@ async def _opened(services: Services, before: str, after: str) -> tuple[OpenStor
 async def _pair_answer(
     request: Request, services: Services, before: str, ref: str, make: Callable[[], Awaitable[object]]
 ) -> Response:
-    """Return a JSON view of two stores, kept with the later one; for two ids it is valid for this version."""
+    """Return a JSON view of two stores, kept with the later store; for two ids, it is valid for this version."""
     old, store = await services.stores.view(before), await services.stores.view(ref)
     headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
     return await view_answer(request, services, store, make, old.manifest.row, headers=headers)

@@ -37,7 +37,7 @@ def format_time(time: datetime) -> str:
 def encode_fact(fact: Any, kind: type | None = None) -> bytes:
     """Encode a fact as compact JSON in UTF-8; lone surrogates of old records and file names are escaped.
 
-    Only the members of `kind` are encoded: one of its base classes, if given.
+    If `kind`, a base class of the fact, is given, only the members of `kind` are encoded.
     """
     serializer = _serializer(kind or type(fact))
     try:
@@ -59,7 +59,7 @@ def prepare_encoding(kind: Any) -> None:
 
 @cache
 def has_secret(kind: Any) -> bool:
-    """Return True if a fact, or one inside of it, has a member that is `SECRET`."""
+    """Return True if a fact, or a fact inside of it, has a member that is `SECRET`."""
     return any(
         SECRET in getattr(hint, "__metadata__", ())
         for each in _walk(TypeAdapter(kind).core_schema)
@@ -81,7 +81,7 @@ def records_summary_text(summary: RecordsSummary) -> bytes:
 
 
 def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
-    """Return the JSON Schema of each kind of fact, and the definitions that these refer to."""
+    """Return the JSON Schema of each kind of fact, and the definitions that the schemas refer to."""
     inputs = [(kind, "serialization", _marked(TypeAdapter(kind))) for kind in kinds]
     found, definitions = _Schemas(ref_template=_REF).generate_definitions(inputs)  # type: ignore[arg-type]  # any key does
     for name, each in definitions.items():
@@ -112,7 +112,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's members, inherited ones too, with the terms of JSON."""
+    """Return the docstrings of a dataclass's members, including inherited members, with the terms of JSON."""
     found = {}
     for each in reversed(kind.__mro__):
         for name, text in _docstrings(each.__module__).get(each.__name__, {}).items():

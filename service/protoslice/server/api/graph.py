@@ -103,8 +103,8 @@ async def get_graph_blocks(
 ) -> Response:
     """Return the parts of a block in the order in which they are computed, and the values between them.
 
-    Blocks are groups of nodes whose names begin alike, and repeats: stretches that look the same. A level has at most
-    64 parts.
+    Blocks are groups of nodes whose names begin alike, and repeats, which are stretches that look the same. A level has
+    at most 64 parts.
     """
     return await view_answer(request, services, store, lambda: models.graph_level(store, graph, block, node))
 
@@ -134,9 +134,9 @@ class _Places:
 async def get_graph_section(
     request: Request, services: Services, store: Viewed, places: Annotated[_Places, Depends()], graph: GraphPath = None
 ) -> Response:
-    """Return the nodes on all ways from one place to the other, their weights, and the values that go in and out.
+    """Return the nodes on all paths between two places, their weights, and the values that enter and leave.
 
-    Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
+    For an ONNX model, `inputs` and `outputs` of the response select the same part in `/onnx/model.onnx`.
     """
     ends = Ends(**asdict(places))
     return await view_answer(request, services, store, lambda: models.graph_section(store, graph, ends))

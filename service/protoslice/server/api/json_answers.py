@@ -85,7 +85,7 @@ VERSIONED = "public, max-age=3600"
 
 
 def etag_of(body: bytes) -> EntityTag:
-    """Return the entity tag of JSON that has no other."""
+    """Return the entity tag of JSON that has no other entity tag."""
     return EntityTag(f"sha256-{hashlib.sha256(body).hexdigest()}")
 
 
@@ -102,8 +102,8 @@ def json_answer(
 ) -> Response:
     """Return a fact, or a dictionary, as JSON; bytes are JSON already, and their `sha256` may be known.
 
-    For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not. A
-    read of 1 KiB or more is compressed for clients that take gzip, unless its type has a secret.
+    For a read, the conditions are evaluated. Without `etag`, the entity tag, which may be weak, is made from the
+    content. Content of 1 KiB or more is compressed for clients that accept gzip, unless its type has a secret.
     """
     if not isinstance(data, bytes):
         data = encode_fact(data) if is_dataclass(data) else encode_json(data)
@@ -150,21 +150,22 @@ class _GzippedResponse(Response):
 
 
 def _takes_gzip(request: Request) -> bool:
-    """Return True if the client takes gzip, and no answer of the route has a secret."""
+    """Return True if the client accepts gzip, and no answer of the route has a secret."""
     route = request.scope.get("route")
     taken = takes_gzip(read_fields(request.scope).get(b"accept-encoding", ""))
     return taken and isinstance(route, Route) and not any(map(has_secret, route.answers.values()))
 
 
 def microseconds_of(time: datetime | None) -> int | None:
-    """Return a time of a query in microseconds since the epoch; None for None."""
+    """Return a time from a query in microseconds since the epoch; None for None."""
     return None if time is None else microseconds(time)
 
 
 async def created_response(request: Request, services: Services, made: Created) -> Response:
     """Return the response with the store that an upload made, or found.
 
-    A caller who may not read cannot distinguish the two, and sees no tags but those of the request.
+    A caller who may not read cannot distinguish a new store from an existing one, and sees only the tags of the
+    request.
     """
     context, stores = context_of(request.scope), services.stores
     store, created, context.store = made.store, made.created, made.store.id
@@ -211,9 +212,9 @@ async def view_answer(
 ) -> Response:
     """Return a JSON view of a store, which `make` returns as a fact, a page of facts, or a `TextView`.
 
-    It is made once for all requests with the same path, query and `facts`, as long as it is in memory. `headers` are by
-    default `Cache-Control` under the store's id, and `Content-Location`, the permanent URL, under another name. With
-    `strict`, raise `Unsupported` if it leaves anything out.
+    The view is made once for all requests with the same path, query and `facts`, and kept in memory. By default,
+    `headers` are `Cache-Control` if the URL has the store's id, else `Content-Location` with the permanent URL. With
+    `strict`, raise `Unsupported` if the view leaves anything out.
     """
     if headers is None:
         named = request.path_params["ref"] != store.info.id
@@ -277,7 +278,7 @@ def page_answer(
     page: ResultPage[Any],
     items: bytes | None = None,
 ) -> Response:
-    """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them."""
+    """Return a page of facts, with a link to the next; `items` are the facts as JSON, separated by commas."""
     page = replace(page, next=bound(request, page.next))
     return json_answer(request, page_text(page, items), headers=next_page(request.scope, page.next), weak=True)
 

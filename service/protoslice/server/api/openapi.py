@@ -25,7 +25,7 @@ _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problem
 
 
 def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the failures of an operation: these, and those of all operations."""
+    """Return the failures of an operation: its own, and the failures that all operations have."""
     return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
 
 
@@ -117,7 +117,7 @@ _DESCRIBED: Final = {
 
 
 def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Return the document of these routes and the views; `rules` are those of all, by method and path."""
+    """Return the document of these routes and the views; `rules` has the rule of each, by method and path."""
     shown = [(row, route) for row, route in routes_of(routes) if route.include_in_schema]
     described = dict(sorted(shown, key=lambda each: isinstance(each[1], View)))
     document = get_openapi(

@@ -49,7 +49,7 @@ async def home(
     services: Services,
     list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = "",
 ) -> Response:
-    """Return the home page: the stores by name; without JavaScript, the newest stores and first steps."""
+    """Return the home page: the stores, sorted by name; without JavaScript, the newest stores and first steps."""
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None

@@ -65,7 +65,7 @@ class Parameters(Generic[T]):
         self.names: Final = QueryNames(names, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> T:
-        """Return the parameters of a request; raise `InvalidInput` for unknown, repeated and invalid ones."""
+        """Return the parameters of a request; raise `InvalidInput` for unknown, repeated and invalid parameters."""
         if not query_string:
             return self._none
         query = self.names.read(query_string, client)

@@ -1,4 +1,4 @@
-"""Schemas: uploaded descriptor sets, whose message types can then be named."""
+"""Schemas: uploaded descriptor sets, whose message types requests can name."""
 
 from __future__ import annotations
 

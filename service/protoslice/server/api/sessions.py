@@ -144,7 +144,7 @@ async def get_session(request: Request, services: Services) -> Response:
 async def begin_session(request: Request, services: Services, body: NewSession) -> Response:
     """Start a browser session with a token or a JWT.
 
-    The response sets a cookie, which contains neither.
+    The response sets a cookie, which contains neither the token nor the JWT.
     """
     fields, context = read_fields(request.scope), context_of(request.scope)
     context.changes = True

@@ -159,7 +159,7 @@ def _sort_of(text: str) -> Sort:
 async def get_store(request: Request, services: Services, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 
-    `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`.
+    `ref` is an id, the beginning of an id, a tag, or a name such as `ann%2Fm@main`.
     """
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
@@ -194,10 +194,11 @@ async def delete_store(
     condition: Unchanged,
     force: Force = [],  # noqa: B006
 ) -> Response:
-    """Remove a store by its id, or the beginning of it; `ref` may not be a tag.
+    """Remove a store by its id, or the beginning of its id; `ref` may not be a tag.
 
-    Without the scope `read`, give the whole id. If names refer to the store, `force` has to list all of them. Tags are
-    removed too; names in registries remain, and are dangling until the store is restored or created again.
+    A caller without the scope `read` has to give the whole id. If names refer to the store, `force` has to list all
+    these names. Tags are removed too; names in registries remain, but do not resolve until the store is restored or
+    created again.
     """
     # A tag is refused because others may name the same store.
     reads = services.auth.may(Scope.READ)
@@ -225,7 +226,7 @@ async def delete_store(
     summary="List removed stores",
 )
 async def list_removed(request: Request, services: Services, cursor: Cursor, limit: Limit = 100) -> Response:
-    """List stores whose removal can be undone, the latest first."""
+    """List stores whose removal can be undone, sorted from the latest removal."""
     return page_answer(request, await services.stores.removed(limit=limit, cursor=cursor))
 
 
@@ -240,8 +241,8 @@ async def list_removed(request: Request, services: Services, cursor: Cursor, lim
 async def restore_store(request: Request, services: Services, id: str) -> Response:
     """Restore a removed store, and its tags that do not point at another store now.
 
-    `id` may be the beginning of an id, or a tag that was removed with the store. Possible until `gc` deletes the
-    objects.
+    `id` may be the beginning of an id, or a tag that was removed with the store. A store can be restored until `gc`
+    deletes its objects.
     """
     restored = await services.stores.restore(id)
     return json_answer(request, await restored_body(services.stores, restored))

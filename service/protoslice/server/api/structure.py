@@ -169,7 +169,7 @@ async def list_signatures(
     ] = None,
     limit: Limit = 100,
 ) -> Response:
-    """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
+    """Return the signatures of a SavedModel, by meta graph, or the signature of an ONNX graph."""
     wanted = tags_of(tags)
     return await view_answer(request, services, store, lambda: models.signatures(store, wanted, limit, cursor))
 
@@ -188,9 +188,9 @@ pieces = RouteGroup(tags=["chunks"])
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
-    """Report which of the given pieces are missing, and where the others are.
+    """Report which of the given pieces are missing, and where the remaining pieces are stored.
 
-    Searches the given stores, by default the bases of `tags` and then those that share the most pieces.
+    Searches the given stores; by default, the bases of `tags`, and then the stores that share the most pieces.
     """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     bases = await services.stores.bases(body.tags) if body.stores is None else ()

@@ -85,7 +85,7 @@ async def list_tensors(
 ) -> Response:
     """Return a page of tensors, in the model's order or sorted: name, address, type, shape, size and file.
 
-    A page may be empty and still have a next one, because each page only searches a limited number of names.
+    An empty page may be followed by another page, because each page only searches a limited number of names.
     """
     wanted = tags_of(tags)
 
@@ -123,7 +123,7 @@ async def get_tensor_tree(
 ) -> Response:
     """Return tensors as a tree of names with sizes, the largest nodes opened first.
 
-    Nodes are in natural order. Of a node with more than 256 groups, small neighbours are one node: a range.
+    Nodes are in natural order. If a node has more than 256 groups, small neighbouring groups are combined into a range.
     """
     end = start + tensors if tensors else sys.maxsize
     return await view_answer(request, services, store, lambda: tensor_tree(store, prefix, start, end, limit))

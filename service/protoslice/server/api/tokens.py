@@ -78,7 +78,7 @@ async def revoke_token(request: Request, services: Services, id: str, every_spac
 
 @endpoint(router, "POST /v1/sign", READ, answer=SignedUrl, status=201, summary="Sign a URL")
 async def sign_url(request: Request, services: Services, body: SignUrl) -> Response:
-    """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
+    """Create a URL with which anyone can read `path` like the caller, until the URL or the caller's token expires."""
     if services.auth.principal is None:
         raise Unsupported("This service is open: its URLs need no signature")
     path = body.path.removeprefix(url_of(request.scope, ""))

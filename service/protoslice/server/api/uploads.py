@@ -1,4 +1,4 @@
-"""Resumable uploads by tus 1.0: create, continue, look up and cancel them, and read their records as they arrive."""
+"""Resumable uploads with tus 1.0: create, continue, look up and cancel uploads, and read arriving records."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def upload_abilities(request: Request, services: Services) -> Response:
 async def create_upload(
     request: Request, services: Services, options: StoreQuery, filename: Filename = None
 ) -> Response:
-    """Start an upload by tus 1.0; the body may contain the first bytes."""
+    """Start an upload with tus 1.0; the body may contain the first bytes."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
     wanted = new_upload(fields, filename, options)
@@ -153,8 +153,8 @@ async def create_upload(
 async def get_upload(request: Request, services: Services, upload: str) -> Response:
     """Return the number of durable bytes.
 
-    Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If
-    the upload could not become a store, both return the problem.
+    Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If no
+    store could be created from the upload, GET and HEAD return the problem.
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)

@@ -63,12 +63,12 @@ class View(Route):
     ) -> None:
         """Declare a view at `path` below the store: a name, and perhaps one parameter.
 
-        `select` takes the store, the text of the parameter, and `query`, a dataclass of the parameters of the query, as
-        far as it has them. `select_sync` is the same without waiting, for a view that needs no planning and no query.
-        `etag` takes what `select` does, and returns the entity tag of a view that is costly to make, or None if only
-        the view determines it. `versioned` is for views whose bytes a later version of the program may change, under
-        another entity tag; `rendered` for messages that are also returned as JSON and text. `json` are the classes of
-        objects that are returned as `application/json`.
+        `select` takes the store, and, if it declares them, the text of the parameter and `query`, a dataclass of the
+        query's parameters. `select_sync` does the same without waiting, for a view that needs no planning and no query.
+        `etag` takes the same arguments as `select`, and returns the entity tag of a view that is costly to make, or
+        None if only the view determines it. `versioned` is for views whose bytes a later version of the program may
+        change, under another entity tag; `rendered` for messages that are also returned as JSON and text. `json` are
+        the classes of objects that are returned as `application/json`.
         """
         self.segment, _, template = path.partition("/")
         self.rest: Final = template.strip("{}").partition(":")[0] or None
@@ -129,7 +129,7 @@ VIEWS: Final[list[View]] = []
 
 
 def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
-    """Make the decorated function a view; `options` are those of `View`."""
+    """Make the decorated function a view; `options` are the options of `View`."""
 
     def add(select: Selected) -> Selected:
         VIEWS.append(View(path, select, **options))
@@ -148,7 +148,7 @@ async def get_file(store: Viewed, path: FilePath) -> Representation:
 async def get_archive(store: Viewed) -> Representation:
     """Return every file as uploaded, with ranges like any other view.
 
-    For programs that load models from an archive URL, such as KServe.
+    This is for programs that load models from the URL of an archive, such as KServe.
     """
     return await models.archive(store)
 
@@ -214,7 +214,7 @@ async def get_chunked_proto(store: Viewed, query: Annotated[PlanQuery, Depends()
     rendered=True,
 )
 async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Depends()]) -> Representation:
-    """Return a record by its number, from 0. Can be rendered as JSON or text if the type is known."""
+    """Return a record by its index, starting at 0. It can be rendered as JSON or text if the type is known."""
     return await records.one(store, number_of("record", n), query.stream)
 
 
@@ -227,7 +227,7 @@ async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Dep
     rendered=True,
 )
 async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
-    """Return a range of records, a list of them, or all: framed, or as JSON lines or text if the type is known.
+    """Return all records, a range or a list of records: framed, or as JSON lines or text if the type is known.
 
     With `summary`, returns the framing, the type, the number of records, and any damage that cuts the stream short.
     """
@@ -257,7 +257,7 @@ async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) 
 async def get_tensor(store: Viewed, name: TensorName, query: Annotated[TensorQuery, Depends()]) -> Representation:
     """Return the elements row-major and little-endian, as raw bytes or as a `.npy` file.
 
-    Quantized tensors of GGUF files are returned as their blocks, or with `dequantize` as F32.
+    Quantized tensors of GGUF files are returned as blocks, or, with `dequantize`, as F32.
 
     Other formats: `packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle
     entries and strings; `lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the
@@ -300,7 +300,7 @@ async def get_safetensors(store: Viewed, query: Annotated[TensorsQuery, Depends(
     """Return tensors as a safetensors file.
 
     Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
-    `Protoslice-Omitted`; with `strict`, leaving one out is an error.
+    `Protoslice-Omitted`; with `strict`, a tensor that is left out is an error.
     """
     tags = tags_of(query.tags)
     return await tensors.safetensors(store, query.name, strict=query.strict, layout=query.layout, tags=tags)
@@ -347,9 +347,9 @@ async def get_safetensors_shard(
     media_types=(_BYTES,),
 )
 async def get_onnx_file(store: Viewed, file: OnnxFile, query: Annotated[OnnxQuery, Depends()]) -> Representation:
-    """Return `model.onnx`, with weights of 1 KiB and more in `weights.bin`; or `single.onnx`, with all of them inside.
+    """Return `model.onnx`, with weights of 1 KiB and more in `weights.bin`; or `single.onnx`, with all weights inside.
 
-    Runtimes load models of any size from the first two, next to each other in a folder; they load `single.onnx` up to
-    2 GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
+    From `model.onnx` and `weights.bin` in one folder, runtimes load models of any size; they load `single.onnx` up to 2
+    GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
     """
     return await models.onnx_file(store, file, query.inputs, query.outputs, query.align)

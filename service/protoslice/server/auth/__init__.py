@@ -1,1 +1,1 @@
-"""Access: spaces, and who may do what in them."""
+"""Access: spaces, and who may do what in a space."""

@@ -74,7 +74,7 @@ class CachedPrincipal:
         return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
 
     def signed(self, signature: UrlSignature) -> bool:
-        """Return True if the caller made a signature that has not expired; each is proved once."""
+        """Return True if the caller made a signature that has not expired; each signature is proved once."""
         if signature in self._proven:
             return signature.is_valid
         if not any(signature.proves(key) for key in self._keys):
@@ -93,7 +93,7 @@ class CredentialCache:
         self._asking: SingleFlight[str, CachedPrincipal | None] = SingleFlight()
 
     def get(self, credential: str) -> CachedPrincipal | None:
-        """Return the principal of a credential that was looked up some seconds ago; None for any other."""
+        """Return the principal of a credential that was looked up some seconds ago; None for any other credential."""
         found = self._any_age(credential)
         return found if found is not None and found.until > time.monotonic() else None
 
@@ -141,12 +141,12 @@ class AuthContext:
 
     @property
     def id(self) -> str | None:
-        """Id that distinguishes callers with one name; None for a caller without a name."""
+        """Id that distinguishes callers with equal names; None for a caller without a name."""
         return None if self._cached is None else self._cached.principal.id
 
     @property
     def name(self) -> str | None:
-        """Name of the token, or the one in the JWT; None for a caller without one."""
+        """Name of the token, or the name in the JWT; None for a caller without a name."""
         return None if self._cached is None else self._cached.principal.name
 
     @property
@@ -161,7 +161,7 @@ class AuthContext:
         return self._cached.origin.signer(await self._key.get())
 
     def may(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> bool:
-        """Return True if the caller has `scope`, for these `tags`, in `space`, by default its own."""
+        """Return True if the caller has `scope`, for these `tags`, in `space`, by default the caller's space."""
         principal = self.principal
         return principal is None or decide(principal, space or self._space, scope, tags) is Decision.ALLOWED
 
@@ -208,7 +208,7 @@ class Authenticator:
 
     @property
     def code_flow(self) -> SignIn | None:
-        """How people sign in at an issuer; None without one."""
+        """How people sign in at an issuer; None if no issuer is configured for it."""
         return None if self._verifier is None else self._verifier.sign_in
 
     @property
@@ -223,7 +223,7 @@ class Authenticator:
     async def authenticate(
         self, scope: AsgiScope, fields: HeaderMap, space: str, rule: Rule, parameters: Mapping[str, Any]
     ) -> AuthContext:
-        """Return the permissions of a request; raise `HttpProblem` or `NotFound` if its route needs more."""
+        """Return the permissions of a request; raise `HttpProblem` or `NotFound` if it may not use the route."""
         if not self.closed or rule.scope is None:
             return ANYONE
         authorization, signature = fields.get(b"authorization"), take_signature(scope)
@@ -266,7 +266,7 @@ class Authenticator:
         return AuthContext(EVERY_SPACE, found, self.key)
 
     async def session_caller(self, scope: AsgiScope, fields: HeaderMap) -> AuthContext | None:
-        """Return the caller of the request's session; None without one, or after its end."""
+        """Return the caller of the request's session; None without a session, or after its end."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
         return None if found is None else AuthContext(EVERY_SPACE, found, self.key)
@@ -361,7 +361,7 @@ def _until(record: TokenRecord, asked: float) -> float:
 def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
     """Return the problem of a caller without a valid token, with challenges that clients of `path` understand.
 
-    `wrong` says what is wrong with the credential; None without one.
+    `wrong` says what is wrong with the credential; None if the caller sent none.
     """
     said = wrong or _NO_TOKEN
     if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
@@ -381,7 +381,7 @@ def is_empty(authorization: str) -> bool:
 
 
 def secret_in(authorization: str) -> str:
-    """Return the secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
+    """Return the secret in the value of `Authorization`: of Bearer, or the password of Basic; empty if it has none.
 
     Clients of Hugging Face send a token with `hf_` before it, or `hf_` in place of `psl_`.
     """

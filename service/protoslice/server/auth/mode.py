@@ -1,4 +1,4 @@
-"""Mode of access: `open` or `tokens`, kept in the database so that all processes of a service have the same one."""
+"""Mode of access: `open` or `tokens`, kept in the database so that all processes of a service have the same mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOR_OTHERS: Final = ("issuers", "trusted_proxies", "allowed_hosts", "public_url
 async def settle_mode(database: Database, settings: Settings) -> Mode:
     """Return the mode of a service that starts, and save it in a database that has none.
 
-    Raise `InvalidInput` if the mode would have to be guessed, `Unsupported` if the database has another one.
+    Raise `InvalidInput` if the mode would have to be guessed, `Unsupported` if the database has another mode.
     """
     kept, has_tokens = await database.read(_kept)
     wanted = settings.auth or ("tokens" if kept == "tokens" or not is_loopback(settings.host) else "open")
@@ -50,7 +50,7 @@ def _refuse_guess(settings: Settings, has_tokens: bool) -> None:
 
 
 async def change_mode(database: Database, mode: str) -> None:
-    """Set the mode; raise `InvalidInput` for an unknown one, `Conflict` while processes use the earlier one."""
+    """Set the mode; raise `InvalidInput` for an unknown mode, `Conflict` while processes use the earlier mode."""
     if mode not in get_args(Mode):
         raise InvalidInput(f"Unknown mode of access {mode[:20]!r}: use {' or '.join(get_args(Mode))}")
 

@@ -1,4 +1,4 @@
-"""Permissions: what callers have, what routes need, and the one decision about both.
+"""Permissions: what callers may do, what routes require, and the decision that compares both.
 
 A grant gives a principal scopes in a space, which may be limited to tags. A rule says what a route needs.
 """
@@ -31,7 +31,7 @@ class Scope(StrEnum):
 
 
 class Decision(Enum):
-    """Outcome of a decision; each one, except the first, has its response."""
+    """Outcome of a decision; each outcome, except the first, has a response."""
 
     ALLOWED = auto()
     UNAUTHENTICATED = auto()
@@ -44,7 +44,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Scopes in one space; `tags` are patterns with `*`, and limit changes to tags that match one."""
+    """Scopes in one space; `tags` are patterns with `*`, and limit changes to tags that match a pattern."""
 
     space: str
     scopes: frozenset[Scope]
@@ -68,7 +68,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Named caller, and its grants; `id` distinguishes callers with one name."""
+    """Named caller, and its grants; `id` distinguishes callers with equal names."""
 
     id: str
     name: str
@@ -78,7 +78,7 @@ class Principal:
 def decide(principal: Principal | None, space: str, scope: Scope, tags: Sequence[str] = ()) -> Decision:
     """Decide whether `principal` has `scope` in `space`, and may set, move or remove `tags`.
 
-    One grant has to suffice: scopes of one and tags of another are not combined.
+    One grant has to suffice: scopes of one grant are not combined with tags of another.
     """
     if principal is None:
         return Decision.UNAUTHENTICATED
@@ -132,7 +132,7 @@ def from_upload(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, An
 
 
 def from_body(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return no tags yet: the body names them, for which the handler calls `AuthContext.require`."""
+    """Return no tags yet: the handler calls `AuthContext.require` with the tags that the body names."""
     return ()
 
 

@@ -1,11 +1,11 @@
 """Signatures: permissions of a caller for a limited time, in signed URLs and session cookies, and their key.
 
-Keys are derived from the key of the service and from what is stored about the caller, the hash of a token or a sealed
-identity, so that neither alone is enough to sign. Each purpose has a separate key. No signature is valid for longer
-than its purpose allows, even if it was made with a later end. Replicas store nothing for this.
+Keys are derived from the key of the service and from what is stored about the caller (the hash of a token, or a sealed
+identity), so that neither part alone is enough to sign. Each purpose has a separate key. No signature is valid for
+longer than its purpose allows, even if it was made with a later end. Replicas store no signatures.
 
 A cookie holds no secret of its caller. A session ends after some hours, or when its token or JWT does, at every
-replica. A cookie only counts for requests of the service's pages, and under the name of the host that set it.
+replica. A cookie only counts for requests of the service's pages, and under the name of the host that set the cookie.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Signer(NamedTuple):
         return f"Signer({self.id[:10]!r})"
 
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
-        """Return `target`, a path with its query as clients will send it, signed for `method`, and when that ends.
+        """Return `target`, a path with its query as clients will send it, signed for `method`, and its end.
 
-        The end is the earliest of `expires` (seconds since the epoch), that of the signer, and a week from now.
+        The end is the earliest of `expires` (seconds since the epoch), the end of the signer, and a week from now.
         """
         end = Purpose.URL.end(min(expires, self.end))
         said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
@@ -121,7 +121,7 @@ def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
 class SigningKey:
     """Key in the catalogue, made by the first replica that needs it, and combined with external secrets, if any.
 
-    With several secrets there are several keys: the first one signs and seals, all of them verify.
+    With several secrets there are several keys: the first key signs and seals, and all keys verify.
     """
 
     def __init__(self, database: Database, secrets: Sequence[str] = ()) -> None:
@@ -175,7 +175,7 @@ def fingerprints(secrets: Sequence[str]) -> list[str]:
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Return path and signature of a GET's target whose query is only a signature; None for any other."""
+    """Return path and signature of a GET's target whose query is only a signature; None for any other target."""
     found = _ALONE.fullmatch(target)
     if found is None:
         return None
@@ -186,8 +186,8 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 def take_signature(scope: Scope) -> UrlSignature | None:
     """Remove the signature from the query of a request, so that later steps do not show it, and return it.
 
-    None without one. HEAD uses the signature of GET. A registry with other signatures has put one into the scope
-    before.
+    Return None without a signature. HEAD uses the signature of GET. A registry with a different kind of signature has
+    already put it into the scope.
     """
     if (given := scope.get(SIGNATURE)) is not None:
         return cast(UrlSignature, given)
@@ -216,7 +216,7 @@ _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,
 
 
 def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
-    """Return the session of a request from one of our pages, not proved yet; None without one."""
+    """Return the session, not proved yet, of a request from one of our pages; None if it has none."""
     text = read_cookie(scope, fields, SESSION)
     found = None if text is None else _SESSION.fullmatch(text)
     if found is None or not is_own_page(scope["method"], fields):
@@ -232,7 +232,7 @@ def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str
 
 
 def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
-    """Return the cookie of a name; None unless there is exactly one."""
+    """Return the cookie with a name; None unless exactly one cookie has the name."""
     # Of two, a neighbour in the domain has planted one.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
     if len(all_of_them) > _LONGEST:

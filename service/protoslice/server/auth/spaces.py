@@ -1,4 +1,4 @@
-"""Spaces in paths: the space at the beginning of a path, the rest, which routes match, and URLs in that space."""
+"""Spaces in paths: split a path into its space and the rest that routes match, and make URLs in a space."""
 
 from __future__ import annotations
 

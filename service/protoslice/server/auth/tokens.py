@@ -60,7 +60,7 @@ class Token(NamedTuple):
         return sha256(self.text.encode()).hexdigest()
 
     def proves(self, kept: str) -> bool:
-        """Return True when `kept` is the hash of this token; takes equally long for every other one."""
+        """Return True when `kept` is the hash of this token; takes equally long for every other hash."""
         return hmac.compare_digest(self.hash.encode(), kept.encode())
 
 
@@ -130,8 +130,8 @@ class Tokens:
     ) -> tuple[Token, TokenRecord]:
         """Create a token, and return it with its record; the token itself is not stored.
 
-        It is for one space, or for every space if `space` is None; `tags` are patterns, and `expires` is in seconds
-        since the epoch. Raise `InvalidInput` for an invalid name, scope or pattern.
+        The token is for one space, or for every space if `space` is None; `tags` are patterns, and `expires` is in
+        seconds since the epoch. Raise `InvalidInput` for an invalid name, scope or pattern.
         """
         grant = Grant(EVERY_SPACE if space is None else space, _scopes(scopes), tuple(tags))
         token, record = _new_record(name, grant, expires)
@@ -139,7 +139,7 @@ class Tokens:
         return token, record
 
     async def find(self, token: Token) -> TokenRecord | None:
-        """Return the record of a token that is valid now; None for every other."""
+        """Return the record of a token that is valid now; None for every other token."""
         record = await self.get(token.id)
         return record if record is not None and token.proves(record.hash) else None
 
@@ -161,7 +161,7 @@ class Tokens:
             await self._database.write(lambda tx: tx.run(sql, **values), unaudited=Unaudited.USE)
 
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
-        """Return a page of the tokens of one space by id, and the cursor of the next one."""
+        """Return a page of the tokens of one space, sorted by id, and the cursor of the next page."""
         if cursor is not None and not is_token_id(cursor):
             raise InvalidInput("Invalid cursor")
         sql = f"SELECT {_COLUMNS} FROM tokens WHERE space = :space AND id > :after ORDER BY id LIMIT :limit"
@@ -170,7 +170,7 @@ class Tokens:
         return ResultPage(records, records[-1].id if len(rows) > limit else None)
 
     async def revoke(self, id: str, space: str) -> None:
-        """Remove a token of `space`; raise `NotFound` if it has none of that id."""
+        """Remove a token of `space`; raise `NotFound` if the space has no token with that id."""
         sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
 
         def work(tx: Transaction) -> bool:
@@ -185,7 +185,7 @@ class Tokens:
     async def create_initial_admin(self) -> Token | None:
         """Create and return an admin token if the catalogue never had one; else return None.
 
-        Of several replicas, one gets the token.
+        If several replicas start at the same time, only one of them gets the token.
         """
         token, record = _new_record(_ADMIN, Grant(EVERY_SPACE, frozenset({Scope.ADMIN})), None)
         unmade = "SELECT 1 FROM meta WHERE first_token IS NULL"

@@ -1,4 +1,4 @@
-"""From the body of a request to a store: one file after the other, piece by piece, with back-pressure."""
+"""Creation of stores from request bodies: one file after the other, piece by piece, with back-pressure."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ async def ingest_body(
     base: str | None = None,
     form: str | None = None,
 ) -> Created:
-    """Create a store from the body; parameters and headers are checked before any of it is read.
+    """Create a store from the body; parameters and headers are checked before reading it.
 
-    Files share equal bytes with those of the store `base`, by default that of the first tag.
+    Files share equal bytes with files of the store `base`, by default the store of the first tag.
     """
     content_type = upload_type(read_fields(request.scope), form)
     if base is not None:
@@ -150,7 +150,7 @@ async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def upload_slot(services: Services, request: Request) -> AsyncIterator[None]:
-    """Count an upload while it runs; wait while there are too many in total, or of its client."""
+    """Count an upload while it runs; wait while too many run in total, or for its client."""
     context, clients = context_of(request.scope), services.state.clients
     body = context.body
     if body is None:

@@ -85,7 +85,7 @@ class NewStore(BaseModel):
         )
 
     def with_words(self, words: Mapping[str, str]) -> Self:
-        """Return these options with those in words of Upload-Metadata, which take precedence.
+        """Return these options, overridden by the words of Upload-Metadata.
 
         `tag` may have several tags separated by spaces, which are added; `rule` has a rule on each line.
         """

@@ -61,7 +61,7 @@ class FileCounter:
         self._files = 0
 
     def add(self, offset: int) -> None:
-        """Count a file that starts at `offset`; raise `LimitExceeded` if it is one too many."""
+        """Count a file that starts at `offset`; raise `LimitExceeded` if that is one file too many."""
         self._files += 1
         if self._files > MAX_FILES:
             raise LimitExceeded(f"The {self._kind} contains more than {MAX_FILES} files", offset)
@@ -136,7 +136,7 @@ def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
     """Parse Content-Type or Content-Disposition: a word and parameters by name, in lower case (RFC 9110, 5.6.6).
 
     `header` is the name in errors. The parser of `email.message` repairs malformed values, such as missing quotes,
-    separators and repeated parameters; this one raises `InvalidInput`.
+    separators and repeated parameters; this function raises `InvalidInput`.
     """
     if len(text) > _LONGEST_HEADER:
         raise InvalidInput(f"{header} is too long: at most {_LONGEST_HEADER} characters")

@@ -113,7 +113,7 @@ def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response
 
 
 def check_version(fields: HeaderMap, *, required: bool = False) -> None:
-    """Raise `HttpProblem` for another version of tus, and, if it is `required`, for none."""
+    """Raise `HttpProblem` for another version of tus, and, if a version is `required`, for none."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
         raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})

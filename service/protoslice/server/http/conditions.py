@@ -62,7 +62,7 @@ class Preconditions:
 
     @classmethod
     def of(cls, fields: HeaderMap) -> Preconditions:
-        """Take both from the headers of a request."""
+        """Take the two values from the headers of a request."""
         return cls(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
 
 
@@ -93,7 +93,7 @@ def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) 
 
 
 def failure(headers: Preconditions) -> str:
-    """Return why the preconditions failed: a list of entity tags is malformed, or there is another version."""
+    """Return why the preconditions failed: a list of entity tags is malformed, or the resource has another version."""
     for name, tags in (("If-Match", headers.if_match), ("If-None-Match", headers.if_none_match)):
         try:
             _ = tags is None or _pairs(tags)

@@ -44,7 +44,7 @@ def wants_sha256(header: str | None) -> bool:
 
 
 def _members(header: str) -> dict[str, str]:
-    """Return the members of a structured dictionary, as far as digest fields use it; the last one of a name counts."""
+    """Return the members of a structured dictionary, as far as digest fields use it; of each name, the last counts."""
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
 
 

@@ -73,7 +73,7 @@ def with_headers(send: Send, added: Headers) -> Send:
 
 @lru_cache(maxsize=4096)
 def attachment(filename: str) -> bytes:
-    """Return the header's value for a download: an ASCII name, followed by the exact one if they differ."""
+    """Return the header's value for a download: an ASCII name, followed by the exact name if they differ."""
     name = _FORBIDDEN.sub("_", filename.encode("utf-8", "replace").decode())[-_LONGEST_NAME:].strip() or "download"
     plain = _UNSAFE.sub("_", name)
     value = f'attachment; filename="{plain}"'

@@ -30,7 +30,7 @@ _MOST_MEDIA_TYPES: Final = 64
 
 @lru_cache(maxsize=1024)
 def choose(accept: str | None, offers: tuple[str, ...]) -> str:
-    """Return the best of `offers`, the first of equals; raise `HttpProblem` 406 when none is acceptable."""
+    """Return the best of `offers`, the first if several are equal; raise `HttpProblem` 406 when none is acceptable."""
     if accept is None or not accept.strip() or accept.strip() == "*/*":
         return offers[0]
     wanted = [_parse(part) for part in accept.split(",")[:_MOST_MEDIA_TYPES]]

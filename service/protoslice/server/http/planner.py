@@ -63,7 +63,7 @@ _Spec: TypeAlias = tuple[int, int | None] | int
 def select(header: str | None, length: int) -> Selection:
     """Return the selection of a GET with this Range header in a representation of `length` bytes.
 
-    Pass None for other methods and when If-Range does not match: the header is ignored then.
+    Pass None for other methods and when If-Range does not match, so that the header is ignored.
     """
     plain = None if header is None else _PLAIN.fullmatch(header)
     if plain is not None:
@@ -176,7 +176,7 @@ class CommonHeaders:
 
 
 class ResponsePlan(NamedTuple):
-    """A planned response; `length` is that of its whole body."""
+    """A planned response; `length` is the length of its whole body."""
 
     status: int
     common_headers: CommonHeaders
@@ -256,7 +256,7 @@ class ResponsePlanner:
 
 
 def _validators(etag: str, policy: ResponsePolicy) -> Headers:
-    """Return the headers that 304 has too."""
+    """Return the headers that a 304 response has too."""
     lasting = _VERSIONED if policy.versioned else _IMMUTABLE
     caching = lasting if policy.location is None else _REVALIDATED
     headers = [

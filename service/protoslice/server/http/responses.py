@@ -150,7 +150,7 @@ def _check_end(left: int) -> None:
 
 @cache
 def _rendered_by() -> str:
-    """Return the versions that a rendered form depends on: ours, the runtime's, and that of types in an `Any`."""
+    """Return the versions that a rendered form depends on: of our code, the runtime, and types in an `Any`."""
     bundled = sha256(bundled_bytes()).hexdigest()[:16]
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 

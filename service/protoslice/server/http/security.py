@@ -119,8 +119,8 @@ def _is_attachment(value: bytes) -> bool:
 def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
     """Return the CORS headers of every answer, the same for all clients, since caches store one answer for all.
 
-    An answer cached from a request without an Origin must be valid for one with it, or must say that it is not. Cookies
-    are never used, so wildcards are enough for methods and headers.
+    An answer cached from a request without an Origin must also be valid for a request with an Origin, or must say that
+    it is not. Cookies are never used, so wildcards are enough for methods and headers.
     """
     if _ANY in origins:
         return [("access-control-allow-origin", "*"), ("access-control-expose-headers", "*")]
@@ -193,7 +193,7 @@ class OriginPolicy:
 
 
 def is_own_page(method: str, fields: HeaderMap) -> bool:
-    """Return True for a request of a page of exactly this host, or of a person; a change needs proof of that."""
+    """Return True for a request of a page of exactly this host, or of a person; a change needs proof."""
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
         return site in _OWN

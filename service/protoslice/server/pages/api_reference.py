@@ -1,4 +1,4 @@
-"""The page of all operations, from the OpenAPI document: without scripts, and with nothing from other hosts."""
+"""The page of all operations, made from the OpenAPI document, without scripts and content from other hosts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _marks(call: _Call) -> Iterator[str]:
 
 
 def _example(call: _Call, origin: str) -> str:
-    """Return a command that calls it."""
+    """Return a command that calls the operation."""
     path = call.path
     for parameter in call.said.get("parameters", ()):
         if parameter["in"] == "path":

@@ -174,7 +174,7 @@ def is_built() -> bool:
 def shell(without_scripts: str, *parts: str) -> str | None:
     """Return the page, with the HTML `without_scripts` for readers without scripts; None if it was not built.
 
-    The scripts of `parts` that exist are loaded at once, not only after those that import them.
+    The scripts of `parts` that exist are loaded at once, and not only after the scripts that import them.
     """
     first = _first()
     if first is None:

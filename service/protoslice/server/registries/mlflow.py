@@ -82,7 +82,7 @@ async def get_server_info() -> Response:
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
 async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "") -> Response:
-    """Return the files and folders directly in a folder, by their base names; none if there is no folder."""
+    """Return the files and folders directly in a folder, by base name; none if the folder does not exist."""
     entries = await artifacts.table.entries(path.strip("/"))
 
     def listed() -> dict[str, Any]:
@@ -112,14 +112,14 @@ async def get_artifact(request: Request, services: Services, artifacts: Artifact
 
 @endpoint(router, "DELETE /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_DELETE)
 async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Remove an artifact, or a folder of them; as in MLflow, it is no error if it does not exist."""
+    """Remove an artifact, or a folder of artifacts; as in MLflow, a missing one is no error."""
     with suppress(NoArtifact):
         await artifacts.table.remove(name)
     return JsonAnswer({})
 
 
 async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
-    """Return the bytes of a file: those in its record, or those of a store, which the response names."""
+    """Return the bytes of a file, from its record or from a store, which the response names."""
     if file.store is None or file.path is None:
         data = file.data or b""
         head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
@@ -137,7 +137,7 @@ async def _answered(request: Request, services: Services, name: str, file: Repos
 
 
 class WantedParts(BaseModel):
-    """Upload of a file in parts; of the path, which is one of the client, only the base name counts."""
+    """Upload of a file in parts; of the path, which is on the client's machine, only the base name counts."""
 
     path: str = Field(max_length=4096)
     num_parts: int = Field(default=1, ge=1, le=MOST_PARTS)

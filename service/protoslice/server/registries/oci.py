@@ -290,7 +290,7 @@ async def delete_blob(repository: Repository, digest: str) -> Response:
 
 @endpoint(router, "GET /v2/{name:path}/manifests/{ref}", READ)
 async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
-    """Return a manifest unchanged, or that of a commit; for Ollama and llama.cpp, that of a GGUF file."""
+    """Return a manifest unchanged, or one made for a commit; for Ollama and llama.cpp, one made for a GGUF file."""
     if is_llama(request):
         return JsonAnswer(await exported.llama(ref))
     found = await (exported.ollama(ref) if is_ollama(request) else exported.manifest(ref))

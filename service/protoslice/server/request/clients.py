@@ -1,7 +1,8 @@
-"""Clients: identified by their address, or by the one that a trusted proxy names; each has a limited share.
+"""Clients: identified by their address, or by the address that a trusted proxy names; each has a limited share.
 
-Proxies name it in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both are read from right to left: each proxy appends the
-address of its peer, so only entries of trusted proxies are believed; the client may have written those further left.
+Proxies name the address in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both are read from right to left: each proxy
+appends the address of its peer, so only entries of trusted proxies are believed; the client may have written the
+entries further left.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def pseudonym(key: str) -> str:
 
 
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
-    """Return the nearest address that is no trusted proxy's, else the furthest; None if no header is credible.
+    """Return the nearest address that is not a trusted proxy, else the furthest; None if no header is credible.
 
     A proxy that writes one of the two headers forwards the other unchanged from the client: where they differ, neither
     is believed.

@@ -1,6 +1,6 @@
-"""Outermost middleware: id, context, metrics and log line of each request, security headers and those of CORS.
+"""Outermost middleware: id, context, metrics and log line of each request, security headers and CORS headers.
 
-It is one layer, because each further one costs every small response some microseconds.
+It is one layer, because each further layer costs every small response some microseconds.
 """
 
 from __future__ import annotations

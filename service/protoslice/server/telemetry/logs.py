@@ -1,4 +1,4 @@
-"""Log lines: one for each request, change or refusal, and those of libraries, as JSON or text, without secrets.
+"""Log lines, as JSON or text without secrets: one for each request, change or refusal, and lines of libraries.
 
 A request is logged with the template of its route and its path, never its query, headers or body.
 `docs/how-to/operate/monitoring.md` documents the members, `docs/how-to/operate/audit.md` those of the audit.
@@ -42,7 +42,7 @@ Facts = Mapping[str, Any]
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
-    """Send our log lines and those of libraries to `stream` or standard error; return the final flush."""
+    """Send log lines, including those of libraries, to `stream` or standard error; return the final flush."""
     lines = _Lines(stream or sys.stderr)
     handler = _Handler(lines, _json if form == "json" else _text)
     for name in ("protoslice", "uvicorn", "opentelemetry"):
@@ -233,7 +233,7 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
 
 
 def _explain(error: BaseException) -> dict[str, Any]:
-    """Describe an error for the operator: ours by their messages, others with their traceback."""
+    """Describe an error for the operator: our errors by their messages, other errors with a traceback."""
     facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
     if not isinstance(error, ProtosliceError):
         frames = traceback.extract_tb(error.__traceback__)[-_TRACE_FRAMES:]

@@ -65,7 +65,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class _Reading(NamedTuple):
-    """A metric that is read for each scrape: numbers by the value of `label`, or a number by "" if it has none."""
+    """A metric that is read for each scrape: numbers by the value of `label`, or one number by "" without a label."""
 
     name: str
     about: str
@@ -162,7 +162,7 @@ class Metrics:
         self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=self.registry)
 
     def observe(self, stores: Stores, spaces: Spaces, database: Database) -> None:
-        """Include these in scrapes from now on."""
+        """Include these parts of the application in scrapes from now on."""
         self._stores, self._spaces, self._database = stores, spaces, database
 
     def record(self, context: RequestContext, seconds: float) -> None:
@@ -200,7 +200,7 @@ class Metrics:
             self.loop_lag.set(max(0.0, loop.time() - due))
 
     async def watch_totals(self, database: Database) -> None:
-        """Read the totals of the catalogue repeatedly; the last ones stay while the database does not respond."""
+        """Read the totals of the catalogue repeatedly; keep the last totals while the database fails."""
         while True:
             with suppress(ProtosliceError):
                 self._totals = await _totals(database)
@@ -359,7 +359,7 @@ class WorkerMetrics:
             server.close()
 
     async def collect(self, own: bytes) -> bytes:
-        """Return the metrics of all workers that respond; `own` are those of this one."""
+        """Return the metrics of all workers that respond; `own` are the metrics of this worker."""
         others = [number for number in range(self._workers) if number != self._number]
         received = await asyncio.gather(*map(self._receive, others))
         texts = {number: text for number, text in zip(others, received, strict=True) if text}
@@ -389,7 +389,7 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 def merged(texts: Mapping[int, bytes]) -> bytes:
     """Return the expositions of several workers as one: families together, each sample with the label `worker`.
 
-    Shared metrics have no such label and occur once, so that sums are right: those of the first worker in `texts`.
+    Shared metrics have no such label and occur once, so that sums are right; they are taken from the first of `texts`.
     """
     families: dict[bytes, list[bytes]] = {}
     shown = set[bytes]()

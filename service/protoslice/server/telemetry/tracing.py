@@ -71,7 +71,7 @@ class Traced:
         self._failed = trace.StatusCode.ERROR
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the request within a span, below the caller's if it names one."""
+        """Run the request within a span, below the caller's span if the request names one."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -2,8 +2,8 @@
 
 A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
 decides nothing: it passes a plain GET to the same policy, resolver, planner and recorder as the ordinary way. It
-declines any request whose response would have to wait, fails, or depends on a header that it does not know. It ignores
-the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
+declines any request whose response would have to wait, would fail, or depends on an unknown header. It ignores the
+limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
 
 
 class _Prepared(NamedTuple):
-    """View or object that a target names in an opened store, as long as nothing changes there."""
+    """View or object that a target names in an opened store; valid as long as the store does not change."""
 
     facts: int
     representation: Representation
@@ -174,7 +174,7 @@ class FastPath:
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
-        """Return True in an open service, and for a token, or a signature of one, that may read in the space."""
+        """Return True in an open service, and for a token (or its signature) that may read in the space."""
         authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:
             return signature is None
@@ -183,7 +183,7 @@ class FastPath:
 
 
 def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -> _Target | None:
-    """Return what a target names: a view by a path without encoded characters, or an object; None for any other.
+    """Return what a target names: a view by a path without encoded characters, or an object; None for any other target.
 
     A signature is removed, because it must not be logged.
     """

@@ -148,7 +148,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _limit_reached(self) -> tuple[Problem, str] | None:
-        """Return the problem of a connection beyond a limit; a full service first closes one that only waits."""
+        """Return the problem of a connection beyond a limit; a full service first closes an idle one."""
         peer = self.client[0] if self.client else None
         if not self._clients.is_proxy(peer):
             key = network_of(peer)
@@ -248,7 +248,7 @@ class HttpProtocol(HttpToolsProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _parse_head(self) -> None:
-        """Parse the next head when it is complete; refuse one that is too long or malformed."""
+        """Parse the next head when it is complete; refuse a head that is too long or malformed."""
         if self._data[self._at] in b"\r\n":  # lines before a request are ignored, and count for nothing
             self._at = len(self._data) - len(self._data[self._at :].lstrip(b"\r\n"))
         data, start, limit = self._data, self._at, HEAD_BYTES
@@ -275,7 +275,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._await_head()
 
     def _parse_body(self) -> None:
-        """Parse a piece of the body; of a chunked one, up to a blank line, since the body may end there."""
+        """Parse a piece of the body; of a chunked body, up to a blank line, where the body may end."""
         data, start = self._data, self._at
         if self._body_left:
             end = min(start + self._body_left, len(data))
@@ -366,7 +366,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers += headers if url.startswith((b"/", b"*")) else _with_host_of(url, headers)
 
     def _expect_body(self) -> None:
-        """Record how the body is framed. A response before the end of a long one closes the connection."""
+        """Record how the body is framed. A response before the end of a long body closes the connection."""
         if self._over is not None or self.parser.should_upgrade():
             self.cycle.keep_alive = False
         self._keeps = self.cycle.keep_alive
@@ -528,7 +528,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 def _make_room(connections: dict[HttpProtocol, None]) -> bool:
-    """Close the first connection that only waits; return False if there is none."""
+    """Close the first connection that only waits; return False if no connection does."""
     found = next((each for each in connections if each.may_give_way()), None)
     if found is not None:
         del connections[found]

@@ -94,8 +94,8 @@ def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | Non
 class Server(uvicorn.Server):
     """uvicorn's server with a start that can be cancelled, and an orderly shutdown.
 
-    The first signal asks for a shutdown, the second one does not wait for clients, and the third one ends the process
-    as for any program. A worker counts the signals to its supervisor, and of those to itself only the first.
+    The first signal starts a shutdown, the second signal ends the wait for clients, and the third signal ends the
+    process, as in any program. A worker counts the signals to its supervisor, but only the first signal to itself.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End by the signal that asked for it, as supervisors expect, after all cleanup."""
+        """End the process by the signal that started the shutdown, as supervisors expect, after all cleanup."""
         with super().capture_signals():
             try:
                 yield

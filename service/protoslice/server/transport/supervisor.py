@@ -1,8 +1,8 @@
 """Workers: processes that serve one listening socket, started, restarted and ended by a supervisor.
 
 The supervisor forks before it has any thread, so a worker that dies is replaced within milliseconds. All workers accept
-from one queue of connections: when a worker dies, others accept those that wait. Each worker receives signals through a
-pipe, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
+from one queue of connections: when a worker dies, other workers accept the waiting connections. Each worker receives
+signals through a pipe, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Running:
 
 
 class Supervisor:
-    """Starts `workers` processes that call `serve`, and keeps this many running until a signal."""
+    """Starts `workers` processes that call `serve`, and keeps this number running until a signal."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Supervisor:
     def run(self) -> None:
         """Return, or end by the signal, when all workers have ended; in a worker, return when it has served.
 
-        Raise `SystemExit`, with the status of a worker, when that cannot start.
+        Raise `SystemExit`, with the status of a worker, if the worker cannot start.
         """
         own = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="protoslice-"))
@@ -183,7 +183,7 @@ class Supervisor:
 
 
 def _end_by(number: int) -> None:
-    """End by this signal, as supervisors of services expect."""
+    """End this process by the signal, as supervisors of services expect."""
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.raise_signal(number)
 

@@ -37,7 +37,7 @@ _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """A grant for callers whose claims match: for each claim, one of its values has to match one pattern."""
+    """A grant for callers whose claims match: for each claim, one of the values has to match one pattern."""
 
     claims: Mapping[str, tuple[str, ...]]
     grant: Grant
@@ -56,7 +56,7 @@ class ClaimRule:
         return f"tokens where {asked} get {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
 
     def mismatch(self, claims: Claims) -> str | None:
-        """Return the name of the first claim that does not match; None when all do."""
+        """Return the name of the first claim that does not match; None when all claims match."""
         for name, patterns in self.claims.items():
             values = texts_at(claims, name)
             if not any(pattern(wanted)(value) for wanted in patterns for value in values):
@@ -232,7 +232,7 @@ def _texts(value: object, where: str, least: int = 1) -> tuple[str, ...]:
 def texts_at(claims: Claims, name: str) -> tuple[str, ...]:
     """Return the values of a claim as texts, one for each member of a list; empty for an absent claim or an object.
 
-    `name` is that of a claim, or with a leading `/` a JSON pointer (RFC 6901) into one.
+    `name` is the name of a claim, or, with a leading `/`, a JSON pointer (RFC 6901) into a claim.
     """
     if not name.startswith("/"):
         return _values(claims.get(name))

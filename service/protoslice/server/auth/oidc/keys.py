@@ -57,7 +57,7 @@ class IssuerKeys:
         self._fetching: SingleFlight[None, None] = SingleFlight()
 
     async def find(self, id: str | None) -> Key | None:
-        """Return the key with an id, or the only one for None; for an unknown id, fetch the keys, at a limited rate."""
+        """Return the key with an id, or the only key for None; for an unknown id, fetch the keys, at a limited rate."""
         found = self._known(id)
         if found is None:
             with suppress(TimeoutError):
@@ -125,7 +125,7 @@ def _bits(key: RSAKey) -> int:
 def _trusting(issuer: Issuer) -> ssl.SSLContext:
     """Return a TLS context that trusts only the certificates in `ca_file`.
 
-    Raise `InvalidInput` for a file without any.
+    Raise `InvalidInput` for a file without certificates.
     """
     try:
         return ssl.create_default_context(cafile=issuer.ca_file)
@@ -152,7 +152,7 @@ class IssuerClient:
         return await self._ask("POST", url, urlencode(form).encode(), more)
 
     async def configuration(self, issuer: str) -> Mapping[str, Any]:
-        """Return the configuration that `issuer` publishes; raise `StorageDenied` for that of another issuer."""
+        """Return the configuration that `issuer` publishes; raise `StorageDenied` for another's."""
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
             raise StorageDenied("it published the configuration of another issuer")
@@ -195,7 +195,7 @@ def _basic(client: str, secret: str) -> str:
 def endpoint(configuration: Mapping[str, Any], name: str) -> str:
     """Return an address from the configuration of an issuer, if it is as safe as the issuer's.
 
-    Raise `StorageDenied` without one.
+    Raise `StorageDenied` if the configuration has no such address.
     """
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):

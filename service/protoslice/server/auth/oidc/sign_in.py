@@ -53,7 +53,7 @@ class BegunSignIn:
 
 
 class SignIn:
-    """Sign-in at one issuer, as a client of it."""
+    """Sign-in at one issuer, as a client of this issuer."""
 
     def __init__(self, issuer: Issuer, issuer_client: IssuerClient) -> None:
         self.issuer = issuer
@@ -107,7 +107,7 @@ class SignIn:
         return given, begun
 
     def check(self, begun: BegunSignIn, claims: Mapping[str, Any]) -> None:
-        """Raise `SignInFailed` unless verified `claims` are those of this sign-in."""
+        """Raise `SignInFailed` unless the verified `claims` belong to this sign-in."""
         audience, nonce = claims.get("aud"), claims.get("nonce")
         if claims.get("iss") != self.issuer.url:
             raise SignInFailed("The id token is from another issuer")
@@ -192,7 +192,7 @@ def seal(key: bytes, purpose: str, data: bytes) -> str:
 
 
 def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
-    """Return the data of a text that `seal` made with one of these keys for this purpose; None for any other."""
+    """Return the data of a text that `seal` made with one of these keys for this purpose; None for any other text."""
     try:
         sealed = urlsafe_b64decode(text.encode("ascii"))
         # A text has one spelling: bits behind the last byte would give it others.
@@ -207,5 +207,5 @@ def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
 
 
 def _cipher(key: bytes, purpose: str) -> AESGCM:
-    """Return the cipher of a purpose. Each has a different key: a text sealed for one cannot be opened for another."""
+    """Return the cipher of a purpose. Each has a different key, so a text cannot be unsealed for another purpose."""
     return AESGCM(hmac.digest(key, f"protoslice sealed {purpose}".encode(), sha256))

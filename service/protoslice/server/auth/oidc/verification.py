@@ -80,7 +80,7 @@ class Verifier:
             await each.keys.close()
 
     async def find(self, text: str) -> VerifiedToken | None:
-        """Return the caller of a JWT; None for any other text, and for one that is not valid now."""
+        """Return the caller of a JWT; None for any other text, and for a JWT that is not valid now."""
         try:
             return await self.verify(text)
         except NotValid:
@@ -112,7 +112,7 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        None once its JWT would no longer be accepted, because of its end, its issuer, or the issuer's key.
+        Return None once its JWT would no longer be accepted: after its end, or without its issuer or the issuer's key.
         """
         known = self._by_id.get(identity.issuer)
         if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:

@@ -41,7 +41,7 @@ _OF_DATASETS: Final = (
 async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card], int]:
     """Return the metadata of the cards of stores, and the bytes that were read for them; empty without a card.
 
-    A card is read once, and its metadata are saved. Those of a store that is gone or damaged are left out.
+    A card is read once, and its metadata are saved. Metadata of a store that is gone or damaged are left out.
     """
     wanted = list(dict.fromkeys(ids))
     texts = await stores.derived.load_each(_FACT, wanted)

@@ -68,7 +68,7 @@ class PreuploadBody(BaseModel):
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
 async def plan_upload(services: Services, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
-    """Return how to send each file: small ones within the commit, others before it."""
+    """Return how to send each file: small files within the commit, large files before it."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     planned = [{"path": file.path, "uploadMode": _mode(file), "shouldIgnore": False} for file in body.files]
@@ -206,7 +206,7 @@ Operation = CommitHeader | InlineFile | KnownFile | Deletion
 
 
 async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation]:
-    """Yield the operations in order; raise for a line that is too long or malformed, and for too many."""
+    """Yield the operations in order; raise for a line that is too long or malformed, and for too many lines."""
     count = 0
     async for line in _lines(pieces):
         count += 1

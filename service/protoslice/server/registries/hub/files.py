@@ -240,7 +240,7 @@ Ids = Mapping[str, str]
 
 
 def file_json(file: File, ids: Ids) -> dict[str, Any]:
-    """Return a file; one of git-lfs has `lfs`, by which clients copy it. Ids are those of git."""
+    """Return a file; a file of git-lfs has `lfs`, which clients use to copy it. Ids are git's."""
     return {"type": "file", "path": file.path, "size": file.size, **_identity(file, ids, "oid", "oid")}
 
 
@@ -269,7 +269,7 @@ def _folder_json(path: str) -> dict[str, Any]:
 def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> list[tuple[str, File | None]]:
     """Return the files and folders (None) below a folder, by path; raise `NoFile` for a folder that does not exist.
 
-    The cost depends on the number of entries: a folder is examined once, however many files it holds.
+    The cost depends on the number of entries: a folder is examined once, regardless of how many files it holds.
     """
     prefix = f"{folder}/" if folder else ""
     found: dict[str, File | None] = {}
@@ -336,7 +336,7 @@ def info_json(
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Return the branches and tags, and, in the list of converted branches, views of those with files.
+    """Return the branches and tags; the converted branches are views of branches and tags with files.
 
     There are no pull requests.
     """

@@ -50,7 +50,7 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 async def list_git_refs(request: Request, services: Services, name: str, service: str = "") -> Response:
     """Return the branches and tags, one per line.
 
-    For programs that only know the smart protocol, return the reason why it is not supported.
+    Programs that only know the smart protocol get the reason why it is not supported.
     """
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")

@@ -183,7 +183,7 @@ def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
 
 
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
-    """Return the objects that the repository does not have; with `keep`, it keeps the others from now on."""
+    """Return the objects that the repository does not have; with `keep`, it keeps all other objects from now on."""
     known = repository.known()
     places = [(each, await known.find(each.oid)) for each in body.objects]
 
@@ -220,7 +220,7 @@ def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
 def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
     """Return the response to a batch: actions by the digest of an object.
 
-    An object without one needs no upload, and has no download.
+    An object without an action needs no upload, and has no download.
     """
     missing = {"error": {"code": 404, "message": "The repository does not have this object: push it first"}}
     other = missing if body.operation == _DOWNLOAD else {}

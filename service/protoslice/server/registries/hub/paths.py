@@ -62,7 +62,7 @@ class _KindConvertor(_RepositoryConvertor):
 
 
 class _OwnedConvertor(_RepositoryConvertor):
-    """Convertor that matches `owner/name` and `datasets/owner/name` if no other path of the service begins so."""
+    """Convertor that matches `owner/name` and `datasets/owner/name`, unless `owner` begins another path here."""
 
     regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(TAKEN))})/)[^/]+/[^/]+"
 
@@ -73,7 +73,7 @@ register_url_convertor("owned", _OwnedConvertor())
 
 
 def spelled(scope: Scope) -> Scope:
-    """Return `scope` with a path of the hub exactly as it was sent; any other unchanged.
+    """Return `scope` with a path of the hub exactly as it was sent; return other scopes unchanged.
 
     The branch `feat/x` is one segment of a path, `feat%2Fx`.
     """
@@ -150,8 +150,8 @@ def _describe(error: Exception, failure: HttpProblem) -> None:
 def _current_name(scope: Scope, error: Exception) -> Response | None:
     """Return a redirect for a request for a repository by a former name, or by its name in another case.
 
-    The redirect keeps the method, and permissions are checked for the current name. None for other errors, and for a
-    signed URL, whose signature is for the former name.
+    The redirect keeps the method, and permissions are checked for the current name. Return None for other errors, and
+    for a signed URL, whose signature is for the former name.
     """
     if not isinstance(error, RepositoryMoved):
         return None

@@ -79,7 +79,7 @@ pages = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Parameters of a list; `apps` and those after it filter by facts that are not known here."""
+    """Parameters of a list; `apps` and the parameters after it filter by facts that this service does not have."""
 
     author: _Word = ""
     search: _Words
@@ -119,7 +119,7 @@ class ListQuery:
 @endpoint(lists, "GET /api/models", READ)
 @endpoint(lists, "GET /api/datasets", READ)
 async def list_repositories(request: Request, services: Services, asked: Annotated[ListQuery, Depends()]) -> Response:
-    """List a page of models or datasets, by name unless a time is the sort key."""
+    """List a page of models or datasets, sorted by name unless a time is the sort key."""
     asked.check()
     datasets = request.scope["route"].path == "/api/datasets"
     if asked.gated:  # none is
@@ -249,7 +249,7 @@ class VisibilityBody(BaseModel):
     def check(self, *, closed: bool) -> None:
         """Raise `Unsupported` for a visibility that repositories cannot have.
 
-        Those of a `closed` service are private.
+        Repositories of a `closed` service are private.
         """
         if self.gated or self.resourceGroupId or self.visibility not in {None, "public", "private"}:
             raise Unsupported(f"Repositories cannot be gated, protected or in resource groups: {_ELSEWHERE}")
@@ -344,7 +344,7 @@ async def squash_branch(services: Services, kind: str, name: str, branch: Encode
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
 async def move_repository(services: Services, body: MoveBody) -> Response:
-    """Rename a repository; its old name leads to it until another one takes that name."""
+    """Rename a repository; its old name leads to it until another repository takes that name."""
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.DELETE, tags=[body.fromRepo])
     services.auth.require(Scope.WRITE, tags=[body.toRepo])

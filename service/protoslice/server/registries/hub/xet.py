@@ -156,7 +156,7 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 def _client(request: Request, services: Services) -> str:
     """Return the client that a session belongs to, and counts for.
 
-    On an open service all are one: their addresses may change, and limits apply to them together.
+    On an open service, all clients count as one: their addresses may change, and limits apply to all of them together.
     """
     return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)
 

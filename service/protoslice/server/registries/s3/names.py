@@ -78,7 +78,7 @@ class NamesInSpace:
     async def _revisions(
         self, section: str, repositories: Sequence[Row], prefix: str, after: str
     ) -> AsyncIterator[NamedStore]:
-        """Yield the revisions of repositories in order; for a name of several kinds, the first."""
+        """Yield the revisions of repositories in order; if a name has several kinds, only the first kind."""
         end, last, ref = _ENDS[section], ("", ""), "replace(n.name, '/', '%2F') || '/'"
         wanted = prefix.partition(end)[2]
         wanted = wanted[: wanted.find("/") + 1] or wanted
@@ -103,10 +103,10 @@ class NamesInSpace:
             repositories, at = repositories[rows[-1][0] :], rows[-1][1] + "!"
 
     async def _in_order(self, sql: str, end: str, prefix: str, after: str, **values: Any) -> AsyncIterator[Row]:
-        """Yield rows of names in the order of name and `end`, which differs from that of the names.
+        """Yield rows of names in the order of name and `end`, which differs from the order of the names alone.
 
-        `m-1` and `end` may sort before `m` and `end`, though the name `m` is shorter. A name waits for those that begin
-        with it and continue with a smaller character than `end`: they follow it in the order of names.
+        `m-1` and `end` may sort before `m` and `end`, though the name `m` is shorter. A name waits for names that begin
+        with it and continue with a smaller character than `end`, because these follow it in the order of names.
         """
         whole, ended, _ = prefix.partition(end)
         if ended:
@@ -139,7 +139,7 @@ class NamesInSpace:
             yield waiting.pop()
 
     async def rows_of(self, stores: Collection[str]) -> list[StoreRow]:
-        """Return the rows of those of the stores that exist."""
+        """Return the rows of the stores that exist."""
         sql = "SELECT id, digest, manifest FROM stores WHERE space = :space AND digest IN {listed} AND deleted IS NULL"
         rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space)) if stores else []
         return [StoreRow(id, digest, bytes(manifest)) for id, digest, manifest in rows]

@@ -55,7 +55,7 @@ class S3Object:
         return b"last-modified", format_datetime(self.modified.astimezone(UTC), usegmt=True).encode()
 
     def headers(self, planned: Headers, status: int, fields: HeaderMap) -> Headers:
-        """Return planned headers with those of the object; with a checksum if that is requested."""
+        """Return planned headers with the headers of the object, and a checksum if one is requested."""
         kept = [*planned, self._last_modified]
         digest = self.representation.sha256
         if status == 200 and digest is not None and fields.get(b"x-amz-checksum-mode", "").lower() == "enabled":
@@ -156,7 +156,7 @@ class Bucket:
         return S3Object(found, named.updated, named.store)
 
     async def _of_revision(self, place: Place) -> S3Object:
-        """Return a file of a commit, or of a view of one; these have no name in the catalogue."""
+        """Return a file of a commit, or of a view of a commit; commits have no name in the catalogue."""
         repository = await repositories_of(self._stores).find(place.repository)
         shown = await repository.shown(place.name)
         file, store = (await shown.files(self._stores)).get(place.path), shown.commit.store
@@ -167,7 +167,7 @@ class Bucket:
         return S3Object((await self._stores.view(store)).file(place.path), shown.commit.time, store)
 
     async def list(self, prefix: str, after: str, delimiter: str, most: int) -> Page:
-        """Return at most `most` objects and common prefixes after `after`; it may be fewer, with more to come."""
+        """Return at most `most` objects and common prefixes after `after`; fewer do not mean that the list ends."""
         page = Page(after)
         for section in _SECTIONS if most else ():
             # Stores are listed below their prefix alone: a copy of the bucket holds no file three times.
@@ -196,7 +196,7 @@ class Bucket:
     async def _chunks(
         self, section: str, prefix: str, delimiter: str, after: str
     ) -> AsyncIterator[Sequence[NamedStore]]:
-        """Yield names that may have keys, some at a time; below one common prefix, only the first."""
+        """Yield names that may have keys, some at a time; below one common prefix, yield only the first."""
         at: str | None = after
         while at is not None:
             chunk, last, skipped = list[NamedStore](), "", 0
@@ -259,7 +259,7 @@ def _overlap(prefix: str, of_name: str) -> bool:
 
 
 def _common(key: str, prefix: str, delimiter: str) -> str | None:
-    """Return the common prefix under which a key, or all keys with a prefix, are listed; None if they are not."""
+    """Return the common prefix under which a key, or all keys with a prefix, are listed; None if there is none."""
     if not delimiter or not key.startswith(prefix):
         return None
     found = key.find(delimiter, len(prefix))

@@ -47,7 +47,7 @@ class QuickObject:
         self._state = state
 
     def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
-        """Return the signature of a request, and remove its header; None without one, and in an open service."""
+        """Return the signature of a request, and remove its header; None without a signature and in an open service."""
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 
     def accepts(self, fields: HeaderMap, representation: Representation) -> bool:

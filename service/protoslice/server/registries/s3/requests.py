@@ -25,7 +25,7 @@ _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 @dataclass(slots=True)
 class S3Request:
-    """Bucket and key of a request; neither for the list of buckets."""
+    """Bucket and key of a request; both are empty for the list of buckets."""
 
     signed: SignedRequest
     bucket: str

@@ -1,4 +1,4 @@
-"""Operations of S3 that read; those that write are refused before a byte of their body is read."""
+"""Operations of S3 that read; operations that write are refused before a byte of their body is read."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
 
 
 class _ObjectResponse(RepresentationResponse):
-    """An object, with the headers of S3 and those that the request selected."""
+    """An object, with the headers of S3 and the headers that the request selected."""
 
     def __init__(self, found: S3Object, overrides: Headers) -> None:
         super().__init__(found.representation, location="", max_ranges=1)
@@ -322,7 +322,7 @@ keys_router = RouteGroup(tags=["tokens"])
 async def get_s3_keys(request: Request, services: Services) -> Response:
     """Return the S3 access key and secret of the caller, which are made of its token and not stored.
 
-    They may do in `/s3` what the token may read, and end when it is revoked.
+    The keys can read in `/s3` what the token can read, and end when the token is revoked.
     """
     if services.auth.principal is None:
         raise Unsupported("This service is open: S3 clients may send any keys")

@@ -134,9 +134,9 @@ class SignedRequest:
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
-    """Return the signature of a request; None without one. Raise `S3Error` for one that S3 would not accept.
+    """Return the signature of a request; None without one. Raise `S3Error` for signatures that S3 refuses.
 
-    `hosts` are names that the client may have used; `region` is the only one that it may sign for, if not empty.
+    `hosts` are names that the client may have used; `region`, if not empty, is the only region that it may sign for.
     """
     authorization, names = fields.get(b"authorization", ""), request.parameters.keys()
     if authorization.startswith("AWS ") or not names.isdisjoint({"AWSAccessKeyId", "Signature"}):
@@ -244,9 +244,9 @@ def _names_of(signed: str) -> Mapping[str, bytes]:
 
 
 def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
-    """Return the lines of the signed headers before and after that of Host.
+    """Return the lines of the signed headers before and after the line of Host.
 
-    Raise `S3Error` unless all of them were sent, and every header of Amazon is one of them.
+    Raise `S3Error` unless all signed headers were sent, and every header of Amazon is signed.
     """
     names = _names_of(signed)
     for sent in fields:
@@ -276,7 +276,7 @@ def canonical_query(query: Parameters) -> str:
 
 
 def parse_query(query: bytes) -> Parameters:
-    """Return the parameters of a query; raise `S3Error` for too many of them, and for one that is given twice.
+    """Return the parameters of a query; raise `S3Error` for too many parameters, and for repeated ones.
 
     The order of parameters is not signed.
     """
