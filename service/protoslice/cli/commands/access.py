@@ -16,7 +16,7 @@ import typer
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import connect
 from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
-from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say
+from protoslice.cli.tables import agreed, counted, exact_size, note, print_items, print_json, print_pairs, say
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
@@ -312,7 +312,7 @@ def set_space(
         print_json(found)
         return
     limits = [
-        ("bytes", found.quota_bytes and format_size(found.quota_bytes)),
+        ("bytes", found.quota_bytes and exact_size(found.quota_bytes)),
         ("stores", found.quota_stores),
         ("open uploads", found.quota_open_uploads),
         ("requests", found.quota_requests),
