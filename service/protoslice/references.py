@@ -152,7 +152,7 @@ def authorization(service: str) -> dict[str, str]:
 
 
 def _saved(origin: str) -> str | None:
-    """Return the saved token of `origin`, renewed if it expires soon; None without one."""
+    """Return the saved token of `origin`, renewed if it expires soon; None if there is none."""
     saved = saved_token(origin)
     if saved is None or saved.grant is None:
         return None if saved is None else saved.token

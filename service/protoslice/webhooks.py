@@ -305,7 +305,7 @@ class Webhooks:
         return hook, created
 
     async def of(self, space: str) -> list[Webhook]:
-        """Return the webhooks of a space, by name."""
+        """Return the webhooks of a space, sorted by name."""
         return await self._table.of(space)
 
     async def get(self, space: str, name: str) -> Webhook:

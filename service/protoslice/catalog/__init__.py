@@ -44,9 +44,9 @@ async def open_database(
 ) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
-    The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
-    created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
-    deleted, unless that is 0.
+    For a storage that is not `shared` with other processes, the default catalogue ends with this process. A SQLite file
+    is created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
+    deleted, unless `audit_seconds` is 0.
 
     Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
     program.

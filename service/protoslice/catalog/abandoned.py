@@ -1,4 +1,4 @@
-"""Commits that no name leads to, removed repositories, and the stores that only these created."""
+"""Commits that no name leads to, removed repositories, and the stores that only they created."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove those of `stores` that only commits or manifests created and that nothing names.
+    """Remove all `stores` that only commits or manifests created and that nothing names.
 
     Subtract `entries`, and `size` bytes of records, from the usage.
     """

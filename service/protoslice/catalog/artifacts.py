@@ -97,7 +97,7 @@ class ArtifactTable:
     async def find_blob(self, digest: Digest) -> RepositoryFile | None:
         """Return a blob, or None if it is unknown.
 
-        One that a manifest names, but that was not uploaded, has no bytes.
+        A blob that a manifest names, but that was not uploaded, has no bytes.
         """
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
@@ -169,7 +169,7 @@ class ArtifactTable:
         return _manifest(row)
 
     async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
-        """Return those of `digests` that are manifests of this repository, with their sizes."""
+        """Return the `digests` of manifests in this repository, with the sizes of the manifests."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         texts = [digest.text for digest in digests]
         rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
@@ -193,7 +193,7 @@ class ArtifactTable:
     async def put_manifest(self, manifest: StoredManifest, tags: Sequence[str] = (), *, computed: bool = False) -> None:
         """Create or replace a manifest, and point tags at it; without tags, an identical one stays unchanged.
 
-        One that is `computed` does not name its store.
+        A `computed` manifest does not name its store.
         """
 
         def work(tx: Transaction) -> None:
@@ -295,7 +295,7 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of tags by name, and True if there are more."""
+        """Return a page of tags, sorted by name, and True if there are more."""
         sql = f"""
             SELECT name FROM names WHERE {_THESE} AND kind = 'tags' AND name > :after ORDER BY name LIMIT :limit"""
         values = {**self._key, "after": after or "", "limit": limit + 1}

@@ -101,7 +101,7 @@ class AuditTable:
     ) -> tuple[list[AuditRow], Place | None]:
         """Return at most `limit` changes, newest first, after a position.
 
-        If not all changes after it were examined, the position at which to continue is returned too.
+        If not all changes after the position were examined, also return the position at which to continue.
         """
         given = [name for name in ("subject", "who", "what") if getattr(query, name) is not None]
         equal = [f"{name} = :{name}" for name in given]
@@ -128,7 +128,7 @@ class AuditTable:
 
 
 async def purge_audit(database: Database, seconds: float, most: int) -> None:
-    """Delete changes that are older than `seconds`, and the oldest of each space beyond `most`; 0 keeps all."""
+    """Delete changes that are older than `seconds`, and the oldest changes of each space beyond `most`; 0 keeps all."""
     after = 0
 
     def work(tx: Transaction, limit: int) -> int:

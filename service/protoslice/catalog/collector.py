@@ -1,7 +1,7 @@
 """Collector of objects that nothing refers to: it deletes their rows first, and their bytes some time later.
 
-It needs no scan: an object that loses a reference is `due`, and so is one that was not published a day after it was
-reserved. Any number of collectors may run. While a backup or a check holds the lock (`Hold`), no bytes are deleted.
+It needs no scan: an object is `due` when it loses a reference, and when it has not been published a day after its
+reservation. Any number of collectors may run. While a backup or a check holds the lock (`Hold`), no bytes are deleted.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class CollectorTable:
         self._database = database
 
     async def expire_objects(self, unfinished_seconds: float) -> None:
-        """Mark objects as due that were reserved so long ago and are not published; their uploads fail."""
+        """Mark objects as due that were reserved long ago and are still unpublished; their uploads fail."""
         unfinished = int(unfinished_seconds * SECOND)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -141,7 +141,7 @@ class CollectorTable:
     async def purge_stores(self, grace_seconds: float) -> int:
         """Delete stores that were removed before the grace period, with all their rows; return how many.
 
-        They are marked first, with 0 in `deleted`; from then on they cannot be restored.
+        The stores are marked first, with 0 in `deleted`, and can then no longer be restored.
         """
         grace = int(grace_seconds * SECOND)
 
@@ -174,7 +174,7 @@ class CollectorTable:
     async def trash(self) -> AsyncIterator[list[TrashRow]]:
         """Yield batches of bytes to delete now; no other collector gets these for some minutes.
 
-        There are none while a backup holds them.
+        While a backup holds these bytes, nothing is yielded.
         """
 
         def work(tx: Transaction, limit: int) -> list[TrashRow]:
@@ -202,7 +202,7 @@ class CollectorTable:
         return Dropped(objects, int(size))
 
     async def deleted(self, rows: list[TrashRow]) -> None:
-        """Record that bytes were deleted; some are deleted once more, a day later."""
+        """Record that bytes were deleted; some bytes are deleted once more, a day later."""
         left = list(rows)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -223,7 +223,7 @@ class CollectorTable:
 
 
 def _purge(tx: Transaction, limit: int) -> int:
-    """Delete at most `limit` rows of stores that are marked, those that refer to them first; return how many."""
+    """Delete at most `limit` rows of marked stores, after the rows that refer to them; return how many."""
     done, gone = 0, list[tuple[str, int]]()
     found = tx.all(
         "SELECT space, id, held FROM stores WHERE deleted = 0 LIMIT :limit FOR UPDATE SKIP LOCKED", limit=limit
@@ -241,7 +241,7 @@ def _purge(tx: Transaction, limit: int) -> int:
 
 
 def purge_store(tx: Transaction, space: str, id: int, limit: int) -> tuple[int, list[int]]:
-    """Delete at most `limit` rows that refer to a marked store; return how many, and the objects that it needed."""
+    """Delete at most `limit` rows that refer to a marked store; return how many, and the objects of that store."""
     key, done, objects = {"space": space, "id": id}, 0, list[int]()
     for table, columns in _OF_STORES.items():
         these = f"{table} WHERE space = :space AND store = :id"
@@ -268,7 +268,7 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
 
 
 def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Dropped:
-    """Move those of these locked objects (space, id, key, size) to which nothing refers into the trash."""
+    """Move all locked objects (space, id, key, size) to which nothing refers into the trash."""
     # A second statement sees the references that were inserted while the first one waited for the locks.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
@@ -299,7 +299,7 @@ def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Drop
 
 
 def _referenced(tx: Transaction, picked: list[Row]) -> set[tuple[str, int]]:
-    """Return those objects that something refers to."""
+    """Return the objects that something refers to."""
     by_space: Mapping[str, list[int]] = {space: [row[1] for row in picked if row[0] == space] for space, *_ in picked}
     found = set[tuple[str, int]]()
     for space, ids in by_space.items():

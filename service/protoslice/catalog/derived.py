@@ -1,4 +1,4 @@
-"""Facts derived from stores, which are deleted with them; a small one is in its row, a larger one in an object."""
+"""Facts derived from stores, deleted with the stores; a small fact is in its row, a larger one in an object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DerivedTable:
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
     async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
-        """Return a small fact of several stores by digest, without those that are unknown."""
+        """Return a small fact of several stores by digest, without unknown ones."""
         sql = """
             SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
             WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name
@@ -49,7 +49,7 @@ class DerivedTable:
         return {digest: bytes(data) for digest, data in rows}
 
     async def put_each(self, facts: Mapping[str, bytes], name: str) -> None:
-        """Insert a small fact of several stores by digest; one that is known stays."""
+        """Insert a small fact of several stores by digest; a known fact stays unchanged."""
         sql = """
             INSERT INTO derived (space, store, name, made, data)
             SELECT space, id, :name, :now, :data FROM stores
@@ -72,7 +72,7 @@ class DerivedTable:
     ) -> None:
         """Create or replace a fact, given as `data` or an object; from then on `pieces` lead to the store.
 
-        Raise `ForeignKeyViolation` if the store is gone, `Collected` if the object is.
+        Raise `ForeignKeyViolation` if the store is gone, `Collected` if the object is gone.
         """
         key = {"space": self._space, "store": store}
 
@@ -119,7 +119,7 @@ class DerivedSources:
         return DerivedFacts(self, row)
 
     async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:
-        """Return the small fact called `name` of several stores by id, without those that are missing or damaged."""
+        """Return the small fact called `name` of several stores by id; leave out missing or damaged ones."""
         stored, found = await self.records.of_each(stores, name), dict[str, bytes]()
 
         def opened() -> dict[str, bytes]:
@@ -133,7 +133,7 @@ class DerivedSources:
     async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
         """Save the fact called `name` of several stores, except large ones.
 
-        Errors are ignored, as it can be recomputed.
+        Errors are ignored, because the fact can be recomputed.
         """
         small = {store: with_digest(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
         if small:
@@ -164,7 +164,7 @@ class DerivedFacts:
         return None
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
-        """Save a fact, and the `pieces` that lead to its store; errors are ignored, as it can be recomputed."""
+        """Save a fact, and the `pieces` that lead to its store; ignore errors: it can be recomputed."""
         sources = self._sources
         with suppress(ProtosliceError):
             stored = await sources.worker.run_if_large(len(data), lambda: with_digest(data))

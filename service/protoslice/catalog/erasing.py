@@ -1,7 +1,7 @@
 """Erasure of a store: its names, rows and bytes are deleted now, without a grace period.
 
-Each step is a transaction of bounded size, and looks for what is left, so that the next erasure finishes one that was
-interrupted.
+Each step is a transaction of bounded size, and looks for what is left, so that the next erasure finishes an interrupted
+erasure.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Eraser:
         self._usage = Usage(space)
 
     async def starting_with(self, prefix: str) -> set[str]:
-        """Return up to two digests of stores and of erased ones that begin with `prefix`."""
+        """Return up to two digests of existing or erased stores that begin with `prefix`."""
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         sql = """
             SELECT digest FROM stores WHERE space = :space AND digest >= :prefix AND digest < :end
@@ -141,7 +141,7 @@ class Eraser:
         return Erasable(self._space, digest, stores, size, [*sorted(tags), *shown], objects, sorted(sharing), uploads)
 
     async def parts_of_objects(self, digest: str) -> set[int]:
-        """Return the objects of a store, and those in which its bytes stayed when it was erased."""
+        """Return the objects of a store, and the objects in which its bytes stayed when it was erased."""
         said = "SELECT detail FROM audit WHERE space = :space AND subject = :digest AND what = 'store.erased'"
 
         def work(tx: Transaction) -> set[int]:
@@ -158,9 +158,10 @@ class Eraser:
         return [key for (key,) in rows]
 
     async def erase(self, digest: str, kept: Collection[int] = ()) -> None:
-        """Erase a store, except for its bytes in the trash. A store that is sent meanwhile is a new one, and stays.
+        """Erase a store, except for its bytes in the trash. A store that is sent meanwhile is new, and stays.
 
-        `kept` are objects in which its bytes stay, because other stores use other parts of them; the audit lists these.
+        `kept` are objects in which its bytes stay, because other stores use other parts of them; the audit lists these
+        objects.
         """
         await self._database.write(lambda tx: self._hide(tx, digest, kept))
         await purge_repositories(self._database)
@@ -178,7 +179,7 @@ class Eraser:
             pass
 
     async def is_left(self, digest: str) -> bool:
-        """Return True if a store or a name of it is left: it was sent again, or something keeps it."""
+        """Return True if a store or a name of the store is left: it was sent again, or something keeps it."""
         tables = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE {_THESE}" for table in NAMING)
         sql = f"SELECT 1 FROM stores WHERE space = :space AND digest = :digest UNION ALL {tables} LIMIT 1"
         return await self._database.read(lambda tx: tx.first(sql, space=self._space, digest=digest)) is not None
@@ -296,14 +297,14 @@ class Eraser:
         return done + 1
 
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
-        """Move those of the objects to which nothing refers into the trash, due now."""
+        """Move all objects to which nothing refers into the trash, to be deleted now."""
         sql = """
             SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""
         drop_these(tx, tx.among(sql, sorted({*objects}), space=self._space), 0)
 
     async def _each(self, sql: str, digest: str) -> AsyncIterator[Row]:
-        """Yield rows, which the caller removes, until there are none, or none of them was removed."""
+        """Yield rows, which the caller removes, until there are none or the caller removed none."""
         values, before = {"space": self._space, "digest": digest, "limit": _PAGE}, list[Row]()
         while (rows := await self._database.read(lambda tx: tx.all(sql, **values))) and rows != before:
             for row in rows:

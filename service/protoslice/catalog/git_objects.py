@@ -52,13 +52,13 @@ class GitObjectRow:
 
     @property
     def commit(self) -> str | None:
-        """Place of the commit that the object is; None for others."""
+        """Place of the commit that the object is; None for other objects."""
         return self.path if self.store is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class GitCommitRow:
-    """The git id of a commit; that of its parent, or empty; and whether its store `is_gone`."""
+    """The git id of a commit, the git id of its parent or empty, and whether its store `is_gone`."""
 
     key: str
     id: str
@@ -96,8 +96,8 @@ class GitObjectTable:
     ) -> None:
         """Insert the commits of one line, oldest first, each after its objects, in several transactions.
 
-        `parent` is the key and id of the commit before. Raise `ConcurrentChange` if it has another id now, or if
-        objects were cleared meanwhile.
+        `parent` is the key and id of the commit before. Raise `ConcurrentChange` if that commit has another id now, or
+        if objects were cleared meanwhile.
         """
         listed, seen = list(objects), list[tuple[bytes, bool]]()
 

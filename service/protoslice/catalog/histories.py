@@ -1,7 +1,7 @@
 """Histories of repositories: branches and tags that point at commits, and the commits before them.
 
-A branch is moved by the writer that saw its latest version, in the transaction that inserts the commit: of concurrent
-writers one succeeds.
+A branch is moved by the writer that saw its latest version, in the transaction that inserts the commit: one of several
+concurrent writers succeeds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NoCommit(NotFound):
 
 
 class RefExists(Conflict):
-    """A name for a new branch or tag that another one has already."""
+    """A name for a new branch or tag that another branch or tag has already."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The repository already has a branch or tag {name!r}")
@@ -156,7 +156,7 @@ class History:
         raise NoCommit(name)
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield all branches and tags by kind and name, without a `main` that has no commit."""
+        """Yield all branches and tags, sorted by kind and name; leave out a `main` without commits."""
         cursor: str | None = "/"
         while cursor is not None:
             found, cursor = await self.page(_PAGE, cursor)
@@ -164,7 +164,7 @@ class History:
                 yield ref
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Ref], str | None]:
-        """Return a page of branches and tags by kind and name, and the cursor of the next page or None."""
+        """Return a page of branches and tags, sorted by kind and name, and the next cursor (None on the last page)."""
         kind, slash, name = (cursor or "/").partition("/")
         if not slash:
             raise InvalidInput("this cursor was not given by this service")
@@ -226,7 +226,7 @@ class History:
         return found[0] if found else None
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
-        """Return a page of commits from the one at `place` along its parents, and the next page's place or None."""
+        """Return a page of commits from the commit at `place` along its parents, and the next page's place or None."""
         sql = f"""
             WITH RECURSIVE line (id, depth) AS (
                 SELECT c.id, 1 FROM commits c
@@ -302,9 +302,9 @@ class History:
 
 
 def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
-    """Remove the files of a store from commits, then from the branches and tags at these; return how many.
+    """Remove the files of a store from commits, then from branches and tags at these commits; return how many.
 
-    Histories stay otherwise the same, with the same titles and messages.
+    Otherwise, histories stay the same, including titles and messages.
     """
     key = {"space": space, "store": store, "limit": limit}
     these = "SELECT {} FROM {} WHERE space = :space AND store = :store LIMIT :limit"
@@ -335,7 +335,7 @@ def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
 
 
 def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
-    """Delete and return the first `most` branches and tags of a repository that has more; their commits become due."""
+    """Delete and return the first `most` branches and tags if there are more; their commits become due."""
     found = refs_of(tx, key, most + 1)
     if len(found) <= most:
         return []
@@ -347,7 +347,7 @@ def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
 
 
 def refs_of(tx: Transaction, key: Mapping[str, Any], limit: int, after: tuple[str, str] = ("", "")) -> list[Ref]:
-    """Return at most `limit` branches and tags of a repository by kind and name, after a kind and a name."""
+    """Return at most `limit` branches and tags, sorted by kind and name, that follow a kind and a name."""
     sql = f"{_REFS} AND (n.kind, n.name) > (:kind, :name) ORDER BY n.kind, n.name LIMIT :limit"
     return [_ref(row) for row in tx.all(sql, **key, kind=after[0], name=after[1], limit=limit)]
 

@@ -105,7 +105,7 @@ def put_file(
 def replace_file(
     tx: Transaction, key: Mapping[str, Any], name: str, file: RepositoryFile, seen: bytes
 ) -> RepositoryFile:
-    """Replace a file that has the version `seen`; raise `ConcurrentChange` if it has another."""
+    """Replace a file that has the version `seen`; raise `ConcurrentChange` otherwise."""
     file = replace(file, version=secrets.token_bytes(16))
     changed = tx.run(
         f"""

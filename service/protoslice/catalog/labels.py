@@ -37,12 +37,12 @@ def shown_name(protocol: str, repository: str, name: str) -> str:
 
 
 def label(space: str, protocol: str, repository: str, name: str) -> str:
-    """Return the text by which a name is searched and sorted: no two spaces share one."""
+    """Return the text by which a name is searched and sorted; it differs between spaces."""
     return f"{space}\n{shown_name(protocol, repository, name).casefold()}"
 
 
 def files_label(space: str, paths: Iterable[str]) -> str:
-    """Return the text by which a store is found by its files; if there are many, by the first of them."""
+    """Return the text by which a store is found by its files; if there are many, by the first files."""
     text = "\n".join((FILES, *paths)).casefold().encode()[:_LONGEST].decode(errors="ignore")
     return f"{space}\n{text}"
 
@@ -51,8 +51,8 @@ def files_label(space: str, paths: Iterable[str]) -> str:
 class LabelSearch:
     """A search for a part of a name, or of the path of a file.
 
-    A term of three or more characters is found anywhere in a name, by an index of trigrams. A shorter one is found only
-    at the beginning, and so is one without three ordinary characters in a row.
+    A term of three or more characters is found anywhere in a name, by an index of trigrams. A shorter term, or a term
+    without three ordinary characters in a row, is found only at the beginning.
     """
 
     dialect: str

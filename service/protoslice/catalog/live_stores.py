@@ -1,4 +1,4 @@
-"""Existence of stores and repositories, for transactions that make something point at one."""
+"""Existence of stores and repositories, for transactions that make something point at them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NAMING: Final = {
 
 
 def is_named(digest: str) -> str:
-    """Return the SQL condition that a store has a name: a tag, or one in a registry.
+    """Return the SQL condition that a store has a name: a tag, or a name in a registry.
 
-    Each table is asked for one row: for EXISTS, PostgreSQL may read the whole table.
+    The condition selects one row of each table, because PostgreSQL may read whole tables for EXISTS.
     """
     return " OR ".join(
         f"(SELECT 1 FROM {table} r WHERE r.space = :space AND r.store = {digest}{more} LIMIT 1) IS NOT NULL"

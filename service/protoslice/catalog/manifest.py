@@ -165,7 +165,7 @@ class Manifest:
     why: str | None = None
     """One sentence on why there is no root; None when there is one."""
     stream: str | None = None
-    """Path of the likeliest file whose bytes are records; None without one."""
+    """Path of the likeliest file whose bytes are records; None if there is none."""
     rules: tuple[str, ...] = ()
     """Rules that the root was planned by, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
@@ -294,7 +294,7 @@ def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
-    """Return the checksums of objects by key, each once for all files and extents; objects without any are left out."""
+    """Return the checksums of objects by key, each once; objects without checksums are left out."""
     sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
     return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 
@@ -308,7 +308,7 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
-    """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they are elsewhere."""
+    """Parse the output of `stored_as_dict`; `sums` has checksums stored elsewhere, by key."""
     if "sums" in raw:
         sums = _decoded(raw["sums"])
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))

@@ -33,7 +33,7 @@ class Marker:
     """What a storage says about itself: the id of its catalogue, and True for a backup.
 
     A catalogue and its restored copies have the same id. Each restoration has another `incarnation`, and the storage
-    belongs to the one in its marker. It is `restoring` until the restoration is complete.
+    belongs to the incarnation in its marker. The marker is `restoring` until the restoration is complete.
     """
 
     catalogue: str
@@ -43,7 +43,7 @@ class Marker:
 
 
 async def read_marker(storage: Storage) -> Marker | None:
-    """Return the marker of a storage, or None if it has none; raise `Unsupported` for a damaged or unknown one."""
+    """Return the marker of a storage, or None if it has none; raise `Unsupported` if it is damaged or unknown."""
     try:
         found = (await storage.get(MARKER)).data
     except NotFound:
@@ -73,7 +73,7 @@ async def write_marker(storage: Storage, marker: Marker) -> None:
 
 
 async def check_storage(storage: Storage, database: Database | None, *, mark: bool) -> None:
-    """Raise `Unsupported` unless a storage belongs to the catalogue; with `mark`, claim one that belongs to none.
+    """Raise `Unsupported` unless a storage belongs to the catalogue; with `mark`, claim an unmarked storage.
 
     Without a database only the layout is checked. Raise `NotFound` for a storage without a marker.
     """
@@ -134,7 +134,7 @@ def is_missing(uri: str) -> bool:
 async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> AsyncIterator[tuple[Storage, Database]]:
     """Yield the storage at `uri` and its catalogue at `url`, both of which exist and belong together.
 
-    Raise `NotFound` or `Unsupported` for others. Nothing is created.
+    Otherwise, raise `NotFound` or `Unsupported`. Nothing is created.
     """
     if is_missing(uri):
         raise NotFound(_no_stores(uri))
@@ -149,7 +149,7 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
 async def open_catalogue(
     storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url` of an opened storage; `create` it if the storage belongs to none."""
+    """Yield the catalogue at `url` of an opened storage; `create` one for an unmarked storage."""
     shared = storage.abilities.shared
     if url is not None or shared:
         file_of(url, uri)  # before the storage is asked, which may take long

@@ -115,7 +115,7 @@ class MlflowTable:
         return kept(row)
 
     async def remove(self, path: str) -> None:
-        """Delete a file, or everything below a folder; raise `NoArtifact` if there is neither."""
+        """Delete a file, or everything below a folder; raise `NoArtifact` if neither exists."""
         check_form(path)
 
         def work(tx: Transaction) -> int:
@@ -146,7 +146,7 @@ class MlflowTable:
             raise NoArtifact(path)
 
     async def entries(self, folder: str) -> list[ArtifactEntry]:
-        """Return the folders and files directly in a folder, each kind by name; names are safe to write to a disk."""
+        """Return the folders, then the files directly in a folder, sorted by name; names are safe on a disk."""
         _checked(folder)
         found = list[ArtifactEntry]()
         after: str | None = ""
@@ -156,7 +156,7 @@ class MlflowTable:
         return sorted(found, key=lambda each: (each.size is not None, each.name))
 
     async def _entries(self, folder: str, after: str) -> tuple[list[ArtifactEntry], str | None]:
-        """Return a page of what is directly in a folder, after the path `after`, and the path of the next page or None.
+        """Return a page of the entries directly in a folder after the path `after`, and the next page's path or None.
 
         A page ends with the first folder that fills it.
         """
@@ -200,7 +200,7 @@ class MlflowTable:
     async def freeze(self, folder: str, version: bytes, store: str) -> None:
         """Record the store that was made of a version of a folder, unless the folder has another version now.
 
-        Otherwise a slow replica would replace what another one recorded for a later version.
+        Otherwise a slow replica would replace what another replica recorded for a later version.
         """
         lock = """
             SELECT 1 FROM names
@@ -232,7 +232,7 @@ class MlflowTable:
         await self._database.write(work)
 
     async def last_frozen(self, folder: str) -> tuple[str, bytes] | None:
-        """Return the last store that was made of a folder, and the version of the folder; None if there is none."""
+        """Return the last store that was made of a folder, and the folder's version then; None if there is none."""
         row = await self._database.read(lambda tx: tx.first(_FROZEN, space=self._space, name=folder))
         return None if row is None else (row[0], bytes(row[1]))
 
@@ -253,7 +253,7 @@ class MlflowTable:
         return False
 
     async def folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
-        """Return a page of the folders of artifacts in or below a folder, by path, and True if there are more.
+        """Return a page of the folders of artifacts in or below a folder, sorted by path, and True if there are more.
 
         These are the folders called `artifacts`, as MLflow makes one for each run and model, and any other folder that
         directly holds files.
@@ -274,7 +274,7 @@ class MlflowTable:
         return {name: bytes(version) for name, version in rows}
 
     def _lock(self, tx: Transaction) -> None:
-        """Make other writers wait: of two concurrent writers, one would not see what the other wrote."""
+        """Make other writers wait: concurrent writers would not see each other's rows."""
         tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
 
     def _check_tree(self, tx: Transaction, path: str) -> None:

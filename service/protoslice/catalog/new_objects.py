@@ -153,7 +153,7 @@ class NewObjects:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Run a transaction that publishes objects; if it finds them lost, discard everything reserved with them.
+        """Run a transaction that publishes objects; if it finds them lost, discard all reservations.
 
         A database that was reset to an older state has lost all rows that this process reserved.
         """
@@ -164,7 +164,7 @@ class NewObjects:
             raise
 
     def kept(self, own: Collection[OwnObject]) -> None:
-        """Hand objects over to those who refer to them: they were published, and count for the space."""
+        """Hand over published objects, which now have references and count for the space."""
         for each in own:
             self._reserved.pop(each.id, None)
             self._settle(self._sizes.pop(each.id, 0))

@@ -1,4 +1,4 @@
-"""Objects of the storage: reserved by writers, published with what refers to them, trashed when nothing does.
+"""Objects of the storage: reserved by writers, published with their first reference, trashed after the last.
 
 While the row of an object exists, a foreign key may refer to it; a later reference raises `ForeignKeyViolation`. A
 writer reserves rows before it writes bytes, so bytes without a row do not occur. It publishes them within a day:
@@ -38,7 +38,7 @@ class Collected(Conflict):
 
 
 class ReservationLost(Collected):
-    """Objects that this process reserved are gone, and perhaps all that it reserved."""
+    """An object that this process reserved is gone, and perhaps all its other reservations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class OwnObject:
 class _Ids:
     """Ids of this process.
 
-    In each millisecond they start at a random one, so that two processes seldom make the same.
+    In each millisecond, ids start at a random number, so that two processes seldom make the same id.
     """
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ _ids: Final = _Ids()
 
 
 def new_id() -> int:
-    """Return an id that sorts after older ones, to a millisecond; two processes may, rarely, make the same."""
+    """Return an id that sorts after older ids, to a millisecond; two processes may, rarely, make the same id."""
     return _ids.new()
 
 
 def new_objects(count: int) -> list[ReservedObject]:
     """Return objects under random keys, which are never used again.
 
-    They share a folder: a directory makes and syncs it once for all of them.
+    The keys share a folder, which a storage on a disk creates and syncs only once.
     """
     folder, ids = secrets.token_hex(1), [new_id() for _ in range(count)]
     return [ReservedObject(id, f"objects/{folder}/{id:x}-{secrets.token_hex(15)}") for id in ids]
@@ -141,7 +141,7 @@ class ObjectTable:
 
 
 def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> int:
-    """Publish objects and return the bytes that count; raise `Collected` if one was collected."""
+    """Publish objects and return the bytes that count; raise `Collected` if an object was collected."""
     sql = f"UPDATE objects SET unpublished = NULL, size = :size WHERE {_UNPUBLISHED}"
     total = 0
     for each in sorted(own, key=lambda each: each.id):

@@ -55,7 +55,7 @@ class PageBudget:
 
 
 def first_item(cursor: str | None) -> int:
-    """Return the number of the page's first item, from a numeric cursor; raise `InvalidInput` for another one."""
+    """Return the number of the page's first item, from a numeric cursor; raise `InvalidInput` for any other."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

@@ -58,7 +58,7 @@ class RepositoryMoved(NoRepository):
 
 
 class RepositoryExists(Conflict):
-    """A name for a new repository that another one has, perhaps in another case: it is called `current`."""
+    """A name for a new repository that another repository, called `current`, has, perhaps in another case."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(f"The repository {name!r} already exists")
@@ -99,7 +99,7 @@ class RepositoryTable:
             raise await self._exists(name) from None
 
     async def get(self, name: str) -> RepositoryRow | None:
-        """Return the repository with a name; else the one with it in another case, else the last one that had it."""
+        """Return the repository with a name; else the one with its name in another case, else its last owner."""
         sql = f"""
             {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.name = :name
             UNION ALL {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.folded = :folded
@@ -163,8 +163,8 @@ class RepositoryTable:
     async def remove(self, name: str) -> bool:
         """Delete a repository with its content; return False if there is none of that name.
 
-        It loses its name at once; `purge_repositories` deletes its rows later. If it has very many branches and tags,
-        most are deleted before, in batches.
+        The repository loses its name at once; `purge_repositories` deletes its rows later. Very many branches and tags
+        are first deleted in batches.
         """
         these = "WHERE space = :space AND protocol = :protocol AND name = :name"
         space, found = self._place["space"], f"SELECT id FROM repositories {these}"
@@ -207,7 +207,7 @@ class RepositoryTable:
     def _pass_on(self, tx: Transaction, name: str) -> bool:
         """Give a free name to a repository whose name differs only in case; return False if there is none.
 
-        Such repositories are older than the rule that names differ in more than case: see migration 11.
+        Such repositories are older than the rule that names have to differ in more than case: see migration 11.
         """
         these = "space = :space AND folded > :start AND folded < :end"
         sql = f"""
@@ -235,7 +235,7 @@ def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: s
 
 
 def check_new(name: str) -> None:
-    """Raise `InvalidInput` for a name that no new repository may have; older ones keep it."""
+    """Raise `InvalidInput` for a name that no new repository may have; older repositories keep such names."""
     if name.lower().endswith(_GIT):
         raise InvalidInput(
             f"Invalid repository name {name[:200]!r}: choose one that does not end in '.git', as git would take it for "
@@ -244,7 +244,7 @@ def check_new(name: str) -> None:
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
-    """Insert a repository unless there is one of that id or name; return 1 if it was inserted, else 0."""
+    """Insert a repository unless one has that id or name; return 1 if it was inserted, else 0."""
     check_new(name)
     sql = f"{_INSERT} ON CONFLICT DO NOTHING"
     return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now, folded=None)
@@ -252,7 +252,7 @@ def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id:
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest.
+    """A store, and its name in a repository: a branch or tag, else the id of a commit or digest of a manifest.
 
     A folder of artifacts that has files in the store is of the kind `FILE`.
     """
@@ -265,7 +265,7 @@ class NamedStore:
 
 
 class NamesOfStores:
-    """Names in all repositories of one space, by the stores that they point at."""
+    """Names in all repositories of one space, found by the stores that the names point at."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database

@@ -62,7 +62,7 @@ class Created:
 
 
 class FilePaths:
-    """File paths of one store: unique, and none a folder of another, so that all can be written to one disk."""
+    """File paths of one store: unique, and none is a folder of another path, so that all fit on one disk."""
 
     def __init__(self) -> None:
         # Separators become NUL, which sorts first, so that the contents of a folder follow its name.

@@ -32,7 +32,7 @@ class SchemaTable:
         self._space = space
 
     async def all(self) -> list[SchemaRow]:
-        """Return all schemas of the space, by name."""
+        """Return all schemas of the space, sorted by name."""
         sql = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space ORDER BY name"
         return await self._database.read(lambda tx: [_row(row) for row in tx.all(sql, space=self._space)])
 
@@ -60,10 +60,10 @@ class SchemaTable:
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> tuple[SchemaRow, bool]:
-        """Create or replace a schema, unless it has these bytes; return it, and True if it is new.
+        """Create or replace a schema, unless it already has these bytes; return it, and True if it is new.
 
         Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`. Raise `Changed`
-        unless this one has the version `if_match`, or, with `if_none_match`, does not exist.
+        unless this schema has the version `if_match`, or, with `if_none_match`, does not exist.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"

@@ -1,7 +1,7 @@
 """Spaces, their quotas and their usage.
 
-Usage is exact. The last statement of each transaction that changes it counts it, in one of several slots, so that
-commits of one space seldom wait for each other. Close to a quota they do wait, and the limit is exact.
+Usage is exact. The last statement of each transaction that changes the usage counts the change in one of several slots,
+so that commits of one space seldom wait for each other. Close to a quota, commits do wait, and the limit is exact.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Quota:
                 raise InvalidInput(f"Invalid quota {name}: use a number from 0 (no limit) to {_MOST}")
 
     def over(self, defaults: Quota) -> Quota:
-        """Return the limits of this quota, and those of `defaults` where this one has None."""
+        """Return the limits of this quota, and the limits of `defaults` where this quota has None."""
         both = zip(_limits_of(self), _limits_of(defaults), strict=True)
         return Quota(*[default if limit is None else limit for limit, default in both])
 
@@ -94,7 +94,7 @@ class SpaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counter of a space's usage. The limits of the service apply where the space has none (0: unlimited)."""
+    """Counter of a space's usage. The limits of the service apply where the space has no limits (0: unlimited)."""
 
     space: str
     stored_bytes: int = 0
@@ -185,7 +185,7 @@ class SpaceTable:
         self._database = database
 
     async def create(self, name: str) -> bool:
-        """Insert a space; return False if there is one of that name."""
+        """Insert a space; return False if the name is taken."""
         return await self.put(name)
 
     async def put(
@@ -196,7 +196,7 @@ class SpaceTable:
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Insert a space if there is none of that name, set its `quota` if given, and return True if it is new.
+        """Insert a space unless the name is taken, set its `quota` if given, and return True if it is new.
 
         Raise `InvalidInput` for impossible limits. Raise `Changed` unless its version is `if_match`, if given, or, with
         `if_none_match`, it does not exist.
@@ -266,14 +266,14 @@ class SpaceTable:
         return _space(row)
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
-        """Return at most `limit` spaces after `after`, by name."""
+        """Return at most `limit` spaces after `after`, sorted by name."""
         sql = _SPACES.format("name > :after ORDER BY name LIMIT :limit")
         return await self._database.read(lambda tx: [_space(row) for row in tx.all(sql, after=after, limit=limit)])
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set these of the `LIMITS` of a space, and leave the others; raise `NotFound` if there is no such space.
+        """Set some of the `LIMITS` of a space; raise `NotFound` if there is no such space.
 
         Raise `Changed` unless its version is `if_match`, if given.
         """
@@ -325,7 +325,7 @@ def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> No
 
 
 def _held(tx: Transaction, space: str | None = None) -> SpaceUsage:
-    """Return the usage of a space, or of all of them."""
+    """Return the usage of a space, or of all spaces."""
     where = "" if space is None else "WHERE space = :space"
     return SpaceUsage(*map(int, tx.all(f"SELECT {_SUMS} FROM usage {where}", space=space)[0]))
 
@@ -371,7 +371,7 @@ class Quotas:
         return self._held
 
     def learn(self, row: SpaceRow) -> None:
-        """Take over quota and usage that were just read."""
+        """Replace quota and usage by values that were just read."""
         self.quota, self._held = row.quota.over(self.defaults), row.held
         self._read_at = asyncio.get_running_loop().time()
 

@@ -1,9 +1,9 @@
 """Lists of stores: filtered, sorted and paged, at a cost that does not grow with the number of stores.
 
-A list reads the index of its sort key. Filters that this index does not serve could let it read far, so the statement
-first takes candidates from the index of one of them. If they are few, it sorts those. Otherwise it filters the next
-`_WALKED` rows of the sort key: such a page may be short, or empty, and still be followed by another. A walk looks only
-at the first `_NAMES` names of a store.
+A list reads the index of its sort key. With filters that this index does not serve, it might have to read many rows, so
+the statement first takes candidates from the index of one filter. If there are few candidates, it sorts them. Otherwise
+it filters the next `_WALKED` rows of the sort key: a short or empty page may then be followed by another page. Only the
+first `_NAMES` names of a store are examined.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _LARGEST: Final = (1 << 63) - 1
 class StoreQuery:
     """Which stores a list shows, and in which order; times are in microseconds since the epoch.
 
-    A list that is sorted by name shows each store at the first of its names that match. Stores that match only by a
-    file come last.
+    A list that is sorted by name shows each store at its first matching name. Stores whose only match is a file come
+    last.
     """
 
     name: str | None = None
@@ -86,7 +86,7 @@ class StoreQuery:
 
     @property
     def filters(self) -> list[str]:
-        """Given filters on the columns of a store; the first ones yield candidates first."""
+        """Given filters on the columns of a store, in the order in which they yield candidates."""
         given = {
             "uploader": self.uploader is not None,
             "type": self.type is not None,
@@ -253,7 +253,7 @@ class StoreListing:
 
 
 def _first_label(store: str, low: str) -> str:
-    """Return the first label of a store from `low` on; row values make PostgreSQL use the index of stores."""
+    """Return the first label of a store, starting at `low`; row values make PostgreSQL use the index of stores."""
     return f"""(
         SELECT m.label FROM names m WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :{low})
         ORDER BY m.store, m.label LIMIT 1
@@ -272,7 +272,7 @@ def _first_names(store: str) -> str:
 def _of_names(names: str, columns: str = "") -> str:
     """Return the source of the stores of `names`, each looked up by its digest.
 
-    The limit cuts nothing off: it keeps PostgreSQL from joining in another order.
+    The limit is never reached: it keeps PostgreSQL from joining in another order.
     """
     return f"(SELECT {columns}n.store, {_STORE} FROM {names} n CROSS JOIN stores s WHERE {_NAMED} LIMIT :most) listed"
 

@@ -86,7 +86,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class RestoredRow:
-    """A restored store, and those of its tags that now point at another store."""
+    """A restored store, and its former tags that now point at another store."""
 
     row: StoreRow
     taken: Sequence[str] = ()
@@ -120,7 +120,7 @@ class StoreTable:
         return None if row is None else _row((row[0], digest, row[1]))
 
     async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
-        """Return up to two digests, of stores or of removed ones, that begin with `prefix`."""
+        """Return up to two digests of existing or removed stores that begin with `prefix`."""
         sql = f"""
             SELECT DISTINCT digest FROM stores
             WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted {"> 0" if removed else "IS NULL"}
@@ -138,9 +138,9 @@ class StoreTable:
         return None if row is None else json.loads(row[0]).get("store")
 
     async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
-        """Insert a store and point tags at it, unless it exists; return the store that exists then.
+        """Insert a store unless it exists, and point tags at it; return the existing store.
 
-        `replaces` is a damaged row of the same store, which the new one replaces. Raise `Collected` if an object that
+        `replaces` is a damaged row of the same store, which the new row replaces. Raise `Collected` if an object that
         the store needs is gone.
         """
 
@@ -208,7 +208,7 @@ class StoreTable:
     async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store, and set its tags again unless other stores have these names.
 
-        If it was sent again meanwhile, the existing store gets those tags. Return None if there is neither.
+        If the store was sent again meanwhile, the existing store gets these tags. Return None if neither store exists.
         """
 
         def work(tx: Transaction) -> RestoredRow | None:
@@ -290,7 +290,7 @@ class StoreTable:
         """Return at most `limit` stores after a key, each with its first `tags` tags.
 
         Manifests are left out once earlier ones have filled `room` bytes. A page may be short, or empty, and still be
-        followed by another; then the key after which that begins is returned too.
+        followed by another; then the key after which the next page begins is returned too.
         """
         listing = StoreListing(self._database.dialect, self._space, query)
 
@@ -301,9 +301,9 @@ class StoreTable:
         return await self._database.read(work)
 
     async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
-        """Return at most `limit` stores by tag, for tags that begin with `prefix` and follow `after`.
+        """Return at most `limit` stores, sorted by tag, whose tags begin with `prefix` and follow `after`.
 
-        Each store comes at its first such tag. See `page` for `room` and `tags`.
+        Each store is listed once, at its first such tag. See `page` for `room` and `tags`.
         """
         sql = """
             SELECT p.id, p.digest, p.weight, s.uploader_id, s.uploader, s.description,
@@ -350,7 +350,7 @@ class StoreTable:
         return await self._database.read(work)
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
-        """Return the newest stores that have a file of a digest, and its number in each."""
+        """Return the newest stores that have a file with a digest, and the number of the file in each store."""
         sql = """
             SELECT s.id, s.digest, f.n FROM file_digests f
             JOIN stores s ON s.space = f.space AND s.id = f.store
@@ -362,7 +362,7 @@ class StoreTable:
         )
 
     async def with_pieces(self, digests: Collection[bytes]) -> list[tuple[int, str, bytes]]:
-        """Return rows and digests of stores, and the piece that led to each; the newest stores of each piece."""
+        """Return rows and digests of the newest stores for each piece, and the piece that led to each store."""
         sql = f"""
             SELECT s.id, s.digest FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store
             WHERE p.space = :space AND p.digest = :piece AND s.deleted IS NULL
@@ -430,7 +430,7 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
 
 
 def _find_by_files(tx: Transaction, space: str, id: int, digest: str | None) -> None:
-    """Let searches find a store by its files; with None, stop that."""
+    """Let searches find a store by its files; with None, remove it from searches."""
     these = "space = :space AND repository = 0 AND kind = 'files' AND name = :name"
     tx.run(f"UPDATE names SET store = :store WHERE {these}", space=space, name=str(id), store=digest)
 

@@ -35,7 +35,7 @@ class StoredTag(Tag):
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag, True if it is new, and True if it was set: a `new` tag keeps one of the same name."""
+    """A tag, True if it is new, and True if it was set (with `new`, an existing tag is kept)."""
 
     tag: StoredTag
     created: bool
@@ -62,7 +62,7 @@ class TagTable:
     async def page(
         self, limit: int, cursor: str | None = None, *, store: str | None = None
     ) -> tuple[list[StoredTag], str | None]:
-        """Return a page of tags by name, all or those of a store, and the cursor of the next page or None."""
+        """Return a page of all tags or a store's tags, sorted by name, and the cursor of the next page or None."""
         after = "" if cursor is None else check_tag(cursor)
         sql = f"""
             SELECT {_COLUMNS} FROM names
@@ -86,7 +86,7 @@ class TagTable:
     async def put(
         self, names: Sequence[str], store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> list[tuple[StoredTag, bool]]:
-        """Point tags at a store, in one transaction; return each by name, and True for a new one.
+        """Point tags at a store, in one transaction; return each tag, by name, and True if it is new.
 
         Raise `NotFound` if the store does not exist. Raise `Changed` unless the tag has the entity tag `if_match`, or,
         with `if_none_match`, does not exist.
@@ -127,7 +127,7 @@ class TagTable:
 
 
 def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
-    """Point a tag at a store that exists; with `new`, keep one of the same name.
+    """Point a tag at a store that exists; with `new`, keep an existing tag of that name.
 
     The caller counts a tag that is created. Raise `LimitExceeded` if the store would have too many tags.
     """
@@ -162,7 +162,7 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
 
 
 def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -> dict[str, list[str]]:
-    """Return the names of tags by store, the first `most` of each."""
+    """Return the names of tags by store, the first `most` tags of each store."""
     sql = f"""
         SELECT store, name FROM (
             SELECT store, name, row_number() OVER (PARTITION BY store ORDER BY name) AS number FROM names

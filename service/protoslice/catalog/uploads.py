@@ -182,7 +182,7 @@ def new_upload_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChanges:
-    """Objects that an upload refers to from now on, and those that it refers to no longer."""
+    """Objects that an upload begins to refer to, and objects that it no longer refers to."""
 
     own: Sequence[OwnObject] = ()
     """New ones that the sender has written."""
@@ -200,7 +200,7 @@ class XorbRow:
 
 
 class UploadTable:
-    """Uploads of one space: those of one client, or of all for None."""
+    """Uploads of one space: of one client, or of all clients for None."""
 
     def __init__(self, database: Database, usage: Usage, client: str | None = None) -> None:
         self._database = database
@@ -273,13 +273,13 @@ class UploadTable:
         return await self._database.read(work)
 
     async def epoch(self, id: str) -> int | None:
-        """Return the epoch of an upload that has not expired; None for any other."""
+        """Return the epoch of an upload that has not expired; None for any other upload."""
         sql = "SELECT epoch FROM uploads WHERE space = :space AND id = :id AND expires >= :now"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key(id), now=tx.now))
         return None if row is None else int(row[0])
 
     async def take(self, id: str) -> Upload:
-        """Return an upload as `read` does, after `check`; other writers can no longer change an open one."""
+        """Return an upload as `read` does, after `check`; other writers can then no longer change an open upload."""
 
         def work(tx: Transaction) -> Upload | None:
             row = tx.first(
@@ -303,7 +303,8 @@ class UploadTable:
     ) -> Upload:
         """Replace an upload; raise `ConcurrentChange` if another writer took it or changed it first.
 
-        It expires after `keep_seconds`; without them, when `after` says. `objects` are those that the caller wrote.
+        The upload expires after `keep_seconds`; without `keep_seconds`, when `after` does. `objects` are the objects
+        that the caller wrote.
         """
         pairs = zip(before.parts, after.parts, strict=False)
         kept = next((n for n, (old, new) in enumerate(pairs) if old != new), min(len(before.parts), len(after.parts)))
@@ -324,8 +325,8 @@ class UploadTable:
     ) -> Upload:
         """Replace an upload that has the epoch of `upload`; the first `kept_parts` of its parts are stored already.
 
-        An upload that ends no longer refers to objects, whatever else has changed. Raise `ConcurrentChange` if it has
-        another epoch, `Collected` if an object that it needs is gone.
+        An upload that ends no longer refers to objects, whatever else has changed. Raise `ConcurrentChange` if the
+        upload has another epoch, `Collected` if an object that it needs is gone.
         """
 
         def work(tx: Transaction) -> Upload:

@@ -60,7 +60,7 @@ class WebhookTable:
         )
 
     async def of(self, space: str) -> list[Webhook]:
-        """Return the webhooks of a space, by name."""
+        """Return the webhooks of a space, sorted by name."""
         sql = f"SELECT {_COLUMNS} FROM webhooks WHERE space = :space ORDER BY name"
         return await self._database.read(lambda tx: [_webhook(row) for row in tx.all(sql, space=space)])
 
@@ -211,7 +211,7 @@ class DeliveryTable:
         return await self._database.write(work, background=True)
 
     async def postpone(self, taken: Delivery, error: str, due: float) -> None:
-        """Record a failed attempt, and the time of the next, unless another replica has taken the delivery since."""
+        """Record a failed attempt and the time of the next one, unless another replica has taken the delivery since."""
         sql = """
             UPDATE deliveries SET due = :due, attempts = attempts + 1, error = :error
             WHERE hook = :hook AND id = :id AND dead = 0 AND due = :seen"""
@@ -228,7 +228,7 @@ class DeliveryTable:
         await self._trim(delivery.hook, dead=True, most=most)
 
     async def redeliver(self, hook: str, now: float) -> int:
-        """Make all dead deliveries to a webhook due; return how many there are."""
+        """Make all dead deliveries to a webhook due; return their number."""
         sql = "UPDATE deliveries SET dead = 0, due = :now, attempts = 0 WHERE hook = :hook AND dead = 1"
         return await self._database.write(lambda tx: tx.run(sql, hook=hook, now=int(now * SECOND)))
 
@@ -242,7 +242,7 @@ class DeliveryTable:
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
-        """Delete deliveries that have been due for a week: no replica makes any."""
+        """Delete deliveries that have been due for a week, because no replica delivers anything."""
         sql = """
             DELETE FROM deliveries WHERE (hook, id) IN (
                 SELECT hook, id FROM deliveries WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit

@@ -1,4 +1,4 @@
-"""Formats of models: which tensors a model has, and where their bytes are. What a format needs can be imported here."""
+"""Formats of models: which tensors a model has, and where their bytes are. Plug-ins import from here."""
 
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype

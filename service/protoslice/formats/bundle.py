@@ -62,7 +62,7 @@ Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
 
 
 def details_of(entry: Entry, slices: Slices) -> dict[str, object]:
-    """Return the shard, offset, size and masked checksum of an entry, or those of each slice, as JSON."""
+    """Return the shard, offset, size and masked checksum of an entry, or of each of its slices, as JSON."""
     if not slices:
         return _place(entry)
     parts = []
@@ -213,7 +213,7 @@ class BundleTensors(Tensors):
         return Use(role_named(tensor.name.removeprefix(_OPTIMIZED), tensor.dtype), kind)
 
     def _content(self, key: str) -> tuple[object, ...] | None:
-        """Return type, shape, size and checksum of a variable; None if there is none of that key."""
+        """Return type, shape, size and checksum of a variable; None if no variable has that key."""
         number = self._bundle.find(key.encode("utf-8", "surrogateescape"))
         if number is None:
             return None
@@ -226,7 +226,7 @@ class BundleTensors(Tensors):
         return frozenset(self._content(name) for name in names if name.startswith("variables/"))
 
     def _found(self, name_or_address: str) -> Sequence[int]:
-        """Return the tensor with that key or address; else those with that name in the checkpoint's object graph."""
+        """Return the tensor with that key or address; else tensors with that name in the object graph."""
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
             number = self._bundle.find(each)
@@ -322,7 +322,7 @@ class BundleTensors(Tensors):
     def _bytes(self, name: str, entry: Entry) -> Rope:
         """Return the bytes of an entry.
 
-        Raise `MissingFile` without its shard, `CorruptModel` if they exceed the shard.
+        Raise `MissingFile` if its shard is missing, `CorruptModel` if the bytes exceed the shard.
         """
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._bundle.shards:

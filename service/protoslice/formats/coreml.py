@@ -69,7 +69,7 @@ _RECORD_SIZE: Final = 64
 def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
     """Return the `count` elements described by the record at `offset`; narrow types are packed.
 
-    Raise `CorruptModel` for a bad record, and for a size other than that of `count` elements.
+    Raise `CorruptModel` for a bad record, and for a size that does not fit `count` elements.
     """
     if offset + _RECORD_SIZE > source.size:
         raise CorruptModel(f"A blob record at byte {offset} is outside of its file of {source.size} bytes", offset)
@@ -105,7 +105,7 @@ _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """Return the dtype of a data type of Core ML; None for an unknown one."""
+    """Return the dtype of a data type of Core ML; None for an unknown data type."""
     name = _DTYPES.get(number)
     return None if name is None else DTYPES[name]
 
@@ -154,7 +154,7 @@ class Constants:
     def owner(self, number: int) -> int | None:
         """Return the finding number of the operation that a constant belongs to; None for other findings.
 
-        Must be called for all findings in order.
+        It has to be called for all findings, in order.
         """
         found = self._found[number]
         while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
@@ -263,7 +263,7 @@ def _place(path: str, operation: str) -> tuple[str, ...] | None:
 def _typed(builder: TensorBuilder, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     """Return the dtype and shape of `value`, also noted in `builder`.
 
-    Raise `CorruptModel` or `Unsupported` without them.
+    Raise `CorruptModel` or `Unsupported` if it has none.
     """
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):

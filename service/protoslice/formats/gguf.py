@@ -140,8 +140,8 @@ class GgufHeader:
 def read_header(source: RangeSource, path: str) -> GgufHeader:
     """Return the header of a GGUF file, validated.
 
-    Raise `CorruptModel` for a damaged one, `Unsupported` for another version than 2 and 3, `LimitExceeded` for one of
-    more than 128 MiB.
+    Raise `CorruptModel` for a damaged header, `Unsupported` for a version other than 2 and 3, `LimitExceeded` for a
+    header of more than 128 MiB.
     """
     cursor = Cursor(source, path)
     if cursor.take(4) != GGUF_MAGIC:
@@ -295,7 +295,7 @@ class Gguf:
         return model.proto is None and model.type == GGUF and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of the file, or of all splits if its name is that of one."""
+        """Return all tensors of the file, or of all splits if it is one of several."""
         return joined({path: GgufFile(model.file(path), path) for path in shards_of(model.root)})
 
 

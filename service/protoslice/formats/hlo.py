@@ -44,7 +44,7 @@ _NUMBERS: Final = {
 
 
 def dtype_of(element_type: int) -> Dtype | None:
-    """Return the dtype of an element type of XLA; None for one that no tensor has."""
+    """Return the dtype of an element type of XLA; None for a type that no tensor has."""
     name, *_ = _BYTES.get(element_type) or _NUMBERS.get(element_type) or [None]
     return None if name is None else DTYPES[name]
 

@@ -66,7 +66,7 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
 def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[str], about: str) -> tuple[Any, int]:
     """Return the message at `path` with only those `fields`, which declare inputs and outputs, and their bytes.
 
-    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors name the path `about`.
+    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors mention the path `about`.
     """
     _, _, core = proto.document.view(path, fields)
     check_ends(core.size, about)

@@ -1,4 +1,4 @@
-"""Former import path of what formats of other packages import, until 0.3: use `protoslice.formats`."""
+"""Former import path for formats of other packages, until 0.3: use `protoslice.formats`."""
 
 from protoslice.formats.messages import ProtoFormat as ProtoFormat
 from protoslice.sources.ropes import Rope

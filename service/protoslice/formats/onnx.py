@@ -37,7 +37,7 @@ _RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 1
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A value of `TensorProto.DataType`: its dtype, and the field with the elements that are not raw."""
+    """A value of `TensorProto.DataType`: its dtype, and the field for elements that are not raw."""
 
     dtype: Dtype
     field: int
@@ -97,7 +97,7 @@ class Onnx(ProtoFormat):
 
 
 def _uses(proto: RootProto) -> Look:
-    """Return the roles of tensors, by the operators that use them; those in attributes are constants."""
+    """Return the roles of tensors, by the operators that use them; tensors in attributes are constants."""
     values, constants = kinds_in(proto, NODE, Fields(name=[3], op=[4], inputs=[1], outputs=[2]))
 
     def use(tensor: Tensor) -> Use:
@@ -195,7 +195,7 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
 
 
 def _value(info: Any) -> SignatureTensor:
-    """Return an input or output; those that are no tensors, such as sequences, have neither type nor shape."""
+    """Return an input or output; values that are not tensors, such as sequences, have neither type nor shape."""
     dtype, dims = dtype_of(info.type.tensor_type.elem_type), info.type.tensor_type
     lengths = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims.shape.dim)
     shape = lengths if dims.HasField("shape") else None

@@ -70,9 +70,9 @@ def with_external_data(
 ) -> OnnxFiles:
     """Return the model of `proto`, or `part` of its `graph`, with tensors of at least 1 KiB in a file of weights.
 
-    These are initializers, and constants, which become initializers. Smaller ones are put into the model, even if they
-    are external now. In inner graphs and attributes, only weights that are external now are moved. Raise `Unsupported`
-    if the model then has 2 GiB or more.
+    The moved tensors are initializers, and constants, which become initializers. Smaller tensors are put into the
+    model, even if they are external now. In inner graphs and attributes, only weights that are external now are moved.
+    Raise `Unsupported` if the model then has 2 GiB or more.
     """
     weights = _Weights(align)
     model = _composed(proto, part, weights, graph)
@@ -121,7 +121,7 @@ class _Weights:
 
 
 def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Rope:
-    """Return the model, with its weights in `weights`, or inside if that is None."""
+    """Return the model, with its weights in `weights`, or inside the model if `weights` is None."""
     fields, added = (proto.graph, []) if part is None else extracted(proto, part, graph_names)
     kept = {field.start for field in fields}
     changes, constants = _changes(proto, part, kept, weights)
@@ -192,7 +192,7 @@ class _Constants:
 
     @cached_property
     def names(self) -> Mapping[int, str]:
-        """Names of their values, by the number of the node; looked up on first use."""
+        """Names of the constants' values, by the number of the node; looked up on first use."""
         proto, found, number = self._proto, dict[int, str](), -1
         if proto.version < INITIALIZERS_AS_INPUTS:
             return found

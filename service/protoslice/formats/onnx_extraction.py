@@ -64,7 +64,7 @@ class Maker(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, int]:
-        """Integers of its attributes by name; 0 for those of other types."""
+        """Integers of its attributes by name; 0 for attributes of other types."""
 
     @property
     def outputs(self) -> Sequence[str]:
@@ -199,7 +199,7 @@ _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """The part of a graph between `inputs` and `outputs`; by default those of the graph.
+    """The part of a graph between `inputs` and `outputs`, by default the graph's inputs and outputs.
 
     The name of a node means its inputs, if used as an input, and its outputs, if used as an output.
     """
@@ -217,7 +217,7 @@ class OnnxNode:
     inputs: Sequence[str]
     outputs: Sequence[str]
     attributes: Mapping[str, int]
-    """Integers of its attributes by name; 0 for those of other types."""
+    """Integers of its attributes by name; 0 for attributes of other types."""
     constant: int = 0
     """Element type of its tensor attribute; 0 without one."""
     inner: list[int] = field(default_factory=list)
@@ -241,7 +241,7 @@ class OnnxNode:
 
 @dataclass
 class Graph:
-    """Names in the graph of a model, by which its parts are found."""
+    """Names in the graph of a model, with which parts of the graph are found."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -373,7 +373,7 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
 def graph_of(proto: OnnxProto) -> Graph:
     """Return the names of the nodes, initializers and values of the graph.
 
-    Raise `Unsupported` for one with unknown fields.
+    Raise `Unsupported` for a graph with unknown fields.
     """
     unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
     if unknown is not None:
@@ -456,7 +456,7 @@ class _Scopes:
         self._used.setdefault(path, {}).update(dict.fromkeys(used))
 
     def outer(self) -> Iterator[tuple[int, Collection[str]]]:
-        """Yield the number of each node with inner graphs, and values of the outermost graph that these use."""
+        """Yield the number of each node with inner graphs, and the outermost graph's values that they use."""
         for path in sorted(self._used, key=len, reverse=True):  # a graph comes before the one that it is in
             placed = _INNER_GRAPH.fullmatch(path)
             if placed is None:
@@ -476,7 +476,7 @@ def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
 
 
 def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Rope | bytes:
-    """Return the declaration of a value: the model's, else one with its name and element type."""
+    """Return the declaration of a value: the model's, else a new one with name and element type."""
     if declared is not None:
         kind = declaration(proto, declared).type
         if kind.WhichOneof("value") and (kind.tensor_type.elem_type or not kind.HasField("tensor_type")):

@@ -88,7 +88,7 @@ class OnnxProto:
 def _in_order(
     places: Iterable[tuple[int, int, int, int, int]], spans: Sequence[tuple[int, int | None]], path: str
 ) -> Iterator[Field]:
-    """Yield the fields at `places` of a message that consists of `spans`, each from the end of the one before."""
+    """Yield the fields at `places` of a message that consists of `spans`, each with the bytes before it."""
     following = iter(spans)
     at, last = next(following)
     for number, wire, start, end, _ in places:
@@ -110,7 +110,7 @@ def declaration(proto: OnnxProto, field: Field) -> Any:
 
 
 def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]:
-    """Yield each field with its number, and its place among those of that number."""
+    """Yield each field with its number, and its place among fields of that number."""
     counts = dict[int, int]()
     for each in fields:
         place = counts.get(each.number, 0)

@@ -91,7 +91,7 @@ def is_json(model: Model) -> bool:
 def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:
     """Return the JSON program in `source` as a `ProgramDesc`, with its blocks, operators and the types of values.
 
-    Raise `CorruptModel` for a malformed program, `LimitExceeded` for one that is too large.
+    Raise `CorruptModel` for a malformed program, `LimitExceeded` for a program that is too large.
     """
     translation = _Translation()
     with _reading_json():
@@ -210,7 +210,7 @@ def _json_dtype(kind: Any) -> Dtype | None:
 
 
 class _Translation:
-    """A program in protobuf, made from the regions of one in JSON."""
+    """A program in protobuf, made from the regions of a program in JSON."""
 
     def __init__(self) -> None:
         self.program: Any = schema.bundled().message_class(PROGRAM)()
@@ -281,7 +281,7 @@ class _Translation:
 
 
 def _set(attribute: Any, value: Any) -> None:
-    """Set an attribute of an operator to a value in JSON; one without a type in protobuf is set as text."""
+    """Set an attribute of an operator to a value in JSON; without a type in protobuf, it is set as text."""
     is_list = isinstance(value, list)
     given = value if is_list else [value]
     items: list[Any] = [each.get("D") if isinstance(each, dict) else each for each in given]

@@ -220,7 +220,7 @@ _MOST_FILES: Final = 4096
 
 
 class PaddleParameters:
-    """Parameter files without a program: one file of any number of tensors, or several of one each."""
+    """Parameter files without a program: one file with any number of tensors, or several with one tensor each."""
 
     name = "paddle parameters"
 
@@ -229,7 +229,7 @@ class PaddleParameters:
         return model.proto is None and model.detection.kind == "paddle"
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors in the order of the file; if it has only one, those of all such files by name.
+        """Return all tensors in the order of the file; if it has only one, the tensors of all such files.
 
         Raise `CorruptModel` for a damaged header, and if there are not as many names as tensors, `LimitExceeded` for
         more than 262,144 tensors.
@@ -314,7 +314,7 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
 def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
     """Return the names of the `count` tensors; empty if unknown.
 
-    The file of names next to the parameters has one in each line; a tensor alone in its file has the file's name.
+    The file of names next to the parameters has one name in each line; a tensor alone in its file has the file's name.
     """
     listed = files.get(path + _NAMES)
     if listed is None:

@@ -119,7 +119,7 @@ def _all() -> tuple[Format, ...]:
 
 @cache
 def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
-    """Return the formats of other packages; warn of one that cannot be used, and skip it."""
+    """Return the formats of other packages; skip formats that cannot be used, with a warning."""
     found = []
     for name in names:
         try:
@@ -173,7 +173,7 @@ def signatures_in(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSi
 def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
     """Return all signatures of `model`, or those of its first meta graph with exactly `tags`.
 
-    Raise `Unsupported` for a format that has none, `NotFound` if no meta graph has these tags.
+    Raise `Unsupported` for a format without signatures, `NotFound` if no meta graph has these tags.
     """
     count, read = signatures_in(model, tags)
     return (signature for number in range(count) for signature in read(number)[0])

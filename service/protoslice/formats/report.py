@@ -43,8 +43,8 @@ def report_job(
     """Return the report on `model`, after examining the first `most` tensors, or all for None.
 
     With `compare`, tensors are read and compared with the model's checksums, up to as many bytes as the model's files
-    have; otherwise no elements are read. `checks` are further comparisons, each with the name of the part it is about.
-    `listed` are the tensors of the model, if they are known.
+    have; otherwise no elements are read. `checks` are further comparisons, each with the name of the part that it
+    compares. `listed` are the tensors of the model, if they are known.
     """
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)

@@ -45,7 +45,7 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
 def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
     """Return the files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
-    Of a model in several files, the file that names the others comes first; variants of a file come after it.
+    If a model has several files, the file that names the other files comes first; variants of a file come after it.
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """

@@ -68,7 +68,7 @@ _MAX_UINT64: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """One tensor of a header; offsets count from the end of the header."""
+    """One tensor of a header; offsets are relative to the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -77,10 +77,10 @@ class HeaderEntry:
 
 
 class SafetensorsFile:
-    """A safetensors file with its header, of which only the text and the places of the entries are kept."""
+    """A safetensors file and its header; only the header's text and the places of its entries are kept."""
 
     def __init__(self, source: RangeSource, path: str, prefix: str = "") -> None:
-        """Read and validate the header; `prefix` goes before the names of the tensors.
+        """Read and validate the header; `prefix` is put before the names of the tensors.
 
         Raise `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps; raise `LimitExceeded` for
         a header of more than 64 MiB.
@@ -272,7 +272,7 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
 
 
 def _fault(entry: HeaderEntry) -> str | None:
-    """Return what is wrong with an entry, without regard to others."""
+    """Return what is wrong with an entry, regardless of other entries."""
     count = 1
     for length in entry.shape:
         count *= length
@@ -348,7 +348,7 @@ class SafetensorsFormat:
         return model.proto is None and model.type == SAFETENSORS and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors: of a file by its header, of a pipeline with the names of its folders before theirs."""
+        """Return all tensors: of a file, or of a pipeline, prefixed with the names of its folders."""
         if posixpath.basename(model.root) == PIPELINE:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
@@ -359,7 +359,7 @@ class SafetensorsFormat:
 def _of_index(model: Model) -> Tensors:
     """Return the tensors of all shards that an index names.
 
-    Those that are not where the index says become `Unreadable`.
+    Tensors that are not where the index says become `Unreadable`.
     """
     declared = index_of(model.file(model.root), model.root)
     paths = sorted({resolve_location(model.root, each) for each in set(declared.values())})
@@ -409,7 +409,7 @@ def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | N
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
     """Yield the files of the model without a variant such as `model.fp16`, or else of the first variant.
 
-    `paths` are those of all variants; missing shards are included.
+    `paths` are the paths of all variants; missing shards are included.
     """
     variants = dict[str, dict[str, Counter[str]]]()
     for path in paths:

@@ -89,7 +89,7 @@ _LONGEST: Final = 9
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
     """Return the elements of `found`, of TensorFlow's type `number`.
 
-    If some are missing, the last is repeated, or zero.
+    If elements are missing, the last element, or zero, is repeated.
     """
     dtype, count = dtype_of(number), element_count(shape)
     whole = content(proto, found, _CONTENT)
@@ -135,7 +135,7 @@ def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: 
 
 
 def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
-    """Return `stored` if it has all elements, else with its last one repeated; raise `CorruptModel` for too many."""
+    """Return `stored` if it has all elements, else repeat its last element; raise `CorruptModel` for too many."""
     if stored.encoding is not Encoding.PLAIN:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
@@ -219,7 +219,7 @@ class TensorFlow(ProtoFormat):
         return graph_tensors(model.root, proto)
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of constants, by the nodes that use them; in a model with variables they are no weights."""
+        """Return the roles of constants, by the nodes that use them; with variables, constants are no weights."""
         fields = Fields(name=[1], op=[2], inputs=[3], outputs=[1], qualified=True)
         constants = kinds_in(model.proto, _NODE, fields).constants
         root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
@@ -325,7 +325,7 @@ ReadSignatures = Callable[[int], tuple[Sequence[Signature], int]]
 
 
 def signatures(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
-    """Return the number of meta graphs, and a function that reads one; with `tags`, only the first with exactly these.
+    """Return the number of meta graphs, and a function that reads one; with `tags`, only the first match.
 
     The function raises `NotFound` if there is none with the tags, and `LimitExceeded` beyond 4 MiB. Raise `Unsupported`
     for another root.
@@ -372,10 +372,10 @@ _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """Return the tensors of the meta graph with exactly `tags`, and those of none, such as variables.
+    """Return the tensors of the meta graph with exactly `tags`, and of no meta graph, such as variables.
 
-    Blocks. `found` are those of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound` if none
-    has these tags.
+    Blocks. `found` are the tensors of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound`
+    if none has these tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")

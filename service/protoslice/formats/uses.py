@@ -253,8 +253,8 @@ _LAYERED: Final = {kind: Use("weight", kind) for kind in _WORDS if kind not in {
 def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
     """Return the use of a tensor, with the `kind` from its graph, if any.
 
-    `weight` says that the model keeps it among its weights; then it is a weight unless its numbers are a shape, an
-    index or a factor that is not learned. Any other tensor is a weight only if a layer uses it so.
+    `weight` says that the model keeps the tensor among its weights. Such a tensor is a weight, unless its numbers are a
+    shape, an index or a factor that is not learned. Any other tensor is a weight only if a layer uses it as a weight.
     """
     is_number = tensor.dtype is not None and tensor.dtype.name in _NUMBERS
     if weight and kind in _LAYERED and tensor.shape and is_number:
@@ -351,7 +351,7 @@ def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
 
 
 def with_uses(found: Tensors, make: Callable[[], Look]) -> Tensors:
-    """Return tensors with their roles, which `make` determines unless they have one.
+    """Return tensors with their roles, which `make` determines for tensors without a role.
 
     `make` is called when the first role is needed.
     """

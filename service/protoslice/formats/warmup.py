@@ -36,7 +36,7 @@ class Warmup:
     def tensors(self, model: Model) -> Tensors:
         """Return all tensors of all records, in order; reads the file. Names repeat, addresses are unique.
 
-        Raise `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
+        Raise `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged record.
         """
         source, graphs = model.file(model.root), list[Tensors]()
         read = _core.Sources([source])

@@ -37,9 +37,9 @@ def address_of(name: str) -> str:
 
 
 def shards_of(path: str) -> list[str]:
-    """Return the paths of all shards of a model by the path of one, such as `model-00001-of-00003.gguf`.
+    """Return the paths of all shards of a model, given the path of one, such as `model-00001-of-00003.gguf`.
 
-    Return only `path` if it is no shard.
+    Return only `path` if it is not a shard.
     """
     found = _SHARD.fullmatch(path)
     if found is None:
@@ -67,7 +67,7 @@ def is_first_shard(path: str) -> bool:
 
 
 def variants_among(paths: Iterable[str]) -> set[str]:
-    """Return those of `paths` that are variants of another: `model.fp16.safetensors` next to `model.safetensors`."""
+    """Return the `paths` that are variants of another path: `model.fp16.safetensors` and `model.safetensors`."""
     stems = {path: shard_facts(path.removesuffix(".index.json"))[0] for path in paths if ENDING in path}
     names = set(stems.values())
     return {path for path, stem in stems.items() if stem.rpartition(".")[0] in names}
@@ -100,8 +100,8 @@ def joined(
 ) -> Tensors:
     """Return the tensors of all `files` by path, as one model.
 
-    Those in `missing`, which has the path of the absent file by name, are `Unreadable`. `metadata` is what the files
-    have in common. Raise `CorruptModel` if two tensors have the same name.
+    Tensors in `missing`, which maps their names to the paths of absent files, are `Unreadable`. `metadata` is the
+    metadata that the files have in common. Raise `CorruptModel` if two tensors have the same name.
     """
     absent = list((missing or {}).items())
     check_count(sum(map(len, files.values())) + len(absent), next(iter(files), ""))

@@ -58,7 +58,7 @@ class _Named:
     is_tensor: IsTensor
 
     def tensor(self, name: str) -> str | None:
-        """Return the tensor called `name`, or `name` after the graph's name; None without one."""
+        """Return the tensor called `name`, or `name` after the graph's name; None if there is none."""
         called = (name, f"{self.graph}/{name}") if name else ()
         return next((each for each in called if self.is_tensor(each)), None)
 
@@ -88,7 +88,7 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 
 
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
-    """Return the numbers of the graph and of the node in the middle, or None without one.
+    """Return the numbers of the graph and of the node in the middle, or None if there is none.
 
     If the graph is not given, the path of the node names it, or the graph's name before that of the node, as in names
     of tensors; else the node is searched in the outermost graph.

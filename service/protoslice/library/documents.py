@@ -35,8 +35,7 @@ _FIELDS: Final = {
 def message_of(source: RangeSource, path: str, type_name: str) -> bytes:
     """Return the header of `source` as a serialized message of type `type_name`.
 
-    It is returned in parts, which concatenated are the message, so that none of them is large. Raise `Unsupported` for
-    a pipeline.
+    The message is returned in parts to be concatenated, so that no part is large. Raise `Unsupported` for a pipeline.
     """
     message = schema.bundled().message_class(type_name)
     if path.rpartition("/")[2] == PIPELINE:
@@ -130,7 +129,7 @@ class FileDocument:
 def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> FileDocument:
     """Return the index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
 
-    This reads all of it. Raise `CorruptModel` for a damaged index.
+    This reads the whole index. Raise `CorruptModel` for a damaged index.
     """
     image = _core.Rope([_core.Bundle(index, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
@@ -159,7 +158,7 @@ def stream_document(
 ) -> FileDocument:
     """Return the stream `records` over `sources` as a message with one repeated field, `records`.
 
-    `types` take precedence over the bundled ones; records of an undeclared type have numbers for names.
+    `types` take precedence over the bundled types; records of an undeclared type have numbers for names.
     """
     flat = None
     if records.type is not None:
@@ -213,7 +212,7 @@ class StreamDocument:
         return [self._row(each) for each in range(start, last)], self.records.count
 
     def type_at(self, ranges: Iterable[tuple[int, int]], path: str) -> str | None:
-        """Return the message type at `path` of the records of `ranges`, by the first few; None if none has it."""
+        """Return the message type at `path` in the records of `ranges`, from the first few records; None if unknown."""
         if not path:
             return self.type
         for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):

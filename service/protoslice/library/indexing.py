@@ -127,7 +127,7 @@ def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
 def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
     """Index a decoded file, or use `terms.index` if given; detect the type if `file.tell`.
 
-    Raise `InvalidInput` for a floor out of range, `Unsupported` for an unknown type.
+    Raise `InvalidInput` for a floor that is out of range, `Unsupported` for an unknown type.
     """
     file, sources, chunked = decoded.file, decoded.sources, decoded.chunked
     name, why = file.type, file.why

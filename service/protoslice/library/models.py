@@ -70,7 +70,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
         """Return the elements of a tensor, or of a slice, as a NumPy array."""
 
     def __getitem__(self, name: str) -> LazyArray:
-        """Return the tensor of this name or address; raise `NoTensor`, a `KeyError`, or `Conflict` for several."""
+        """Return the tensor of this name or address; raise `NoTensor`, a `KeyError`, or `Conflict` if several match."""
         found = self._named(name) if isinstance(name, str) else ()
         if not found:
             hint = did_you_mean(name, (each.name for each in self._entries())) if isinstance(name, str) else None
@@ -80,7 +80,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
         return LazyArray(found[0], partial(self._elements, found[0].address))
 
     def __contains__(self, name: object) -> bool:
-        """Return True for a name that one tensor has, and for an address."""
+        """Return True for a name that exactly one tensor has, and for an address."""
         return isinstance(name, str) and len(self._named(name)) == 1
 
     def __bool__(self) -> bool:
@@ -103,7 +103,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
 
 
 class LocalModel(OpenedModel):
-    """Read a model in local files or at a URI; `open_model` makes it.
+    """Read a model in local files or at a URI; `open_model` returns one.
 
     A mapping of names to tensors. If several tensors share a name, each is listed by its address.
 
@@ -375,7 +375,7 @@ def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> L
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
     """Return the path in `folder` of the model's root, chosen as in `open_files`; raise `NoRoot` if there is none.
 
-    `progress` receives the number of files examined, and of all.
+    `progress` receives the number of examined files, and the number of all files.
     """
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
     return _likeliest(folder, named=type is not None, progress=progress)[0]
@@ -392,8 +392,8 @@ def _likeliest(
 ) -> tuple[str, Detection]:
     """Return the likeliest root, chosen as by the service, with its detection.
 
-    `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. Raise `NoRoot` if
-    no file is a root, `InvalidInput` without files.
+    `named` is True when the caller gave the root's type: the likeliest file is then used without a check. Raise
+    `NoRoot` if no file is a root, `InvalidInput` without files.
     """
     found: dict[str, Detection] = {}
     paths = list(files)

@@ -87,7 +87,7 @@ def open_looked_at(
 ) -> Proto:
     """Open a proto by its `detection` from `look_at`; `type`, unless None, overrides the detected type.
 
-    `types` take precedence over the bundled ones. Closing the proto leaves `source` open.
+    `types` take precedence over the bundled types. Closing the proto leaves `source` open.
     """
     return _open(source, detection, filename, type, IndexingTerms(_Types(types), progress=progress))
 
@@ -145,7 +145,7 @@ def _indexed(file: ProtoFile, terms: IndexingTerms) -> Proto:
 
 @dataclass(frozen=True, slots=True)
 class _Types:
-    """Types of `extra`, if given, and the bundled ones."""
+    """Types of `extra`, if given, and the bundled types."""
 
     extra: schema.MessageTypes | None = None
 
@@ -160,7 +160,7 @@ class _Types:
 
 
 class _DecodedBytes:
-    """Decoded bytes: of a text in memory, of records in a temporary file above 8 MiB."""
+    """Decoded bytes: of a text in memory, of records above 8 MiB in a temporary file."""
 
     def __init__(self, form: Form) -> None:
         self._form = form

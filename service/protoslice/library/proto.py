@@ -18,11 +18,11 @@ from protoslice.sources.source import RangeSource, SourceOwner
 
 
 class LargeChunkWarning(UserWarning):
-    """Warning of chunks that no protobuf runtime parses."""
+    """Warning about chunks that no protobuf runtime parses."""
 
 
 def size_problem(path: str, size: int) -> str | None:
-    """Return the problem of a chunk that protobuf runtimes cannot parse; None for others."""
+    """Return the problem of a chunk that protobuf runtimes cannot parse; None for other chunks."""
     if size <= LARGEST_MESSAGE:
         return None
     return (
@@ -102,7 +102,7 @@ class Chunk:
 
 
 class Split(Sequence[Chunk]):
-    """Sequence of the chunks of a proto, and the metadata to merge them; `Proto.split` makes it.
+    """Sequence of the chunks of a proto, and the metadata to merge them; `Proto.split` returns one.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -137,7 +137,7 @@ class Split(Sequence[Chunk]):
 
     @property
     def problem(self) -> str | None:
-        """The problem of chunks above 2 GiB, which no protobuf runtime parses; None without such chunks."""
+        """The problem with chunks above 2 GiB, which no protobuf runtime parses; None if there are no such chunks."""
         found = [text for chunk in self if (text := size_problem(chunk.path, chunk.size)) is not None]
         if not found:
             return None
@@ -169,7 +169,7 @@ class Split(Sequence[Chunk]):
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
         """Return the chunked file (`.cpb`) that TensorFlow's Merger reads; all chunks are read once to hash them.
 
-        For the chunks of a chunked file, return that file without reading it. Warn (`LargeChunkWarning`) of chunks
+        For the chunks of a chunked file, return that file without reading it. Warn (`LargeChunkWarning`) about chunks
         above 2 GiB, which protobuf runtimes cannot parse.
 
         Args:
@@ -197,9 +197,9 @@ class RuleSplitter(Protocol):
 
 
 class Proto(SourceOwner):
-    """Read an indexed proto: the same for serialized, chunked and text files; `open` makes it.
+    """Read an indexed proto, in the same way for serialized, chunked and text files; `open` returns one.
 
-    Close it after use, or use it in a `with`: its ropes can then no longer be read.
+    Close the proto after use, or use it in a `with`; afterwards, its ropes can no longer be read.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -242,7 +242,7 @@ class Proto(SourceOwner):
 
     @cached_property
     def rope(self) -> View:
-        """The serialized proto: the bytes of a serialized file, or a chunked one merged."""
+        """The serialized proto: the bytes of a serialized file, or the merged chunks."""
         return self.merge()
 
     def merge(
@@ -332,7 +332,7 @@ class Proto(SourceOwner):
             limit: Most parts.
 
         Returns:
-            Path, size in bytes and, for small elements together, their number.
+            The parts: path, size in bytes and, for small elements that are listed together, their number.
 
         Examples:
             >>> with protoslice.open("model.onnx") as proto:
@@ -387,7 +387,7 @@ class Proto(SourceOwner):
 
     @cached_property
     def chunks(self) -> Split:
-        """The chunks of a chunked file; for other files, those under the default policy."""
+        """The chunks of a chunked file; for other files, the chunks under the default policy."""
         return self.own_chunks or self.split()
 
     @property

@@ -383,7 +383,7 @@ class Repositories:
         await self._table.rename(check_repository(name), check_repository(new))
 
     async def remove(self, name: str) -> None:
-        """Remove a repository, its history, its artifacts, and the stores that only these created.
+        """Remove a repository, its history, its artifacts, and the stores that only they created.
 
         Stores that something else names stay.
         """

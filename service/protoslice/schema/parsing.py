@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """Return `text` with present names in place of those that Paddle's messages had before version 3."""
+    """Return `text` with present names instead of those that Paddle's messages had before version 3."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)

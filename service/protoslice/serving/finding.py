@@ -275,7 +275,7 @@ class StorePages:
     async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
         """Return a page of the stores of a query.
 
-        A page may be short, or empty, and still be followed by another.
+        A short or empty page may be followed by another page.
         """
         after = None if cursor is None else _key_of(cursor, query)
         listed, rest = await self._table.page(query, limit=limit + 1, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
@@ -301,7 +301,7 @@ class StorePages:
     ) -> ResultPage[Store]:
         """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
 
-        A page may be short, or empty, and still be followed by another.
+        A short or empty page may be followed by another page.
         """
         if cursor is not None and not is_tag_prefix(cursor):
             raise InvalidInput(_FOREIGN)

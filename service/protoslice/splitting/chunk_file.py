@@ -24,7 +24,7 @@ from protoslice.splitting.remainder import Chunk, LazyChunk
 
 @dataclass(slots=True)
 class ChunkNode:
-    """Chunk and its place below the parent node; the root has no tags and may have no chunk."""
+    """Chunk and its place below the parent node; the root has no tags, and may have no chunk."""
 
     tags: Sequence[Any] = ()
     piece: LazyChunk | None = None
@@ -46,7 +46,7 @@ class ChunkTree:
     def add(
         self, parent: ChunkNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
     ) -> ChunkNode:
-        """Add a chunk at the end, or before chunk `index`, which renumbers the chunks behind.
+        """Add a chunk at the end, or before chunk `index`, which renumbers all later chunks.
 
         Raise `InvalidInput` for an `index` beyond the number of chunks.
         """

@@ -84,14 +84,14 @@ def show(path: Iterable[Step]) -> str:
 
 
 def listed(fields: Fields) -> list[Key]:
-    """Return `fields` as a list, a lone name or number as a list of one."""
+    """Return `fields` as a list, a single name or number as a list with one item."""
     return [fields] if isinstance(fields, str | int) else list(fields)
 
 
 def path_of(descriptor: Descriptor, fields: Fields) -> Path:
     """Return the path that `fields` names in a message of type `descriptor`.
 
-    Raise `InvalidInput` when the type has none.
+    Raise `InvalidInput` when the type has no such path.
     """
     parts = iter(listed(fields))
     path: list[Step] = []

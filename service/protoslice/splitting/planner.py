@@ -95,7 +95,7 @@ def _bound(entry: Entry) -> int:
 
 
 def cut_into_runs(sizes: Iterable[int], room: int, limit: int) -> list[tuple[range, int]]:
-    """Split elements into runs: the first of up to `room` bytes, others of up to `limit` bytes.
+    """Split elements into runs: the first run of up to `room` bytes, other runs of up to `limit` bytes.
 
     Return the elements of each run, and their size in bytes.
 
@@ -133,7 +133,7 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
 @dataclass(slots=True)
 class _Held:
-    """Field of a message that is being planned: the bytes that stay, and the chunks that leave."""
+    """Field of a message that is being planned: the bytes that stay in it, and the chunks that are taken out."""
 
     field: Shape
     value: Any

@@ -144,7 +144,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Yield problems of order: places below a chunk and a map key, which TensorFlow does not order."""
+    """Yield problems of order: TensorFlow does not order places below a chunk and a map key."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

@@ -1,4 +1,4 @@
-"""Splitters: the interface, building blocks for custom ones, and those that plan by sizes and need no subclass."""
+"""Splitters: the interface, building blocks for custom splitters, and splitters by size, without subclasses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Splitter(ABC):
 
 
 class ComposableSplitter(Splitter):
-    """Splitter that can use others: override `build_chunks`, and call `add_chunk` there.
+    """Splitter that can use other splitters: override `build_chunks`, and call `add_chunk` there.
 
     `self.source` is the message, which is never changed. `self._proto` is a copy that `build_chunks` may edit, made on
     first access. Chunks may share content with the message, so neither may be edited while the other is in use.
@@ -67,7 +67,8 @@ class ComposableSplitter(Splitter):
     ) -> None:
         """Take the message; a child also takes its parent and the place of its message in the parent's.
 
-        `proto_as_initial_chunk` is False when nothing is left of the message itself. `policy` defaults to the parent's.
+        `proto_as_initial_chunk` is False when nothing is left of the message itself. `policy` defaults to the parent's
+        policy.
         """
         self._given = proto
         self._parent = parent_splitter
@@ -78,7 +79,7 @@ class ComposableSplitter(Splitter):
         self._begun = self._built = False
 
     def build_chunks(self) -> Any:
-        """Call `add_chunk` for each chunk. To be overridden; `split` and `write` call `build_chunks` once."""
+        """Call `add_chunk` for each chunk. Override this; `split` and `write` call it once."""
 
     @property
     def version_def(self) -> Any:
@@ -92,7 +93,7 @@ class ComposableSplitter(Splitter):
 
     @property
     def policy(self) -> SplitPolicy:
-        """Sizes to split by: the splitter's own, else the parent's, else `default_policy`."""
+        """Policy of the split: the splitter's own policy, else the parent's, else `default_policy`."""
         if self._policy is not None:
             return self._policy
         return self.default_policy if self._parent is None else self._parent.policy
@@ -118,20 +119,20 @@ class ComposableSplitter(Splitter):
 
     @property
     def _chunks(self) -> list[Chunk]:
-        """Chunks so far, as TensorFlow's guide returns them; of a child, those of its root."""
+        """Chunks so far, as TensorFlow's guide returns them; for a child, the chunks of its root."""
         root, _ = self._from_root([])
         root._tree.root.piece = root._base()
         return [piece.build() for piece in root._tree.pieces()]
 
     @property
     def _chunked_message(self) -> Any:
-        """`ChunkedMessage` of the chunks so far; of a child, that of its root."""
+        """`ChunkedMessage` of the chunks so far; for a child, that of its root."""
         return self._from_root([])[0]._tree.message()
 
     def split(self) -> tuple[list[Chunk], Any]:
         """Return the chunks, and the `ChunkedMessage` that places the chunks in the message.
 
-        Raise `InvalidInput` for a splitter with a parent, to whose chunks it adds.
+        Raise `InvalidInput` for a splitter with a parent, because its chunks are added to the parent.
         """
         pieces, message = self._pieces()
         return [piece.build() for piece in pieces], message
@@ -139,8 +140,8 @@ class ComposableSplitter(Splitter):
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
         """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path.
 
-        `writer_options` are riegeli's, such as `"uncompressed"`. The file appears once complete. Raise `InvalidInput`
-        for a splitter with a parent.
+        `writer_options` are riegeli's options, such as `"uncompressed"`. The file appears when it is complete. Raise
+        `InvalidInput` for a splitter with a parent.
         """
         prefix = os.fspath(file_prefix)
         pieces, message = self._pieces()
@@ -228,7 +229,7 @@ class LargeMessageSplitter(SplitBasedOnSize):
     """Splitter that makes one chunk of a large message; an empty message stays in its place."""
 
     def __init__(self, proto: Message, proto_size: int, size_check: SizeCheck | None = None, **options: Any) -> None:
-        """Take `size_check`, which is true for a large size, by default from the policy's `min_chunk` on."""
+        """Take `size_check`, which returns True for a large size, by default at least the policy's `min_chunk`."""
         super().__init__(proto, proto_size, **options)
         self.size_check = size_check
 
@@ -306,7 +307,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
 
 
 class AutoSplitter(ComposableSplitter):
-    """Splitter of any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
+    """Splitter of any message: large parts become chunks, long repeated fields and maps are cut."""
 
     default_policy = SplitPolicy()
     _plan: Plan | None = None

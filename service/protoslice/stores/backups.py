@@ -1,8 +1,8 @@
 """Backups: a folder or bucket with the objects of a storage and snapshots of its catalogue.
 
-Objects never change and their keys are never used again, so a later backup only copies new ones. A hold keeps the
-collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves earlier ones
-unchanged, and the next one continues.
+Objects never change and their keys are never used again, so a later backup only copies new objects. A hold keeps the
+collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves earlier backups
+unchanged, and the next backup continues it.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def _keep_newest(target: Storage, keep: int) -> list[str]:
 
 
 def _is_plausible(name: str) -> bool:
-    """Return True for the time of a snapshot, False for one of a clock that was ahead and for other names."""
+    """Return True for the time of a snapshot, False for a time of a clock that was ahead and for other names."""
     try:
         return _time_of(name) < datetime.now(UTC) + timedelta(days=1)
     except ValueError:
@@ -287,7 +287,7 @@ class Copier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Sizes of an object and of its checksums in a storage, None for missing ones, and the time of the last."""
+    """Sizes of an object and of its checksums in a storage, None if missing, and the time of its last change."""
 
     size: int | None = None
     sums: int | None = None
@@ -297,7 +297,7 @@ class Found:
 def _is_whole(size: int | None, there: Found) -> bool:
     """Return True if an object exists, with the checksums that a large one has.
 
-    `size` is that of both, if known.
+    `size` is the expected size of both, if it is known.
     """
     if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
         return False
@@ -335,7 +335,7 @@ async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[
 
 
 async def _objects(storage: Storage) -> AsyncGenerator[tuple[str, Found], None]:
-    """Return the keys of the objects of a storage in order, with their sizes and those of their checksums."""
+    """Return the keys of the objects of a storage in order, with the sizes of the objects and of their checksums."""
     held: tuple[str, Found] | None = None
     async with aclosing(storage.iterate(OBJECTS)) as items:
         async for each in items:
@@ -353,7 +353,7 @@ async def _objects(storage: Storage) -> AsyncGenerator[tuple[str, Found], None]:
 
 
 async def _copy(source: Storage, target: Storage, key: ObjectKey, size: int | None) -> int:
-    """Copy an object and return its size; raise `IntegrityError` if it has another one."""
+    """Copy an object and return its size; raise `IntegrityError` if the size is wrong."""
     if size is not None and size <= _SMALL:
         data = (await source.get(key)).data
         if len(data) != size:
@@ -390,7 +390,7 @@ class Checked:
 async def check(
     storage: Storage, database: Database, worker: Worker, *, read: bool = False, delete_unknown: bool = False
 ) -> Checked:
-    """Compare the objects of a storage with those of its catalogue, and with `read` all bytes with their checksums.
+    """Compare the objects of a storage with its catalogue, and with `read`, compare all bytes with their checksums.
 
     With `delete_unknown`, objects that the catalogue does not have are deleted, unless they are new.
 
@@ -422,7 +422,7 @@ async def check(
 
 
 def _write_objects(tx: Transaction, path: Path) -> None:
-    """Write the objects of a catalogue to a file, sorted: key, known size, and 0 for one that may be missing."""
+    """Write the objects of a catalogue to a file, sorted: key, known size, and 0 if it may be missing."""
     sql = f"""
         SELECT key, size, CASE WHEN {NEEDED} THEN 1 ELSE 0 END FROM objects
         UNION ALL SELECT key, NULL, 0 FROM trash ORDER BY 1"""

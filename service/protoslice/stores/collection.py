@@ -125,10 +125,10 @@ async def _collect(
 
 
 async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tuple[float, JumpWatch]:
-    """Return for how many seconds the database's clock is not to be trusted, and the watch that decided this.
+    """Return for how many seconds not to trust the database's clock, and the watch that decided this.
 
-    If a clock was set ahead, everything would seem too old. Without a `watch`, that of the last process on this machine
-    continues.
+    If a clock was set ahead, everything would seem too old. Without a `watch`, the watch of the last process on this
+    machine is continued.
     """
 
     def doubt(tx: Transaction) -> tuple[float, JumpWatch]:
@@ -141,7 +141,7 @@ async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tup
 
 
 async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
-    """Collect every minute, unless the clock is in doubt; the next collection makes up for a failed one."""
+    """Collect every minute, unless the clock is in doubt; after a failure, the next collection makes up for it."""
     watch: JumpWatch | None = None
     with suppress(ProtosliceError):  # then the first collection learns the clock
         _, watch = await doubt_clock(database)
@@ -202,9 +202,9 @@ class Stranded:
 
 
 async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
-    """Return those of `objects` in which bytes of the store `digest` stay when it is erased.
+    """Return the `objects` in which bytes of the store `digest` stay when the store is erased.
 
-    If that store no longer exists, these are all bytes that no other store uses.
+    If the store no longer exists, all bytes that no other store uses are returned.
     """
     using = "SELECT store FROM store_objects WHERE space = :space AND object IN {listed}"
     manifests = "SELECT id, digest, manifest FROM stores WHERE space = :space AND id IN {listed}"
@@ -276,7 +276,7 @@ class JumpWatch:
     """Detects that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
 
     def __init__(self, kept: str = "") -> None:
-        """Take what `kept` of an earlier process returned; it is used if the machine was not restarted since."""
+        """Take what `kept` of an earlier process returned, which is used unless the machine was restarted since."""
         self._seen: tuple[float, float] | None = None
         """Both clocks when they last agreed."""
         self._jumped: float | None = None
@@ -291,7 +291,7 @@ class JumpWatch:
         return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
 
     def wait(self, clock: float, most: float) -> float:
-        """Return for how many seconds not to rely on `clock`: by how much it has jumped, at most `most`."""
+        """Return for how many seconds not to rely on `clock`: by how much `clock` has jumped, at most `most`."""
         passed = elapsed()
         seen, since = self._seen or (clock, passed)
         ahead = (clock - seen) - (passed - since)

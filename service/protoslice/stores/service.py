@@ -65,8 +65,8 @@ class Stores(Space):
     ) -> Stores:
         """Open the stores of the default space in `storage`, with their records in `database`.
 
-        They are read-only if writing to the storage fails. With `create`, an unmarked storage is marked as that of the
-        database; else raise `NotFound`. `names` resolves references that are neither ids nor tags.
+        They are read-only if writing to the storage fails. With `create`, an unmarked storage is marked as belonging to
+        the database; otherwise, raise `NotFound`. `names` resolves references that are neither ids nor tags.
         """
         try:
             await probe(storage)
@@ -191,7 +191,7 @@ class Stores(Space):
     async def file_refs(self, files: Mapping[str, StoredPath]) -> dict[str, FileRef]:
         """Return the references to files of stores, by their paths in a new store, for `Ingest.take`.
 
-        Raise `Conflict` when a store does not hold the bytes of one itself.
+        Raise `Conflict` when a store does not hold the bytes of a file itself.
         """
         stores = sorted({store for store, _ in files.values()})
         refs = dict(zip(stores, await map_concurrently(self.files, stores), strict=True))
@@ -221,8 +221,8 @@ class Stores(Space):
     ) -> Sequence[PiecePlace]:
         """Return places of the pieces in `wanted` (digest to size), in the stores `refs`, or in any for None.
 
-        In any, the stores `bases` are searched first. Whole files of 1 MiB or more are found in all stores, other
-        pieces in the stores that have most of them by the index of pieces.
+        Without `refs`, the stores `bases` are searched first. Whole files of 1 MiB or more are found in all stores,
+        other pieces in the stores that have most of them by the index of pieces.
         """
         if refs is not None:
             return await locate(wanted, [await self.view(ref) for ref in refs])
@@ -240,7 +240,7 @@ def is_space(name: str) -> bool:
 
 
 class Spaces:
-    """Spaces of a catalogue, of which `default` is open."""
+    """Spaces of a catalogue; the space `default` is open."""
 
     def __init__(self, default: Stores) -> None:
         self._table = SpaceTable(default.database)
@@ -249,7 +249,7 @@ class Spaces:
         self._opening: SingleFlight[str, Stores] = SingleFlight()
 
     def opened(self, name: str) -> Stores | None:
-        """Return the stores of a space that is in memory; None for any other."""
+        """Return the stores of a space that is in memory; None for any other space."""
         return self._opened.get(name)
 
     async def get(self, name: str) -> Stores:
@@ -264,7 +264,7 @@ class Spaces:
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Create a space, or set the quota of one; return True when it is new. Other replicas notice within seconds.
+        """Create a space, or set its quota; return True when it is new. Other replicas notice within seconds.
 
         Raise `InvalidInput` for an invalid name and for impossible limits. Raise `Changed` unless the space has the
         version `if_match`, or, with `if_none_match`, does not exist.
@@ -278,7 +278,7 @@ class Spaces:
         return created
 
     async def usage(self, name: str) -> SpaceRow:
-        """Return the usage of a space, and its quota; the limits of the service where the space has none.
+        """Return the usage of a space, and its quota; the service's limits where the space has no limits.
 
         Raise `NotFound` if there is none of that name.
         """
@@ -287,7 +287,7 @@ class Spaces:
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set some limits of a space by their columns, and leave the others; other replicas notice within seconds.
+        """Set some limits of a space by their columns; other replicas notice within seconds.
 
         Raise `Changed` unless its version is `if_match`, when given.
         """
@@ -316,7 +316,7 @@ class Spaces:
         return ((name, stores.quotas) for name, stores in [*self._opened.items()])
 
     async def refresh(self) -> None:
-        """Read usage and quotas of the spaces in memory, and forget those that were removed."""
+        """Read usage and quotas of the spaces in memory, and forget removed spaces."""
 
         async def refresh(name: str) -> None:
             try:

@@ -45,7 +45,7 @@ class Omitted:
 
     @classmethod
     def parse(cls, header: str | None, *, what: str = "tensor") -> Self | None:
-        """Return the value that `header` made; None without one, or for one that does not parse."""
+        """Return the value that `header` made; None if there is none, or for one that does not parse."""
         found = _PARTS.fullmatch(header or "")
         if found is None:
             return None

@@ -46,7 +46,7 @@ async def chunks(
 ) -> ResultPage[ChunkEntry]:
     """Return a page of the chunks; see `planned`.
 
-    With `digests`, chunks of unknown digest are read completely to compute it.
+    With `digests`, chunks of unknown digest are read completely to compute the digest.
     """
     return await (await planned(opened, plan)).page(limit=limit, cursor=cursor, digests=digests)
 
@@ -64,8 +64,8 @@ async def metadata(opened: OpenStore, plan: str | None = None) -> Representation
 async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
     """Return the store as one `.cpb`; see `planned`.
 
-    It is the root itself, if the plan is the root's own. Otherwise the first call reads every chunk for the hashes of
-    its records.
+    The file is the root itself, if the plan is the root's own plan. Otherwise the first call reads every chunk for the
+    hashes of its records.
     """
     found = await planned(opened, plan)
     if found.plan.kept:
@@ -75,12 +75,12 @@ async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
 
 
 def digests_known(opened: OpenStore) -> int:
-    """Return the number of digests known so far; a response cached at a smaller number may lack some."""
+    """Return the number of digests known so far; a response cached at a smaller number may lack some digests."""
     return own_chunks(opened).facts.known if opened.root is not None else 0
 
 
 async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
-    """Return the chunks by the store's plan, or by its chunk sizes if `plan` is `policy`.
+    """Return the chunks of the store's plan, or of a plan by its chunk sizes if `plan` is `policy`.
 
     The two differ only for a chunked root. Raise `InvalidInput` for another `plan`.
     """
@@ -98,7 +98,7 @@ async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
 
 
 def own_chunks(opened: OpenStore) -> StoreChunks:
-    """Return the chunks by the store's own plan, without reading storage."""
+    """Return the chunks of the store's own plan, without reading storage."""
     key = (opened.row, "chunks")
     found: StoreChunks | None = opened.results.find(key)
     if found is None:
@@ -108,7 +108,7 @@ def own_chunks(opened: OpenStore) -> StoreChunks:
 
 
 class StoreChunks:
-    """Chunks of a store's root by one plan."""
+    """Chunks of a store's root under one plan."""
 
     def __init__(self, opened: OpenStore, plan: _core.Plan, *, by_policy: bool = False) -> None:
         """Set the plan.
@@ -123,7 +123,7 @@ class StoreChunks:
         self._versioned = by_policy
 
     def one(self, n: int) -> Representation:
-        """Return the chunk number `n` by the plan, without reading storage.
+        """Return chunk number `n` of the plan, without reading storage.
 
         Raise `NotFound` when there is none.
         """
@@ -252,7 +252,7 @@ class ChunkFacts:
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
         """Return the hash of each chunk, needed to write a `.cpb`.
 
-        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when its last
+        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when the last
         caller leaves, and the next caller resumes it.
         """
         if self._hashes is not None:

@@ -94,7 +94,7 @@ class StoreComparison:
 
 
 class Unfinished(Exception):
-    """Raised when a comparison takes longer than its caller waits: `read` of `size` bytes were read so far."""
+    """Raised when a comparison takes longer than its caller waits, after reading `read` of `size` bytes."""
 
     def __init__(self, read: int, size: int) -> None:
         super().__init__(read, size)
@@ -103,10 +103,10 @@ class Unfinished(Exception):
 
 
 class _Comparing:
-    """A running comparison. It stops when its last caller leaves, and the next one resumes it."""
+    """A running comparison. It stops when its last caller leaves, and the next caller resumes it."""
 
     def __init__(self, job: Job[Counted | None], equality: Equality, evidence: ByteEvidence, read: int) -> None:
-        """Take the job; `read` bytes were read before it."""
+        """Take the job; `read` bytes were read before it began."""
         self._job = job
         self._equality = equality
         self._evidence = evidence
@@ -131,7 +131,7 @@ class _Comparing:
         return self._evidence.assumed
 
     async def run(self, worker: Worker) -> None:
-        """Run it to its end, once for all callers; stop when the last of them leaves."""
+        """Run the comparison to its end, once for all callers; stop when the last caller leaves."""
         await self._running.get(None, lambda: worker.finish(self._slices()), cancellable=True)
 
     def _slices(self) -> Job[None]:
@@ -181,7 +181,7 @@ async def compare(
 
 
 async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
-    """Return the distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+    """Return the distances between the elements of the tensor `was` of `before` and the tensor `name` of `after`.
 
     `sample` as in `delta_job`.
     """
@@ -223,7 +223,7 @@ async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tens
 
 
 async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0) -> _Comparing:
-    """Begin a comparison, in which bytes of `pieces` need not be read; `read` bytes were."""
+    """Begin a comparison in which bytes of `pieces` need not be read, and `read` bytes were read already."""
     one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
     pieces = pieces or await _kept(before, after)
     pairs = None if _same_files(before, after) else await _paired(before, after, one.tensors, other.tensors)
@@ -240,7 +240,7 @@ async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLis
 
 
 async def _kept(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of large stores, if those of all are known; else none."""
+    """Return the pieces of large stores, if the pieces of all stores are known; else none."""
     large = min(store.info.size for store in stores) >= LARGE
     known = large and all([await is_known(store) for store in stores])
     return await _digested(*stores) if known else {}
@@ -372,7 +372,7 @@ def _bytes_of(each: Difference) -> int:
 
 
 class ByteEvidence:
-    """Known facts about the bytes of two stores, which leave some ranges unverified."""
+    """Known facts about the bytes of two stores, which leave fewer ranges to be read."""
 
     def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
         """Set `checksums`: blocks with equal checksums count as equal, which is likely but not proven."""
@@ -386,7 +386,7 @@ class ByteEvidence:
 
     @property
     def assumed(self) -> int:
-        """Bytes of the blocks that counted as equal only for their checksums."""
+        """Bytes of the blocks that counted as equal only because of their checksums."""
         return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
 
     def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
@@ -411,7 +411,7 @@ class ByteEvidence:
 
 
 def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
-    """Return the ranges that are neither one stored extent nor proven to differ by the checksums of blocks."""
+    """Return the ranges that are not one stored extent; None if the checksums of blocks prove a difference."""
     pairs = _pairs(one, other, length)
     left: Ranges = [(0, length)] if pairs is None else []
     for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -424,7 +424,7 @@ def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
 
 
 def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
-    """Return those parts of the ranges that `unverified` leaves; None for extents that differ."""
+    """Return the parts of the ranges that `unverified` leaves; None for extents that differ."""
     left: Ranges = []
     for at, many in ranges:
         found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)

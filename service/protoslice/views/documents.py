@@ -52,7 +52,7 @@ class StoreDocument:
 async def document_of(opened: OpenStore, request: RecordsRequest) -> StoreDocument:
     """Return the document in the file of `request`; without one, in the root or in the store's only file.
 
-    Raise `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for one without a document.
+    Raise `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for a file without a document.
     """
     root, files = opened.manifest.root, opened.files
     try:
@@ -109,7 +109,7 @@ async def merge(
 ) -> Representation:
     """Return the value at `path` in the document `of`.
 
-    For a message, only its `fields`, without any above `omit_larger_than` bytes or in `omit`.
+    For a message, return only its `fields`, without fields that are in `omit` or larger than `omit_larger_than` bytes.
     """
     found = await document_of(opened, of)
     if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
@@ -183,7 +183,7 @@ async def treemap(opened: OpenStore, path: str, depth: int, min_share: float) ->
 
 
 def nodes_below(document: Document, path: str, first: int, depth: int, room: PageBudget) -> tuple[Sequence[Node], int]:
-    """Return the nodes directly below `path` from number `first` on, as `room` allows, and the number of all.
+    """Return the nodes directly below `path` from number `first` on, as `room` allows, and their total number.
 
     Blocks. With a depth beyond 1, the children of these nodes use the rest of `room`, one node after the other.
     """

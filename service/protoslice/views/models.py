@@ -163,8 +163,8 @@ async def signatures(
 def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
     """Return a page of signatures, meta graph by meta graph. Blocks.
 
-    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one, since
-    each examines a limited number of meta graphs.
+    With `tags`, only the first meta graph with exactly these tags is listed. An empty page may have a next page, since
+    each page examines a limited number of meta graphs.
     """
     place = first_item(cursor)
     (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
@@ -195,7 +195,7 @@ _MOST_WEIGHTS: Final = 200_000
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
     """Return the requested part of a graph.
 
-    Raise `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
+    Raise `Unsupported` for a model without graphs, `NotFound` for a graph or a node that the model does not have.
     """
     query.check()
     graphs, is_tensor = await _graphs(opened), await _is_tensor(opened)
@@ -209,7 +209,7 @@ async def graph_level(opened: OpenStore, graph: str | None, block: int, node: st
 
 
 async def graph_section(opened: OpenStore, graph: str | None, ends: Ends) -> GraphSection:
-    """Return the nodes on all ways between two places of a graph; see `graph_part` for errors."""
+    """Return the nodes on all paths between two places of a graph; see `graph_part` for errors."""
     outline = await _outline(opened, graph, ends.start)
     return await opened.worker.run_long(lambda: outline.section(ends))
 

@@ -84,10 +84,10 @@ class PieceTable:
 
 
 def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Return the digests of a store's `pieces` (digest, size) that get an entry; none for a small store.
+    """Return the digests of a store's `pieces` (digest, size) that get an index entry; none for a small store.
 
-    Only the pieces with the lowest digests get one. Two stores that have much in common have such pieces in common too,
-    and a search begins with the lowest digests.
+    Only the pieces with the lowest digests get an entry. Two stores that have much in common also share some of these
+    pieces, and a search begins with the lowest digests.
     """
     sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
     if sum(sizes.values()) < LEAST_INDEXED:
@@ -98,7 +98,7 @@ def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
 async def table_of(opened: OpenStore) -> PieceTable:
     """Return the table of a store, loaded or computed by reading its files.
 
-    The work stops when its last caller leaves, and the next caller resumes it.
+    The work stops when the last caller leaves, and the next caller resumes it.
     """
 
     async def made() -> tuple[bytes, int]:
@@ -145,7 +145,7 @@ async def _made(opened: OpenStore) -> bytes:
 
 
 async def _fill(rows: bytearray, opened: OpenStore) -> None:
-    """Append the missing rows, one by one; the last region that has some is continued."""
+    """Append the missing rows, one by one; the last region that has rows is continued."""
     done = _reached(rows)
     async for batch in opened.worker.iterate(_batches(_regions(opened), _REGIONS)):
         for number, start, end in batch:
@@ -216,7 +216,7 @@ class PieceSearch:
         self._view = view
 
     async def places(self, wanted: Mapping[str, int], bases: Sequence[str] = ()) -> Sequence[PiecePlace]:
-        """Return places of the pieces in `wanted` (digest to size): one for each that is found.
+        """Return places of the pieces in `wanted` (digest to size): one for each piece that is found.
 
         Pieces are found in the stores `bases`, and in those whose table has been computed.
         """
@@ -256,7 +256,7 @@ class PieceSearch:
         return [place for place in found if place is not None]
 
     async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
-        """Return places in a store; none in one that is damaged or gone."""
+        """Return places in a store; none in a store that is damaged or gone."""
         try:
             return await locate(wanted, [await self._view(store_id)])
         except NotFound:

@@ -43,7 +43,7 @@ PIECE_WEIGHT: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """File of a store and the way to read it; None leaves each to detection."""
+    """File of a store and the way to read it; what is None is detected."""
 
     file: str | None = None
     framing: str | None = None
@@ -75,10 +75,10 @@ async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Repres
 async def several(
     opened: OpenStore, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
 ) -> Representation:
-    """Return the `part` of the records of `choice`, in the framing `form`; empty for a record without it.
+    """Return the `part` of the records of `choice`, in the framing `form`; empty for a record without the part.
 
-    Raise `NotFound` for a key that no record has, or a part that none of them has. Raise `LimitExceeded` when the
-    response needs too many pieces, or too many bytes have to be decoded for it.
+    Raise `NotFound` for a key or a part that no record has. Raise `LimitExceeded` when the response needs too many
+    pieces, or when too many bytes have to be decoded for the response.
     """
     framing = checked_framing(form)
     stream = await _stream(opened, request)
@@ -119,7 +119,7 @@ async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: Reco
 async def summary(
     opened: OpenStore, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]
 ) -> Representation:
-    """Return `RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
+    """Return the `RecordsSummary` of a stream as JSON, which `as_json` makes."""
     stream = await _stream(opened, request)
     records, fault = stream.records, stream.records.fault
     summary = RecordsSummary(
@@ -283,7 +283,7 @@ async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
 
 
 async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> bytes:
-    """Return the index, made slice by slice where the stream is one."""
+    """Return the index of a stream; a single file is indexed slice by slice."""
     if framing in CHUNKED:
         sources = _core.Sources([stored])
         return await opened.worker.run_long(lambda: _core.index_records(sources, framing, limits=_LIMITS))

@@ -34,7 +34,7 @@ _SLICE: Final = 64 << 10
 class NameSearch:
     """Names that begin with `prefix`, contain all words of `search` in any case, and match `regex`.
 
-    None matches all. Raise `InvalidInput` for an invalid or too large expression, and for too many words.
+    None matches all names. Raise `InvalidInput` for an invalid or too large expression, and for too many words.
     """
 
     def __init__(self, search: str | None = None, regex: str | None = None, prefix: str | None = None) -> None:
@@ -76,7 +76,7 @@ def page_job(
 ) -> Job[ResultPage[TensorEntry]]:
     """Return a page of the matching tensors of `order`.
 
-    The page begins at `first`. A page may be empty and have a next one, since each examines a limited number of names.
+    The page begins at `first`. An empty page may have a next page, since each page examines a limited number of names.
     """
     entries, left = list[TensorEntry](), search.work
     for at, names in _slices(found, order, first):
@@ -101,7 +101,7 @@ def entry_bytes(entry: TensorEntry) -> int:
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of the tensors of `order` from `first` on, some at a time, with the place of their first."""
+    """Yield the names of the tensors of `order` from `first` on, some at a time, with the place of the first."""
     called, names, size = found.key, list[str](), 0
     for place in range(first, len(order)):
         names.append(called(order[place])[0])
@@ -149,7 +149,7 @@ class Totals:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, without those of the order."""
+        """Bytes of memory, without the memory of the order."""
         shares = len(self.dtypes) + len(self.kinds)
         return 8 * (3 * len(self.sizes) + 4 * len(self.order) + shares)
 
@@ -192,7 +192,7 @@ _MOST_TOTAL: Final = (1 << 64) - 1
 
 
 class NamedTensors:
-    """Tensors in the natural order of their names, grouped by the steps of these."""
+    """Tensors in the natural order of their names, grouped by the steps of the names."""
 
     def __init__(self, found: Tensors, totals: Totals) -> None:
         self._found = found
@@ -223,7 +223,7 @@ class NamedTensors:
         return self._branch(root, "")
 
     def _children(self, node: _Opened) -> list[_Opened]:
-        """Return the groups of `node`; of many, small neighbours as one."""
+        """Return the groups of `node`; if there are many, small neighbours are one group."""
         found, at = list[_Opened](), node.start
         while at < node.end and len(found) <= _MOST_CHILDREN:
             shared, after = self._group(node.prefix, at, node.end)
@@ -285,7 +285,7 @@ class NamedTensors:
         )
 
     def _bulk(self, start: int, end: int) -> int:
-        """Return the bytes from `start` to `end`; texts and empty tensors count at least one each."""
+        """Return the bytes from `start` to `end`; each text or empty tensor counts at least one byte."""
         return self._totals.sizes[end] - self._totals.sizes[start] + end - start
 
     def _name(self, place: int) -> str:

@@ -1,6 +1,6 @@
 """Tensors of an opened store: listings, single tensors, safetensors files, kerchunk references.
 
-With `tags`, views are of the tensors of the meta graph with exactly these.
+With `tags`, views only contain tensors of the meta graph that has exactly these tags.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def page(  # noqa: PLR0913 - each is a parameter of the query
     sort: str | None = None,
     tags: Tags = None,
 ) -> ResultPage[TensorEntry]:
-    """Return a page of tensors: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
+    """Return a page of tensors that match `name` (may hold `*`), `dtype` and a `NameSearch`."""
     means, sought, first = wanted(name, dtype), NameSearch(search, regex, prefix), first_item(cursor)
     found = await listed(opened, tags)
     if sought.is_any and sort is None:
@@ -146,8 +146,8 @@ async def one(
 ) -> Representation:
     """Return one tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-    Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, quantized elements and those of
-    F16 and BF16 are returned as F32.
+    Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, elements that are quantized, F16
+    or BF16 are returned as F32.
     """
     found = await listed(opened, tags)
     called, shown = _named(found, name, form)
@@ -232,7 +232,7 @@ async def safetensors(
 ) -> Representation:
     """Return one safetensors file of all tensors, or of those whose names match one of `names`.
 
-    With `strict`, raise `Unsupported` if the file leaves any of them out.
+    With `strict`, raise `Unsupported` if the file leaves out any tensor.
     """
     found = await listed(opened, tags)
 
@@ -305,7 +305,7 @@ async def _as_file(
 
 
 async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | None]:
-    """Return kerchunk references in JSON to URLs that begin with `base`, and tensors without one.
+    """Return kerchunk references in JSON to URLs that begin with `base`, and tensors without a reference.
 
     Raise `LimitExceeded` beyond 64 MiB.
     """

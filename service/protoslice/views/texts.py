@@ -42,7 +42,7 @@ class TextView:
 
 
 async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[TextView]]) -> TextView:
-    """Return the text of a view, by `make` unless it is in memory."""
+    """Return the text of a view, from memory or else from `make`."""
 
     async def made() -> tuple[TextView, int]:
         found = await make()

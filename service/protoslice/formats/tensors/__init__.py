@@ -1,1 +1,1 @@
-"""Former import paths of what formats of other packages import, until 0.3: use `protoslice.formats`."""
+"""Former import paths for formats of other packages, until 0.3: use `protoslice.formats`."""

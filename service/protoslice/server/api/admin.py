@@ -219,7 +219,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List changes of the space in the URL, newest first, with who made them.
 
-    A page may be short, or empty, although there is a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
+    A short or empty page may have a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
     if every_space:
         services.auth.require(Scope.ADMIN, EVERY_SPACE)

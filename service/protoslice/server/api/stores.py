@@ -120,7 +120,7 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List stores, newest first.
 
-    A search looks at a limited number of stores at a time: a page may be short, or empty, although there is a `next`.
+    A search looks at a limited number of stores at a time: a short or empty page may have a `next`.
     """
     query = StoreQuery(
         name=name or None,

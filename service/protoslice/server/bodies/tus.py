@@ -143,7 +143,7 @@ def number(fields: HeaderMap, name: str) -> int | None:
 
 
 def checksum_of(fields: HeaderMap) -> Checksum | None:
-    """Return the checksum of the request's body in Upload-Checksum or Content-Digest, or None without one."""
+    """Return the checksum of the request's body in Upload-Checksum or Content-Digest, or None if there is none."""
     given = fields.get(b"upload-checksum")
     if given is None:
         digest = parse_digest(fields.get(b"content-digest"))

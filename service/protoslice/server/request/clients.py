@@ -51,7 +51,7 @@ class Clients:
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
-        """Return the address of the client; None without one, as for a Unix socket."""
+        """Return the address of the client; None if there is none, as for a Unix socket."""
         if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)

@@ -134,7 +134,7 @@ class SignedRequest:
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
-    """Return the signature of a request; None without one. Raise `S3Error` for signatures that S3 refuses.
+    """Return the signature of a request; None if there is none. Raise `S3Error` for signatures that S3 refuses.
 
     `hosts` are names that the client may have used; `region`, if not empty, is the only region that it may sign for.
     """
