@@ -74,7 +74,7 @@ class Store:
     type: Annotated[str | None, like("onnx.ModelProto")]
     """Full type name of the root proto, or `unknown`; None for a store without a root."""
     root: Annotated[str | None, like("model.onnx")]
-    """Path of the root proto; None if no file is one."""
+    """Path of the root proto; None if no file is a root."""
     size: Count
     """Bytes of all files."""
     chunks: Count
@@ -89,21 +89,21 @@ class Store:
     schema: Sha256 | None
     """Fingerprint of the schema used to read the root; None for an unknown type."""
     planner: Positive | None
-    """Version of the algorithm that chose the chunks; None without chunks, 3 (2 in older stores) if the chunks are
-    those of an uploaded chunked file."""
+    """Version of the algorithm that chose the chunks; None for a store without chunks. 3 (2 in older stores) means the
+    chunks of an uploaded chunked file."""
     rules: tuple[str, ...] = ()
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
-    """Why no root was found; None if one was."""
+    """Why no root was found; None if there is a root."""
     records_file: Annotated[str | None, like("train.tfrecord")] = None
-    """Path of a file whose bytes are a stream of records, as `file=` of `/records` takes it; None if no bytes show one.
-    Bytes do not show delimited records. Stores of earlier versions have None."""
+    """Path of a file that is a stream of records, for `file=` of `/records`; None if none was recognized. Streams of
+    delimited records are not recognized. Stores of earlier versions have None."""
     uploader: Annotated[str | None, like("ci")] = None
-    """Name of the token or account that created the store; None if the service asked for neither."""
+    """Name of the token or account that created the store; None if the service required no credentials."""
     uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None
-    """Id of that token or account: others may have its name. None if it is unknown."""
+    """Id of that token or account: other tokens or accounts may have the same name. None if it is unknown."""
     description: Annotated[str, like("Fine-tuned on the May data.")] = ""
-    """What people say of the store; it can change, as tags do."""
+    """Text for people, which can change, unlike the files of the store."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""
@@ -117,7 +117,7 @@ class Removed:
     tags: tuple[str, ...]
     """Tags that were removed with the store."""
     restorable_until: datetime
-    """Until then, the removal can be undone."""
+    """Time until which the removal can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class RepositorySummary:
     """A repository of a model registry, and the store of its current version."""
 
     name: Annotated[str, like("ann/resnet")]
-    """Name as its clients use it; for MLflow, the URI of a folder of artifacts."""
+    """Name as clients of the registry use it; for MLflow, the URI of a folder of artifacts."""
     protocol: Annotated[str, Keywords(enum=["hub", "oci", "mlflow"])]
     """Kind of registry client that created the repository."""
     ref: Annotated[str | None, like("ann/resnet@main")]
@@ -195,7 +195,7 @@ class WebhookFacts:
     name: str
     url: str
     events: tuple[str, ...]
-    """Types of the events that it gets; none: all."""
+    """Types of the events that the webhook receives; all if empty."""
     created: datetime
     secret: Annotated[str, OMITTED, SECRET] = ""
     """`whsec_` and base64: the HMAC key for `webhook-signature`. Only returned when the webhook is put."""
@@ -228,16 +228,16 @@ class AuditEntry:
     at: datetime
     who: Annotated[str, like("ci")]
     """Name of the token or account, or of the system's user who ran a command on the storage. Empty for the service
-    itself, and for a service that asks for neither."""
+    itself, and for a service that requires no credentials."""
     what: Annotated[str, like("tag.set")]
     subject: Annotated[str, like("resnet:3")]
     """Id of a store or token, or the name of what was changed."""
     detail: dict[str, Any]
     transaction: str
-    """Id that changes which were made at once share."""
+    """Id shared by changes that were made together."""
     who_id: Annotated[str, like("kU3x9QbW1z")] = ""
-    """Id of the token, or of the account of an issuer: others may have its name. `local` for a system's user, empty if
-    it is unknown."""
+    """Id of the token, or of the account at an issuer: others may have the same name. `local` for a system's user,
+    empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +247,14 @@ class AccessToken:
     id: str
     name: str
     space: str
-    """Space that it is valid in; `*` for all spaces."""
+    """Space in which the token is valid; `*` for all spaces."""
     scopes: tuple[Annotated[str, Keywords(enum=["read", "write", "delete", "register", "schemas", "admin"])], ...]
     tags: tuple[str, ...]
     """Patterns of tags that the token may set and remove; empty if it may change any tag."""
     created: datetime
     expires: datetime | None
     used: datetime | None = None
-    """Time of its last use, up to an hour early; null for one that was not used. Signed URLs do not count."""
+    """Time of the token's last use, up to an hour early; null if it was never used. Signed URLs do not count."""
     token: Annotated[str, OMITTED, SECRET] = ""
     """The token itself, only returned when it is created."""
 
@@ -304,7 +304,7 @@ class ChunkEntry:
     sha256: Sha256 | None
     """In hex; None if digests were not requested."""
     problem: str | None = None
-    """Why protobuf runtimes cannot parse it (above 2 GiB), and what to do."""
+    """Why protobuf runtimes cannot parse the chunk (above 2 GiB), and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ class PiecePlace:
 
 @dataclass(frozen=True, slots=True)
 class MissingPieces:
-    """Missing pieces, and where the others are."""
+    """Missing pieces, and places of all other pieces."""
 
     missing: tuple[Sha256, ...]
     found: tuple[PiecePlace, ...]
@@ -385,7 +385,7 @@ class TensorEntry:
     """A tensor of a store or a model."""
 
     name: Annotated[str, like("conv1.weight")]
-    """Name in its format; several tensors may share one."""
+    """Name in the model; several tensors may share a name."""
     address: Annotated[str, like("path:graph.initializer[3]")]
     """Identifies the tensor in the store, even if several share its name."""
     dtype: Annotated[str | None, like("F32")]
@@ -401,7 +401,7 @@ class TensorEntry:
     kind: Annotated[Kind, like("convolution")]
     """Kind of the layer: by the operator that uses the tensor, or by words of the name in models without a graph."""
     problem: Annotated[str | None, OMITTED] = None
-    """Why the bytes cannot be read, if so."""
+    """Why the bytes cannot be read, if they cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,9 +409,9 @@ class TensorBranch:
     """A node in a tree of tensor names: tensors with a common beginning, a range of such groups, or one tensor."""
 
     name: Annotated[str, like("layer.3.")]
-    """What the names have in common beyond the parent's; of a range, the name of its first group."""
+    """What the names have in common beyond the parent's name; for a range, the name of its first group."""
     start: Count
-    """Place of the first tensor, by name."""
+    """Place of the first tensor in the order of names."""
     tensors: Count
     size: Count
     """Bytes of the elements; strings do not count."""
@@ -421,12 +421,12 @@ class TensorBranch:
     kind: Annotated[Kind | None, like("attention")]
     """Kind of layer with the most bytes; None without tensors."""
     last: Annotated[str | None, OMITTED] = None
-    """Name of the last group of a range; its names only share what the parent's do."""
+    """Name of the last group of a range; the names in a range share no more than the parent's names."""
     address: Annotated[str | None, OMITTED] = None
     """Identifies a single tensor."""
     shape: Annotated[tuple[int, ...] | None, OMITTED] = None
     parameters: Annotated[Count | None, OMITTED] = None
-    """Elements of weights, where not all elements are."""
+    """Elements of weights, if not all elements belong to weights."""
     children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
     """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
 
@@ -444,7 +444,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class TensorStatistics:
-    """Statistics of a tensor or of a slice; those of complex numbers are of their magnitudes."""
+    """Statistics of a tensor or of a slice; for complex numbers, of their magnitudes."""
 
     name: str
     address: str
@@ -466,7 +466,7 @@ class TensorStatistics:
     deviation: float | None
     """Standard deviation of the elements examined."""
     histogram: Histogram | None
-    """The finite elements in at most 64 bins; None without any."""
+    """The finite elements in at most 64 bins; None without finite elements."""
 
 
 Compared = Literal["file", "tensor", "part"]
@@ -512,7 +512,7 @@ class TensorDelta:
     mean: float | None
     """Mean distance; None without finite elements."""
     relative: float | None
-    """Length of the difference as a share of the first tensor's length, both as vectors; None if that is zero."""
+    """Length of the difference as a share of the first tensor's length, both as vectors; None if the latter is zero."""
     cosine: float | None
     """Cosine similarity of the two tensors as vectors; None if one is zero."""
 
@@ -537,9 +537,9 @@ class TensorMove:
     kind: Annotated[Kind, like("linear")]
     """Kind of the layer."""
     layer: Annotated[str, like("model.layers.0")]
-    """The name up to the end of the first number in it, or else its first step."""
+    """The tensor's name up to the end of its first number, or else the first step of the name."""
     change: Move
-    """`reshaped` means that type or shape differ, `compared` that neither they nor the name do."""
+    """`reshaped` means that type or shape differ, `compared` that type, shape and name are equal."""
     delta: TensorDelta | None
     """Distances, of a sample of the elements; None where there is nothing to compare."""
 
@@ -551,7 +551,7 @@ class EqualTensors:
     layer: Annotated[str, like("model.layers.0")]
     """Layer of the tensors, as in `TensorMove`."""
     last: Annotated[Count | None, like(31)]
-    """Number of the last layer, where all layers from `layer` on have as many; None for a single layer."""
+    """Number of the last layer of a run, in which all layers have equal counts; None for a single layer."""
     kind: Annotated[Kind, like("attention")]
     count: Annotated[Positive, like(4)]
     """Number of equal tensors in each of the layers."""
@@ -559,7 +559,7 @@ class EqualTensors:
 
 @dataclass(frozen=True, slots=True)
 class TensorMoves:
-    """A page of the tensors of two models in pairs, by name."""
+    """A page of the tensors of two models in pairs, sorted by name."""
 
     items: tuple[TensorMove, ...]
     """Tensors that moved, that only one of the models has, or that could not be compared."""
@@ -580,16 +580,16 @@ class SignatureTensor:
     name: Annotated[str, like("images")]
     """Name of the argument or result when the signature is called."""
     tensor: Annotated[str | None, like("x:0")]
-    """Name in the graph; None for a tensor made of several, such as a sparse one."""
+    """Name in the graph; None for a tensor that consists of several tensors, such as a sparse tensor."""
     dtype: Annotated[str | None, like("F32")]
     """None for resources, variants and unknown types."""
     shape: tuple[int | None, ...] | None
-    """Length of each dimension, None if it is unknown; None instead of the list if their number is unknown."""
+    """Length of each dimension, None if it is unknown; None instead of the list if the rank is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and returns: a signature of a SavedModel, or that of an ONNX, Core ML or Paddle model."""
+    """What a model takes and returns: a signature of a SavedModel, or the one of an ONNX, Core ML or Paddle model."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]
@@ -622,7 +622,7 @@ class GraphNode:
     hops: Count
     """Distance from the node in `around`, in links; 0 without `around`."""
     attributes: tuple[tuple[str, str], ...]
-    """Names and values as text; long ones are cut."""
+    """Names and values as text; long values are truncated."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """Tensors that the node uses or holds."""
     more: Count
@@ -636,9 +636,9 @@ class GraphEdge:
     """A value that one node passes to another."""
 
     source: Annotated[str, like("graph.node[3]")]
-    """Path of the node that produces it."""
+    """Path of the node that produces the value."""
     target: Annotated[str, like("graph.node[4]")]
-    """Path of the node that consumes it."""
+    """Path of the node that consumes the value."""
     value: Annotated[str, like("conv1_out")]
     input: Count
     """Position among the target's inputs."""
@@ -691,11 +691,11 @@ class GraphBlock:
     """`node`, `group` (a common beginning of names), `repeat` (parts that look the same), `round` (one part of a
     repeat) or `part` (neighbours, as a level has at most 64 parts)."""
     name: Annotated[str, like("encoder.layer")]
-    """Name of the node, or the part of their names that the nodes of a block share; empty without one."""
+    """Name of the node, or the part of their names that the nodes of a block share; empty if there is none."""
     number: int | None
-    """Number of the first item in a round or a part; None for others."""
+    """Number of the first item of a round or a part; None for other kinds."""
     items: Count
-    """Number of items: nodes, groups, or rounds of a repeat. Of many, neighbours are listed as one part."""
+    """Number of items: nodes, groups, or rounds of a repeat. If there are many, neighbours are joined to one part."""
     first: Count
     """Place of the first node in the order of the whole graph."""
     nodes: Count
@@ -706,7 +706,7 @@ class GraphBlock:
     elements: Count
     """Elements of the weights; a weight of several nodes counts for the first."""
     bars: tuple[int, ...]
-    """Elements of the weights along the block: of up to 24 stretches of equal length."""
+    """Elements of the weights along the block, in up to 24 stretches of equal length."""
     weight: Annotated[str | None, like("path:graph.initializer[3]")]
     """Address of the largest weight."""
 
@@ -716,12 +716,12 @@ class GraphLink:
     """Values that one part of a level passes to another."""
 
     source: int | None
-    """Index of the part that produces them; None for parts outside of the block."""
+    """Index of the part that produces the values; None for parts outside of the block."""
     target: int | None
-    """Index of the part that consumes them; None for parts outside of the block."""
+    """Index of the part that consumes the values; None for parts outside of the block."""
     count: Count
     value: GraphValue
-    """The first of them."""
+    """The first of these values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -735,15 +735,15 @@ class GraphLevel:
     block: Count
     """Number of the block; 0 is the whole graph."""
     trail: tuple[int, ...]
-    """Numbers of the blocks around it, the whole graph first, and its own."""
+    """Numbers of the blocks that contain this block, the whole graph first, and its own number."""
     nodes: Count
     """Number of nodes in the graph."""
     parts: tuple[GraphBlock, ...]
     links: tuple[GraphLink, ...]
     inputs: tuple[GraphValue, ...]
-    """Of the whole graph: values that it takes, without weights."""
+    """For the whole graph: values that the graph takes, without weights."""
     outputs: tuple[GraphValue, ...]
-    """Of the whole graph: values that it returns."""
+    """For the whole graph: values that the graph returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -757,22 +757,22 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True)
 class GraphSection:
-    """The nodes on all ways between two places in a graph."""
+    """The nodes on all paths between two places in a graph."""
 
     count: Count
-    """Number of nodes; 0 if no way leads from one place to the other."""
+    """Number of nodes; 0 if no path leads from one place to the other."""
     elements: Count
-    """Elements of their weights."""
+    """Elements of the weights of these nodes."""
     spans: tuple[tuple[int, int], ...]
-    """Stretches of the graph's order with these nodes: place of the first, and number."""
+    """Stretches of the graph's order with these nodes: place of the first node, and number of nodes."""
     nodes: tuple[GraphStep, ...]
     """The first nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
-    """The first weights that they use or hold."""
+    """The first weights that these nodes use or hold."""
     inputs: Annotated[tuple[str, ...], like(["x"])]
-    """Names of the values that they take from other nodes, or that are inputs of the graph."""
+    """Names of the values that these nodes take from other nodes or from the inputs of the graph."""
     outputs: Annotated[tuple[str, ...], like(["y"])]
-    """Names of the values that the last of them produce."""
+    """Names of the values that the last nodes produce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -780,7 +780,7 @@ class RecordsSummary:
     """A summary of a stream of records."""
 
     file: Annotated[str, like("train.tfrecord")]
-    """Path in its store."""
+    """Path of the stream in its store."""
     framing: Annotated[str, like("tfrecord")]
     """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be`, `riegeli`, `array_record`, `tfrecord_gzip` or
     `tfrecord_zlib`."""

@@ -209,7 +209,7 @@ class _Merge:
         index = tags.pop(0).index if given else len(values)
         path = (*path, Step(each, index))
         if index > len(values):
-            raise _inconsistent(path, f"The list has {len(values)} elements: elements before this one are missing")
+            raise _inconsistent(path, f"The list has {len(values)} elements: elements before this index are missing")
         if each.message:
             inside = values[index] if index < len(values) else values.add()
             self._below(inside, tags, message, path, depth)

@@ -232,11 +232,11 @@ def test_map_values_that_are_no_messages_are_set() -> None:
 
 
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
-    ([SUBS, at(1)], 0, "elements before this one are missing", "subs[1]"),
-    ([SUBS, at(1 << 63)], 0, "elements before this one are missing", "subs[9223372036854775808]"),
+    ([SUBS, at(1)], 0, "elements before this index are missing", "subs[1]"),
+    ([SUBS, at(1 << 63)], 0, "elements before this index are missing", "subs[9223372036854775808]"),
     ([SUBS], 0, "chunk metadata gives no index", "subs"),
     ([SUBS, ("s", "k")], 0, "chunk metadata gives no index", "subs"),
-    ([STRS, at(2)], 0, "elements before this one are missing", "strs[2]"),
+    ([STRS, at(2)], 0, "elements before this index are missing", "strs[2]"),
     ([MAP_NUMBERS["s"]], 0, "chunk metadata gives no key", "by_s"),
     ([MAP_NUMBERS["s"], at(0)], 0, "chunk metadata gives no key", "by_s"),
     ([MAP_NUMBERS["ui32"], ("s", "abc")], 0, "not a key of this map", "by_ui32"),

@@ -390,7 +390,7 @@ def test_places_that_are_in_use_are_refused(live: Site, tmp_path: Path) -> None:
         with served(Site(tmp_path / "other")) as (other, _):
             stored(other, "/v1/stores?filename=m.onnx", onnx(5000))
         for target in (live.folder, live.folder / "objects/backup", tmp_path):
-            assert "one is in the other" in back_up(live, target, code=2)
+            assert "must not contain each other" in back_up(live, target, code=2)
         assert "not a backup" in back_up(live, tmp_path / "other", code=3)
         assert "backup of another service" in back_up(Site(tmp_path / "other"), copy, code=3)
         (tmp_path / "files").mkdir()

@@ -378,7 +378,7 @@ def graph_of(proto: OnnxProto) -> Graph:
     unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
     if unknown is not None:
         raise Unsupported(
-            f"The graph has the field {unknown}, which is not known here: only the whole model can be given"
+            f"The graph has the field {unknown}, which this version does not know: request the whole model"
         )
     graph, scopes = Graph(opsets=proto.opsets, own=frozenset(_own_operators(proto))), _Scopes()
     for item, node in _parsed(proto, _NODE_TYPE):

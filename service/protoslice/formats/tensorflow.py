@@ -196,7 +196,7 @@ def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
     while len(lengths) < count:
         length, end = varints.read(data, at)
         if end < 0 or end - at > _LONGEST:
-            raise CorruptModel("The string lengths of a tensor are cut off or too long", at)
+            raise CorruptModel("The lengths of a tensor's strings are truncated or too large", at)
         lengths.append(length)
         at = end
     return lengths, at

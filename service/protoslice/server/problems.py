@@ -63,9 +63,7 @@ CORRUPT_UPLOAD = Problem(
     "Corrupt file",
     "Check the file at `offset` and `path`; nothing was stored.",
 )
-DIGEST = Problem(
-    400, "digest-mismatch", "Digest mismatch", "Send the body again; the service did nothing with this one."
-)
+DIGEST = Problem(400, "digest-mismatch", "Digest mismatch", "Send the body again; the service discarded it.")
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
 UNAUTHORIZED = Problem(
     401,

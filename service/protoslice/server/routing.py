@@ -128,7 +128,9 @@ class Route(APIRoute):
         for name in sorted(_CONDITIONS - self.conditions):
             if name.encode() in fields:
                 advice = "send the `ETag` in If-Match" if self.conditions else "send the request without it"
-                raise HttpProblem(PRECONDITION, f"This operation does not evaluate {name}, and did nothing: {advice}")
+                raise HttpProblem(
+                    PRECONDITION, f"This operation does not support {name}; nothing was changed: {advice}"
+                )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler, which parses JSON strictly."""

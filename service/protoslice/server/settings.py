@@ -443,7 +443,7 @@ class Settings(BaseSettings):
     open_stores_bytes: Size = Field(
         default=defaults.OPEN_STORES_BYTES,
         description="Approximate memory for opened stores and results computed from them. The store in use keeps its "
-        "newest results, even above this.",
+        "newest results, even above this limit.",
     )
     trust_seconds: float = Field(
         default=0.5,
@@ -572,7 +572,7 @@ _TAKEN: Mapping[str, str] = {
     "finite": "a number",
     "bool": "true or false",
     "literal": "{expected}",
-    "greater_than_equal": "a number from {ge}",
+    "greater_than_equal": "a number of at least {ge}",
     "greater_than": "a number above {gt}",
     "less_than_equal": "a number up to {le}",
     "less_than": "a number below {lt}",

@@ -283,7 +283,7 @@ async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
 
 
 async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> bytes:
-    """Return the index of a stream; a single file is indexed slice by slice."""
+    """Return the index of a stream, made slice by slice unless its framing has chunks."""
     if framing in CHUNKED:
         sources = _core.Sources([stored])
         return await opened.worker.run_long(lambda: _core.index_records(sources, framing, limits=_LIMITS))

@@ -155,7 +155,7 @@ def test_schema_refuses_what_a_fact_cannot_be() -> None:
 
 def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> None:
     members = DEFINITIONS["CreatedStore"]["properties"]
-    assert members["why"]["description"] == "Why no root was found; null if one was."
+    assert members["why"]["description"] == "Why no root was found; null if there is a root."
     assert members["report"]["description"] == "Report on the uploaded model; only if the request has `report=true`."
     assert "report" not in DEFINITIONS["CreatedStore"]["required"]
 

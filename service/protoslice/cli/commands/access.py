@@ -115,7 +115,7 @@ def s3_keys(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Print S3 keys that may read what your token may, and end with it.
+    """Print S3 keys that can read what your token can, and expire with it.
 
     Example: eval $(protoslice token s3 --url http://models.example)
     """
@@ -174,9 +174,9 @@ def rotate_token(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Replace a token by a new one with its name, scopes, tags and lifetime, and print that (only once).
+    """Replace a token by a new one with the same rights, and print it (only once).
 
-    The old token is revoked after the new one is printed.
+    The new token has the same name, scopes, tags and lifetime. The old token is revoked after the new token is printed.
 
     Example: protoslice token rotate Ngj9oJrTNp --url http://models.example/spaces/team
     """
@@ -211,7 +211,7 @@ def create_space(
         client.create_space(name)
         say(f"{client.url}/spaces/{name}")
     if _NO_BUCKET.search(name) or len(name) < 3:
-        note("Some S3 clients refuse this name of a bucket: use three or more characters, and none of AWS's endings")
+        note("Some S3 clients refuse this bucket name: use at least three characters, and no ending that AWS reserves")
 
 
 def remove_space(
@@ -220,10 +220,10 @@ def remove_space(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove stores without asking.")] = False,
     url: SpaceUrl = None,
 ) -> None:
-    """Remove a space, which has to be empty, or with all that is in it.
+    """Remove an empty space, or a space with everything in it.
 
-    With --with-stores it says how many stores there are, and asks. What is in the space is deleted a day later; until
-    then `space restore` brings all of it back.
+    With --with-stores, the command prints the number of stores and asks for confirmation. The content of the space is
+    deleted a day later; until then, `space restore` brings the space and its content back.
 
     Example: protoslice space rm team --url http://models.example
     """
@@ -253,7 +253,7 @@ def restore_space(
     storage: StorageUri = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Restore a removed space, with all that was in it, in the database of a service.
+    """Restore a removed space with its content, in the database of a service.
 
     Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
 
@@ -298,7 +298,7 @@ def set_space(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Set limits of a space, which is created if needed, and print all of them.
+    """Set limits of a space, which is created if needed, and print all its limits.
 
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """

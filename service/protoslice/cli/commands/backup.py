@@ -36,7 +36,7 @@ def backup(
 ) -> None:
     """Copy the database and new objects to a backup.
 
-    The service may keep running. A target that has backups already gets what is new.
+    The service may keep running. If the target already has backups, only new objects are copied.
 
     Example: protoslice backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -67,8 +67,8 @@ def restore_backup(
 ) -> None:
     """Fill an empty storage and database from a backup.
 
-    If TARGET is the storage itself, only the database is restored, from the dump that the service makes every day.
-    That needs --take-over: a service that still runs over the storage deletes nothing from then on, and has to stop.
+    If TARGET is the storage itself, only the database is restored, from the dump that the service makes every day. This
+    needs --take-over: a service that still runs on the storage deletes nothing from then on, and has to be stopped.
 
     Example: protoslice restore-backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -98,7 +98,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that the storage has what the database names.
+    """Check that the storage has all objects that the database names.
 
     The service may keep running. Ends with 3 if objects are missing or damaged.
 
@@ -126,7 +126,7 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
 
     uri = _uri(target)
     if _is_within(uri, settings.storage) or _is_within(settings.storage, uri):
-        raise InvalidInput("The target is the storage, or one is in the other: name another place")
+        raise InvalidInput("The target and the storage must not contain each other: choose another place")
     async with open_service(settings) as (storage, database), _opened_target(settings, uri) as there:
         with Progress("copying") as bar:
             return await back_up(storage, database, there, keep=keep, progress=bar.advance)

@@ -63,8 +63,9 @@ def diff(
 ) -> None:
     """Compare two models: files, tensors and other parts.
 
-    Changed tensors are shown with their relative change: its length as a share of the tensor before, of a sample.
-    Parts with equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
+    Changed tensors are shown with their relative change: the length of the difference as a share of the earlier
+    tensor's length, for a sample of elements. Parts with equal checksums are not downloaded. Exits with 0 if the models
+    are equal, and with 8 if they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """

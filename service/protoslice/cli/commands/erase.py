@@ -54,9 +54,10 @@ def erase(
 ) -> None:
     """Erase a store for good, and list where parts remain.
 
-    Nothing of it can be restored. Commits that have its files stay, without files; files that MLflow logged, images and
-    tags go. Safe to run while services use the storage; run it again if it was interrupted. Reads PROTOSLICE_STORAGE,
-    PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`. Ends with 3 if something could not be removed.
+    The store cannot be restored. Commits with its files stay, but lose the files; files that MLflow logged, images and
+    tags are removed. The command can run while services use the storage; run it again if it was interrupted. Reads
+    PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`. Ends with 3 if something could
+    not be removed.
 
     Example: protoslice erase 9f0c5bd1e4a7 --every-space --storage /var/lib/protoslice
     """

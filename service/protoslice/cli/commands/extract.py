@@ -70,7 +70,7 @@ def cat(
 ) -> None:
     """Print a message or a field as text, or write its bytes.
 
-    Binary fields are only written, with -o FILE, or -o - for standard output; so are serialized messages.
+    Binary fields and serialized messages are not printed, only written: with -o FILE, or -o - for standard output.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -278,7 +278,8 @@ def extract(
 ) -> None:
     """Write an ONNX model, or a part of it, as runnable files.
 
-    A folder gets a small model and its weights, which runtimes load at any size. Without names, it is the whole model.
+    A folder as output gets a small model and its weights, which runtimes load at any size. Without names, the whole
+    model is written.
 
     Example: protoslice extract model.onnx encoder/ --output encoder.out
     """

@@ -29,7 +29,7 @@ def records(  # noqa: PLR0913 - each is an option
     stream: Annotated[
         str, typer.Argument(metavar="STREAM", help="A file, a folder of shards, - for standard input, or a store.")
     ],
-    number: Annotated[int | None, typer.Argument(metavar="N", help="Number of one record, from 0.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="N", help="Index of one record, starting at 0.")] = None,
     between: Annotated[
         str | None, typer.Option("--range", metavar="A:B", help="Records from A up to B, as in Python slices.")
     ] = None,
@@ -71,7 +71,7 @@ def records(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the records of a stream: how many, or some of them.
+    """Show the number of records in a stream, or some records.
 
     Records are printed as JSON lines (--json) or as text (--text), or written in the framing of the file (-o OUT).
 

@@ -101,7 +101,7 @@ def _plain(value: Any) -> str:
 def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: Json = False) -> None:
     """Create the tables of the database, or bring them to this version.
 
-    Stop the service first. A SQLite file is copied before it is changed. `serve` does the same for SQLite, so only
+    Stop the service first. A SQLite file is copied before it is changed. `serve` also upgrades SQLite, so only
     PostgreSQL needs this command.
 
     Example: protoslice database upgrade --database postgresql://protoslice@db.example/protoslice
@@ -129,7 +129,7 @@ def access(
 ) -> None:
     """Show or change whether a service requires tokens or is open to everyone.
 
-    The database keeps the mode of the first start, and a service that is set to another one does not start. Stop all
+    The database keeps the mode of the first start, and a service that is set to another mode does not start. Stop all
     processes of the service before a change.
 
     Example: protoslice database access tokens --storage /var/lib/protoslice

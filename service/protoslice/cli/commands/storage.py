@@ -62,9 +62,9 @@ def gc(
 ) -> None:
     """Delete interrupted uploads and removed stores now.
 
-    Services do this every minute; they keep removed stores, and what uploads in progress have written, for a day. Safe
-    to run while services use the storage, but uploads that take longer than --unfinished-seconds fail.
-    Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
+    Services also do this every minute, but keep removed stores, and data written by uploads in progress, for a day. The
+    command can run while services use the storage, but uploads that take longer than --unfinished-seconds fail. Reads
+    PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """

@@ -269,7 +269,9 @@ def _report(removal: _Removal, done: dict[str, Any]) -> None:
 def restore(
     store: Annotated[
         str,
-        typer.Argument(metavar="STORE", help="Id of the removed store, its first 12 or more digits, or a tag it had."),
+        typer.Argument(
+            metavar="STORE", help="Id of the removed store, its first 12 or more digits, or a tag that it had."
+        ),
     ],
     url: ServiceUrl = None,
     as_json: Json = False,

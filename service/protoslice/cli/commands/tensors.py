@@ -240,7 +240,7 @@ def stats(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Show statistics of tensors: minimum, mean, zeros, NaN.
 
-    For a single tensor also the standard deviation and a histogram.
+    For a single tensor, also show the standard deviation and a histogram.
 
     Example: protoslice stats model.onnx conv1.weight
     """

@@ -207,13 +207,13 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     what: Annotated[str | None, Query(description="Only changes of this kind.", examples=["store.removed"])] = None,
     subject: Annotated[
         str | None,
-        Query(description="Only changes of this store, by its id or the beginning of it, or of this name."),
+        Query(description="Only changes of the store with this id (or its beginning), or of this name."),
     ] = None,
     since: Since = None,
     until: Until = None,
     every_space: Annotated[
         bool,
-        Query(description="Changes that concern all spaces, in place of those of one; needs an admin of all spaces."),
+        Query(description="Changes that concern all spaces, instead of one; needs an admin token for all spaces."),
     ] = False,
     limit: Limit = 100,
 ) -> Response:

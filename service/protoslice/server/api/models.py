@@ -98,7 +98,7 @@ class Comparing:
     read: Count
     """Bytes of both stores that were read so far."""
     size: Count
-    """Bytes of both stores: more are not read."""
+    """Size of both stores in bytes, the upper bound of `read`."""
 
 
 @dataclass(frozen=True, slots=True)

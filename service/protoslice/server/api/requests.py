@@ -126,7 +126,7 @@ class AskMissing(RequestBody):
     tags: list[str] = Field(
         default=[],
         max_length=16,
-        description="Tags of the new store. Their stores, or the last ones of the same name, are searched first.",
+        description="Tags of the new store, whose stores, or else last versions of the same name, are searched first.",
         examples=[["resnet50:4"]],
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)
@@ -173,7 +173,7 @@ class AskedPart(BaseModel):
         examples=["chunks/3", "tensors/head.weight?slice=0:4", "merge?path=graph.node[3]", "files/config.json"],
     )
     range: str | None = Field(
-        default=None, max_length=100, description="One range of its bytes; default: all.", examples=["bytes=0-1023"]
+        default=None, max_length=100, description="One byte range of the view; default: all.", examples=["bytes=0-1023"]
     )
 
 

@@ -53,7 +53,7 @@ class Session:
     asks: bool
     """True if the service requires tokens."""
     issuer: str | None
-    """URL of the identity provider to sign in with; None: only with a token."""
+    """URL of the identity provider to sign in with; None if only tokens are accepted."""
     name: str | None
     """Name of the caller; None without a session."""
     spaces: Sequence[str]
@@ -63,7 +63,7 @@ class Session:
     expires: datetime | None
     """When the session expires."""
     url: str
-    """URL of the service, as links in its responses begin."""
+    """URL of the service, with which links in its responses begin."""
     client: str | None
     """Address of the client, whose share of the limits per client counts; None if the service does not know it."""
     proxy: Proxy | None

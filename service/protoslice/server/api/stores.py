@@ -97,14 +97,15 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     since: Since = None,
     until: Until = None,
     nameless: Annotated[
-        bool, Query(description="Only stores without a name: no tag, and none in a registry. Not with a name.")
+        bool,
+        Query(description="Only stores without a name: no tag, and no name in a registry. Not together with `name`."),
     ] = False,
     sort: Annotated[
         str,
         Query(
             description="`created`, `size`, `name`, `type` or `uploader`; with `-` in front, descending. A list "
-            "sorted by name has each store at its first name that matches, and behind all names those that only "
-            "their files match.",
+            "sorted by name has each store at its first matching name, and at its end the stores of which only "
+            "a file matches.",
             examples=["-size"],
         ),
     ] = "-created",
@@ -210,7 +211,7 @@ async def delete_store(
     except StillNamed:
         if reads:
             raise
-        unread = f"Names that the token may not read refer to store {ref}: list all of them in `force`"
+        unread = f"Store {ref} is referenced by names that the token may not read: list all of these names in `force`"
         raise StillNamed(unread) from None
     if not reads:  # tags that were set meanwhile are for those who may read
         removed = replace(removed, tags=tuple(tag for tag in removed.tags if tag in force))

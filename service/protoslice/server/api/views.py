@@ -107,7 +107,7 @@ TensorName = Annotated[
 Number = Annotated[
     str,
     WithJsonSchema({"type": "integer", "minimum": 0, "examples": [0]}),
-    Path(description="Number, from 0.", examples=[0]),
+    Path(description="Index, starting at 0.", examples=[0]),
 ]
 Shard = Annotated[str, Path(description="Name of the file.", examples=["model-00001-of-00003.safetensors"])]
 OnnxFile = Annotated[
@@ -324,7 +324,9 @@ async def get_safetensors_shard(
     if query.shards is not None and query.shards < 1:
         raise InvalidInput("Invalid shards: use a size of at least one byte")
     if not may_be_shard(shard):
-        raise NotFound(f"No file {shard[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which names the others")
+        raise NotFound(
+            f"No file {shard[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which lists the other files"
+        )
     made = await tensors.shards(
         store,
         query.name,

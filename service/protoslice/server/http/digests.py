@@ -78,4 +78,4 @@ class BodyDigest:
     def check(self) -> None:
         """Raise `HttpProblem` unless the body had the stated digest."""
         if self._hash is not None and self._hash.digest() != self.expected:
-            raise HttpProblem(DIGEST, "The body does not match its digest: nothing was done")
+            raise HttpProblem(DIGEST, "The body does not match its digest: nothing was changed")

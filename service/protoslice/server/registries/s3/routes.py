@@ -144,17 +144,17 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
     query = asked.signed.parameters
     second, most, encoding = query.get("list-type") == "2", query.get("max-keys", ""), query.get("encoding-type", "")
     if not second and "list-type" in query:
-        raise S3Error("InvalidArgument", "list-type is 2, or absent")
+        raise S3Error("InvalidArgument", "list-type must be 2 or absent")
     if not re.fullmatch(r"[0-9]{0,10}", most):
-        raise S3Error("InvalidArgument", "max-keys is a number from 0 on")
+        raise S3Error("InvalidArgument", "max-keys must be a number, 0 or more")
     if encoding not in {"", "url"}:
-        raise S3Error("InvalidArgument", "encoding-type is url, or absent")
+        raise S3Error("InvalidArgument", "encoding-type must be url or absent")
     prefix, delimiter, limit = query.get("prefix", ""), query.get("delimiter", ""), min(int(most or _MOST), _MOST)
     after = _after(query) if second else query.get("marker", "")
     try:
         (prefix + after + delimiter).encode()
     except UnicodeEncodeError:
-        raise S3Error("InvalidArgument", "prefix, delimiter, start-after and marker are UTF-8") from None
+        raise S3Error("InvalidArgument", "prefix, delimiter, start-after and marker must be UTF-8") from None
     page = await Bucket(services.stores).list(prefix, after, delimiter, limit)
     shown: Callable[[str], str] = partial(quote, safe="/") if encoding else str
     members: dict[str, Content | Sequence[Content] | None] = {
@@ -191,7 +191,7 @@ def _after(query: Mapping[str, str]) -> str:
     try:
         return urlsafe_b64decode(token.encode()).decode()
     except (BadBase64, ValueError):
-        raise S3Error("InvalidArgument", "The continuation token is not of this service") from None
+        raise S3Error("InvalidArgument", "The continuation token is not from this service") from None
 
 
 def _contents(entry: Entry, shown: Callable[[str], str]) -> str:

@@ -55,12 +55,12 @@ Parameters = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class S3Keys:
-    """Keys of S3 for a caller; they end with its token or JWT."""
+    """S3 keys of a caller, which expire with the token or JWT of the caller."""
 
     access_key_id: str
     secret_access_key: Annotated[str, SECRET]
     session_token: Annotated[str | None, SECRET]
-    """Sent with keys that were made of a JWT; None for those of a token."""
+    """Sent with keys that were made from a JWT; None for keys of a token."""
     expires: datetime | None
 
     @classmethod
