@@ -28,7 +28,7 @@ __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or a module of the package, when it is first asked for (PEP 562)."""
+    """Import a public name, or a module of the package, on its first use (PEP 562)."""
     found: Any
     if name in _HOMES:
         home, _, known_as = _HOMES[name].partition(":")

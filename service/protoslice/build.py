@@ -1,4 +1,4 @@
-"""Version of this build: that of the release, and between releases the commit."""
+"""Version of this build: the version of the release, and between releases also the commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS: Final = 5
 
 
 def release() -> str:
-    """Return the version of the release that this build is, or the last one before it."""
+    """Return the version of the release that this build is, or of the last release before it."""
     return version("protoslice")
 
 

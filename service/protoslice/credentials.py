@@ -70,13 +70,13 @@ def credentials_file() -> Path:
 def saved_token(origin: str) -> SavedToken | None:
     """Return the saved token of `origin`, or None.
 
-    Raise `InvalidInput` for a file that others can read, or that is no token file.
+    Raise `InvalidInput` for a file that other users can read, or that is not a token file.
     """
     return _read(credentials_file()).get(origin)
 
 
 def save_token(origin: str, saved: SavedToken) -> None:
-    """Save a token for `origin` in place of the one before."""
+    """Save a token for `origin`, replacing an earlier one."""
     with edit_tokens() as tokens:
         tokens[origin] = saved
 

@@ -1,4 +1,4 @@
-"""Every error protoslice raises, by who must act.
+"""Every error that protoslice raises, grouped by who must act.
 
 `slug` is the last part of the `type` of the HTTP problem that reports the error. `server/problems.py` has status and
 words of each slug, and the client raises the class again.
@@ -54,8 +54,8 @@ _SEVERAL_STRINGS: Final = re.compile(r"\b(Sequence|Iterable)\[str\]")
 def named_options(call: _C) -> _C:
     """Make a function, or all public methods of a class, refuse unknown options, and suggest the nearest name.
 
-    Options of a `TypedDict` are checked too, which Python does not do. A string is refused where several are expected,
-    since it would be read as its characters.
+    Options of a `TypedDict` are checked too, which Python does not do. A single string is refused where several are
+    expected, since it would be taken for a list of characters.
     """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
@@ -101,7 +101,7 @@ def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
 
 
 def check_options(call: str, given: Collection[str], known: Collection[str]) -> None:
-    """Raise a `TypeError` for an unknown option, which names the nearest of the known ones, or all."""
+    """Raise a `TypeError` for an unknown option, naming the nearest known options, or all."""
     from difflib import get_close_matches
 
     for name in given:
@@ -112,7 +112,7 @@ def check_options(call: str, given: Collection[str], known: Collection[str]) -> 
 
 
 def _check_strings(call: str, given: Iterable[tuple[str, object]], known: Mapping[str, str]) -> None:
-    """Raise a `TypeError` for one string if the annotation in `known` is for several."""
+    """Raise a `TypeError` for a single string if the annotation in `known` is for several strings."""
     for name, value in given:
         if isinstance(value, str) and _SEVERAL_STRINGS.search(known.get(name, "")):
             raise TypeError(f"{call}() takes several strings as {name!r}: use [{value!r}], not {value!r}")
@@ -225,7 +225,7 @@ class Conflict(ProtosliceError, slug="conflict"):
 
 
 class Changed(Conflict, slug="precondition-failed"):
-    """Raised when something is not, or no longer, in the state that the caller expects; nothing was done."""
+    """Raised when something is not, or no longer, in the state that the caller expects; nothing was changed."""
 
 
 class StillNamed(Conflict, slug="still-named"):
@@ -239,7 +239,7 @@ class StillNamed(Conflict, slug="still-named"):
 
 
 class WrongOffset(Conflict, slug="mismatching-upload-offset"):
-    """Raised when the offset of a request is not that of its upload."""
+    """Raised when the offset of a request is not the offset of its upload."""
 
     expected: int | None = None
     provided: int | None = None
@@ -288,7 +288,7 @@ class InconsistentChunks(CorruptModel, slug="inconsistent-chunks"):
 
 
 class UnsoundModel(CorruptModel, slug="unsound-model"):
-    """Raised when a model lacks files or fails its checksums, and only a sound one was to be accepted."""
+    """Raised when a model lacks files or fails its checksums, and only a sound model was to be accepted."""
 
 
 class IntegrityError(ProtosliceError, slug="damaged-object"):
@@ -315,7 +315,7 @@ class StorageDenied(StorageError, slug="storage-denied"):
 
 
 class UnknownCaller(StorageDenied, slug="unauthorized"):
-    """Raised when a service requires credentials, or does not accept those that it was given."""
+    """Raised when a service requires credentials, or does not accept the credentials of the request."""
 
 
 class SourceDenied(StorageDenied, slug="source-denied"):

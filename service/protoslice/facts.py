@@ -318,7 +318,7 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """Offset of the first byte after it in its file."""
+        """Offset of the first byte after the piece in its file."""
         return self.offset + self.size
 
 

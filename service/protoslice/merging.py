@@ -292,7 +292,7 @@ def _rank(tag: Any) -> _Rank:
 class ChunkRecords(Sequence[bytes]):
     """Chunks that `metadata` lists; each access reads the chunk from the file.
 
-    Raise `InconsistentChunks` when there is no record at the chunk's position, or one of another size.
+    Raise `InconsistentChunks` when there is no record at the chunk's position, or a record of another size.
     """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:

@@ -46,7 +46,7 @@ class MlflowArtifacts:
         self.table = MlflowTable(stores.database, stores.quotas.usage)
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> RepositoryFile:
-        """Write a file, or a new version of one. A large one becomes a store, under its base name."""
+        """Write a file, or a new version of a file. A large file becomes a store, under its base name."""
         check_file_path(path)
         held = bytearray()
         async for piece in pieces:
@@ -59,7 +59,7 @@ class MlflowArtifacts:
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
         """Return pairs of a store and a folder of artifacts that names it, of `names` in the catalogue.
 
-        A folder names the stores that hold its files, and the one made of its current files.
+        A folder names the stores that hold its files, and the store made of its current files.
         """
         frozen = [each for each in names if each.kind != FILE]
         current = await map_concurrently(lambda each: self.table.is_frozen(each.name, each.store), frozen)
@@ -71,7 +71,7 @@ class MlflowArtifacts:
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> RepositoryFile:
-        """Make the file at `path` from numbered parts; raise `UnknownPart` for one that the session does not have."""
+        """Make the file at `path` from numbered parts; raise `UnknownPart` if one is missing."""
         check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
@@ -165,7 +165,7 @@ class AutoCommit:
                 _log.warning("could not search for MLflow folders to turn into stores: %s", type(error).__name__)
 
     async def look(self) -> None:
-        """Make stores of folders without recent writes; a folder for which this fails is left until it changes."""
+        """Make stores of folders without recent writes; after a failure, skip a folder until it changes."""
         while True:
             found = await self._table.quiet(self._seconds, _PAGE)
             first = int(secrets.token_hex(4), 16) % max(1, len(found))  # replicas that look at once begin apart

@@ -27,11 +27,11 @@ _MOST_TAGS: Final = 5000
 class RemoteModel(OpenedModel):
     """Read a model on a service; for a tag, the store that it points at when the model is opened.
 
-    `open_model` makes it. It can be pickled for workers of data loaders.
+    `open_model` returns one. It can be pickled for workers of data loaders.
 
     Args:
         client: Client of the service.
-        ref: Id, 12 or more digits of one, or a tag.
+        ref: Id of the store, its first 12 or more digits, or a tag.
 
     Raises:
         NotFound: There is no such store.
@@ -137,8 +137,8 @@ def open_model(
 ) -> OpenedModel:
     """Open a model in files, or in a store of a service.
 
-    A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or that of its
-    page in a browser. Credentials are those that the command line uses. All other arguments are only for files.
+    A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or the URL of its
+    page in a browser. Credentials are found as by the command line. All other arguments are only for files.
 
     Close the model after use, or use it in a `with`.
 
@@ -191,7 +191,7 @@ def open_model(
 
 
 def other_tag(client: Any, ref: str) -> str | None:
-    """Return a suggestion for a tag that does not exist; None for one that does, and for ids."""
+    """Return a suggestion for a tag that does not exist; None for existing tags and for ids."""
     with suppress(ProtosliceError):
         tags = [tag.name for tag in islice(client.tags(), _MOST_TAGS)]
         return None if ref in tags or len(tags) == _MOST_TAGS else did_you_mean(ref, tags)

@@ -1,7 +1,7 @@
 """Pieces of files: the unit by which pushes and pulls compare files.
 
 Cuts depend on the content, so that an insertion moves the pieces after it and does not change them. A file is cut into
-regions along the chunks of its proto, and each region where its bytes say so.
+regions along the chunks of its proto, and each region is cut at places that depend on its bytes.
 """
 
 from __future__ import annotations

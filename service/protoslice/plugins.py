@@ -1,6 +1,6 @@
 """Plug-ins of other packages by name, checked when they are loaded.
 
-They come from entry points of installed packages, from calls of `register`, and from the modules that
+Plug-ins come from entry points of installed packages, from calls of `register`, and from the modules that
 PROTOSLICE_PLUGINS names, which call `register` when they are imported.
 """
 
@@ -29,7 +29,7 @@ class PluginWarning(UserWarning):
 
 
 class PluginGroup(Generic[T]):
-    """Plug-ins of one kind by name: built-in ones, registered ones, and those of installed packages."""
+    """Plug-ins of one kind by name: built-in and registered ones, and those of installed packages."""
 
     def __init__(
         self, group: str, kind: str, built_in: Mapping[str, T], lacks: Callable[[T], str | None] = lambda _: None
@@ -50,8 +50,8 @@ class PluginGroup(Generic[T]):
     def get(self, name: str) -> T:
         """Return the plug-in `name`, loaded and checked.
 
-        Raise `InvalidInput` for an unknown name, or one that several packages claim; raise `Unsupported` for a plug-in
-        that does not import or lacks something.
+        Raise `InvalidInput` for an unknown name, or a name that several packages claim; raise `Unsupported` for a
+        plug-in that does not import or lacks something.
         """
         if name not in self.names():
             names = ", ".join(self.names()) or "none is installed"
@@ -66,7 +66,7 @@ class PluginGroup(Generic[T]):
         """Add a plug-in to this process.
 
         Raise `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something. A registered
-        plug-in replaces one of an installed package.
+        plug-in replaces a plug-in of an installed package.
         """
         if name in self._built_in or name in self._registered:
             raise InvalidInput(f"The {self._kind} for {name!r} is already registered by {self.package(name)}")
@@ -78,7 +78,7 @@ class PluginGroup(Generic[T]):
         self._registered.pop(name, None)
 
     def package(self, name: str) -> str:
-        """Return the package of the plug-in with its version, or the module of a registered one."""
+        """Return the package of the plug-in with its version, or the module of a registered plug-in."""
         if name in self._built_in:
             return OURS
         if name in self._registered:
@@ -127,7 +127,8 @@ class PluginGroup(Generic[T]):
 def check_version(owner: str, given: object, ours: Version) -> None:
     """Compare the interface version of a plug-in with `ours`.
 
-    Another minor version is a `PluginWarning`; raise `Unsupported` for another major version, or an invalid one.
+    Warn with a `PluginWarning` about another minor version; raise `Unsupported` for another major version, or an
+    invalid one.
     """
     version = (given, 0) if isinstance(given, int) else given
     match version:

@@ -2,9 +2,9 @@
 
 A recipe is lines of JSON, each an object with one member. Content follows the line that announces its length:
 
-    {"file": "model.onnx"}                       begins a file
-    {"bytes": 1048576}                           announces so many bytes of content for the file
-    {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length": 4194304}}
+    {"file": "model.onnx"}                       begins a file {"bytes": 1048576}                           announces
+    that many bytes of content for the file {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length":
+    4194304}}
                                                  appends these bytes of an existing store to the file
     {"end": {"size": 5242880, "sha256": "<hex>"}}
                                                  ends the file, with the size and digest required

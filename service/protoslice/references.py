@@ -52,7 +52,7 @@ class Address:
 
 
 def is_address(name: str) -> bool:
-    """Return True if `name` means a store on a service, and not a file; so do URLs without a path."""
+    """Return True if `name` means a store on a service and not a file, as URLs without a path do."""
     if name.startswith("@"):
         return True
     return (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
@@ -113,7 +113,7 @@ def service_url(given: str | None) -> str:
 
 
 def is_trusted(service: str) -> bool:
-    """Return True if the environment's credentials are for `service`: PROTOSLICE_URL has its origin, or none."""
+    """Return True if the environment's credentials are for `service`: PROTOSLICE_URL is unset or has its origin."""
     known = os.environ.get("PROTOSLICE_URL")
     return not known or same_origin(known, service)
 
@@ -141,8 +141,8 @@ def authorization(service: str) -> dict[str, str]:
     """Return the authorization header of requests to `service`; empty if no credentials are known.
 
     PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
-    If PROTOSLICE_URL is set, they are only for that service. Otherwise it is the token that `login` saved for the
-    origin of `service`.
+    If PROTOSLICE_URL is set, these credentials are only for that service. Otherwise, the token that `login` saved for
+    the origin of `service` is used.
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
     value = _of_environment() if is_trusted(service) else ""

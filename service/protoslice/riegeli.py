@@ -148,7 +148,7 @@ class RecordReader(SourceOwner):
 
     @property
     def pos(self) -> RecordPosition:
-        """Position of the next record, or at the end of the records, of the one that would follow."""
+        """Position of the next record; at the end of the records, of the record that would follow."""
         return RecordPosition(*self._open().position)
 
     @property
@@ -196,7 +196,7 @@ class RecordReader(SourceOwner):
             raise CorruptModel(f"The metadata of the file cannot be parsed: {error}", 64) from error
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
-        """Seek to the first record for which `test` is not negative; records have to be sorted by that.
+        """Seek to the first record for which `test` is not negative; records have to be sorted accordingly.
 
         `test` returns a number: negative before the wanted record, 0 at it, positive after it; None ends the search.
         """
@@ -259,8 +259,8 @@ class RecordReader(SourceOwner):
 class RecordWriter(ClosedAtEnd):
     """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
 
-    `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A file
-    object is flushed but not closed. A continued file gets no second metadata.
+    `options` are the options of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A
+    file object is flushed but not closed. A continued file gets no second metadata.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class RecordWriter(ClosedAtEnd):
         return self._core
 
     def _tell(self, error: OSError) -> None:
-        """Raise `StorageError` with the name of the file for its errors; those of a file object stay unchanged."""
+        """Raise `StorageError` with the name of the file for its errors; errors of a file object stay unchanged."""
         if self._file is None:
             raise _storage_error(self._name, error) from error
 

@@ -1,6 +1,6 @@
 """Webhooks of spaces: their names, URLs and events, and the delivery of events.
 
-An event is POSTed as a CloudEvent, signed by Standard Webhooks, and sent again after a failure. Each replica has a
+An event is POSTed as a CloudEvent, signed as in Standard Webhooks, and sent again after a failure. Each replica has a
 dispatcher, which takes over the deliveries of dead replicas.
 """
 
@@ -122,7 +122,7 @@ def _headers(hook: Webhook, id: str, body: bytes) -> list[tuple[str, str]]:
 
 
 class Dispatcher:
-    """Deliveries of one replica; between `start` and `close` it polls for them."""
+    """Deliveries of one replica; between `start` and `close` it polls for deliveries."""
 
     def __init__(self, table: WebhookTable, deliveries: DeliveryTable, sender: Sender) -> None:
         self._sender = sender
@@ -240,7 +240,7 @@ _LONGEST_URL: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class NewWebhook:
-    """Properties of a webhook; no events means all of them."""
+    """Properties of a webhook; an empty list of events means all events."""
 
     name: str
     url: str
@@ -313,7 +313,7 @@ class Webhooks:
         return await self._table.get(space, name)
 
     async def deliveries(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Delivery]:
-        """Return a page of deliveries to a webhook, oldest first: those that are retried, or the dead ones."""
+        """Return a page of deliveries to a webhook, oldest first: retried ones, or dead ones."""
         found = await self._deliveries.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
         return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
@@ -323,7 +323,7 @@ class Webhooks:
         await self._dispatcher.learn()
 
     async def redeliver(self, space: str, name: str) -> int:
-        """Deliver the dead events of a webhook again; return how many there are."""
+        """Deliver the dead events of a webhook again; return their number."""
         hook = await self.get(space, name)
         count = await self._deliveries.redeliver(hook.id, time.time())
         self._dispatcher.begin_due()

@@ -38,7 +38,7 @@ _PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """Marks around the messages of a chat format; a chat template that contains `mark` has this format."""
+    """Marks around the messages of a chat format; chat templates that contain `mark` have this format."""
 
     mark: tuple[str, ...]
     system: tuple[str, str]
@@ -83,12 +83,12 @@ CHATS: Final = (
 
 
 def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
-    """Return the path of the GGUF file of a quantization, or of the most usual one.
+    """Return the path of the GGUF file of a quantization, or of the most usual quantization.
 
     With `splits`, it may be the first split of a file.
 
-    Raise `ManifestUnknown` if there is none, `InvalidInput` if there are only other quantizations (Ollama shows their
-    names), and `Unsupported` if there are only splits.
+    Raise `ManifestUnknown` if there is no such file, `InvalidInput` if there are only other quantizations (Ollama shows
+    their names), and `Unsupported` if there are only splits.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
     whole = [path for path in found if not _SPLIT.search(path) or (splits and _FIRST.search(path))]
@@ -189,7 +189,7 @@ class ExportedRepository:
         self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
-        """Return the manifest that a tag, a branch or a digest names; `latest` also names the branch `main`.
+        """Return the manifest that a tag, a branch or a digest names; `latest` also means the branch `main`.
 
         Raise `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
         """
@@ -291,7 +291,7 @@ class ExportedRepository:
         return None
 
     async def _exported(self, store: str, commit: str) -> StoredManifest:
-        """Return the manifest of a store; save it, with a record for each blob, unless that was done before."""
+        """Return the manifest of a store; save it, with a record for each blob, unless it is saved already."""
         files = await self._stores.files(store)
         data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:

@@ -64,7 +64,7 @@ class ManifestContent:
 
 
 def parse(data: bytes, media_type: str) -> ManifestContent:
-    """Parse a manifest whose Content-Type is `media_type`; an empty one is that of its `mediaType`.
+    """Parse a manifest whose Content-Type is `media_type`; if that is empty, use its `mediaType`.
 
     Raise `ManifestInvalid` for anything but a manifest of that type in JSON, and `LimitExceeded` when it names more
     than a store can hold, or has annotations that are too long to be listed.
@@ -97,7 +97,7 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
 
 
 def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
-    """Return an index of descriptors in JSON, or of those of an artifact type."""
+    """Return an index of descriptors in JSON, optionally of one artifact type."""
     found = [json.loads(each) for each in descriptors]
     listed = [each for each in found if artifact_type is None or each.get("artifactType") == artifact_type]
     return encode_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
@@ -125,7 +125,7 @@ def blob_path(digest: Digest) -> str:
 def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
     """Return the paths of each blob: the titles of its descriptors, or a path made from its digest.
 
-    A title that is no valid path, or that another blob has, is ignored.
+    A title that is not a valid path, or that another blob has, is ignored.
     """
     found: dict[Digest, list[str]] = {}
     titled = {(each.title or "", each.digest): None for each in descriptors}
@@ -160,7 +160,7 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
-    """Return the type by which referrers are filtered: that of the manifest, else that of its config."""
+    """Return the type by which referrers are filtered: the manifest's type, else the type of its config."""
     found = raw.get("artifactType")
     if not found and media_type not in _INDEXES and isinstance(config, dict):
         found = config.get("mediaType")

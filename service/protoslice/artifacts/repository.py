@@ -1,6 +1,6 @@
 """Repositories of artifacts: uploads, blobs, manifests, tags and referrers.
 
-Tags are refs of the repository of that name, and the stores of manifests its commits: `ArtifactCommits`.
+Tags are refs of the repository with that name, and the stores of manifests are its commits: see `ArtifactCommits`.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class BlobLocations:
     async def find(self, digest: Digest) -> RepositoryFile | None:
         """Return the place of a blob that a manifest names; None for one that was never uploaded.
 
-        Raise `ManifestBlobUnknown` for one that was uploaded and is gone, since the client does not expect to send it
-        again.
+        Raise `ManifestBlobUnknown` for a blob that was uploaded and is gone, since the client does not expect to send
+        it again.
         """
         found = await self._table.find_blob(digest)
         if found is None or not found.has_come:
@@ -183,7 +183,7 @@ class ArtifactRepository:
     ) -> RepositoryFile:
         """End an upload with the last bytes.
 
-        Raise `DigestInvalid` unless it has the digest; the upload is dropped then.
+        Raise `DigestInvalid` and drop the upload unless its bytes have the digest.
         """
         upload = await self.upload(upload_id)
         if upload.state != "open":
@@ -228,7 +228,7 @@ class ArtifactRepository:
         await self.table.put_blobs({digest: RepositoryFile(size=len(data), store=made.store.id, path=path)})
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
-        """Add a blob of another repository to this one; return False when that has none."""
+        """Add a blob of another repository to this one; return False if the other repository lacks it."""
         try:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
@@ -269,9 +269,9 @@ class ArtifactRepository:
     ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
         """Save a manifest under a tag or its digest, and under further `tags`, and create a store of its blobs.
 
-        If `media_type` is empty, that in the manifest is used. The result includes the digests of blobs that were never
-        sent. Raise `LimitExceeded` for more than 64 tags, `ManifestInvalid` or `ManifestBlobUnknown` when it is not
-        acceptable, and `DigestInvalid` if it has another digest.
+        If `media_type` is empty, the media type in the manifest is used. The result includes the digests of blobs that
+        were never sent. Raise `LimitExceeded` for more than 64 tags, `ManifestInvalid` or `ManifestBlobUnknown` when
+        the manifest is not acceptable, and `DigestInvalid` if it has another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -304,7 +304,7 @@ class ArtifactRepository:
             await self.table.remove_tag(ref)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of tags by name, and True when there are more."""
+        """Return a page of tags, sorted by name, and True when there are more."""
         return await self.table.tags(limit=limit, after=after)
 
     async def referrers(
@@ -325,7 +325,7 @@ class ArtifactRepository:
 
         The store is created unless it exists; None without blobs. Raise `ManifestBlobUnknown` for blobs that were
         uploaded and are gone, and for too many missing ones, and `ManifestInvalid` for a blob whose size differs from
-        that in the manifest.
+        the size in the manifest.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
         there = await self.table.known(children)
@@ -402,7 +402,7 @@ async def repository_names(
 
 
 def _check_sizes(descriptors: Sequence[Descriptor], sizes: Mapping[Digest, int]) -> None:
-    """Raise `ManifestInvalid` for a descriptor whose size is not that in `sizes`: clients would refuse the content."""
+    """Raise `ManifestInvalid` for a descriptor whose size differs from `sizes`: clients would refuse the content."""
     for each in descriptors:
         size = sizes.get(each.digest)
         if not each.elsewhere and None not in {size, each.size} and size != each.size:
@@ -452,7 +452,7 @@ class ArtifactCommits:
         return None
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield the tags by name, and `main` for `latest`."""
+        """Yield the tags, sorted by name, and `main` for `latest`."""
         found, last = await self.page(limit=_PAGE, after=None)
         while found or last is not None:
             for ref in found:
@@ -462,7 +462,7 @@ class ArtifactCommits:
             yield Ref("heads", MAIN, latest)
 
     async def head(self) -> Ref | None:
-        """Return the tag `latest`, or the one set last; None when neither has files."""
+        """Return the tag `latest`, or the tag set last; None when neither has files."""
         if self._artifacts is None:
             return None
         for tag in (_LATEST, await self._artifacts.table.newest_tag()):
@@ -471,7 +471,7 @@ class ArtifactCommits:
         return None
 
     async def page(self, *, limit: int, after: str | None) -> tuple[list[Ref], str | None]:
-        """Return a page of the tags that have files, by name, and the last tag examined when there are more."""
+        """Return a page of the tags that have files, sorted by name, and the last tag examined if there are more."""
         if self._artifacts is None:
             return [], None
         tags, more = await self._artifacts.tags(limit=limit, after=after)

@@ -28,7 +28,7 @@ class ComparedModel(Protocol):
 
     @property
     def root(self) -> str | None:
-        """The path of its root among the files; None if none of them is one."""
+        """The path of its root among the files; None if no file is a root."""
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
@@ -53,9 +53,9 @@ class ComparedModel(Protocol):
 def steps_of_differences(
     before: ComparedModel, after: ComparedModel, equality: Equality, pairs: Sequence[Pair] | None = None
 ) -> Found:
-    """Yield each difference of `after` from `before`, and None after each slice of work without one.
+    """Yield each difference of `after` from `before`, and None after each slice of work without a difference.
 
-    Nothing differs if both are byte for byte the same. `pairs` are the result of `pairs_job`, if known.
+    Nothing differs if both models are equal byte for byte. `pairs` are the result of `pairs_job`, if known.
     """
     return _Models(before, after, equality, pairs).differences()
 
@@ -127,7 +127,7 @@ class _Models:
         return (yield from self._equality.equal(before, after)) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
-        """Return whether two files have equal digests; None if one is not known."""
+        """Return whether two files have equal digests; None if a digest is unknown."""
         before, after = (side.sha256(name) for side, name in zip(self._sides, (one, other), strict=True))
         return None if before is None or after is None else before == after
 

@@ -1,4 +1,4 @@
-"""Equality of bytes of two models: by digests of pieces where they are known, else by reading."""
+"""Equality of bytes of two models: by digests of pieces if the digests are known, else by reading."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Equality:
         return True
 
     def _left_open(self, one: Rope, other: Rope) -> Ranges | None:
-        """Return the ranges that have to be read to decide; None if both differ."""
+        """Return the ranges that have to be read to decide; None if the bytes differ."""
         left: Ranges = []
         for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
@@ -117,7 +117,7 @@ class Equality:
             self._equal[key] = low, high + many
 
     def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
-        """Return True for one extent, and for two that are in a range that was read."""
+        """Return True if both are one extent, or are in a range that was read."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
         low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
@@ -164,7 +164,8 @@ def side_by_side(
 ) -> Iterator[tuple[int, int, T, T]]:
     """Yield the bytes of two sides, cut at the borders of either: offset, length, and what each side has there.
 
-    A side consists of extents with their lengths; `behind` returns what is that many bytes after an extent's start.
+    A side consists of extents with their lengths; `behind` returns the place at a number of bytes after an extent's
+    start.
     """
     at, sides = 0, (iter(one), iter(other))
     now, twin = (next(side, None) for side in sides)

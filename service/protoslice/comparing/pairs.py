@@ -46,8 +46,8 @@ Pair = tuple[int | None, int | None]
 def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
     """Return the pairs of the tensors of two models, in the order of the names after.
 
-    Tensors with one name are a pair. Where numbers in names changed, as when a graph is exported again, tensors are
-    paired in the order of these numbers, by type and shape. Others are paired by the end of the name, or by the bytes
+    Tensors with one name are a pair. If numbers in names changed, as when a graph is exported again, tensors are paired
+    in the order of these numbers, by type and shape. Other tensors are paired by the end of the name, or by the bytes
     at their ends; bytes of many tensors are only read if they are `local`.
     """
     families: dict[str, tuple[list[int], list[int]]] = {}
@@ -100,7 +100,7 @@ def _rematched(
 ) -> Iterator[Pair]:
     """Yield `pairs`, after pairing tensors without a twin by `trait`, a function of their side and number.
 
-    Where several tensors of a side share a trait, they are paired in order, or not at all.
+    If several tensors of a side share a trait, they are paired in order, or not at all.
     """
     alone: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
     for side, number in _single(pairs):
@@ -133,7 +133,7 @@ def _looks_of_single(
 ) -> Job[tuple[Mapping[int, str], Mapping[int, str]]]:
     """Return type, shape and bytes at the ends of tensors without a twin.
 
-    Tensors without elements are left out; all are if more than `most` would have to be read.
+    Tensors without elements are left out; all tensors are left out if more than `most` would have to be read.
     """
     facts: tuple[dict[int, str], dict[int, str]] = ({}, {})
     for turn, (side, number) in enumerate(_single(pairs), 1):
@@ -178,7 +178,7 @@ def _look(tensor: Tensor) -> str:
 
 
 def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return names with how often each has occurred before: several tensors may share one."""
+    """Return each name with how often it has occurred before, because several tensors may share a name."""
     met: dict[str, int] = {}
     found = list[tuple[str, int]]()
     for number in numbers:
@@ -191,9 +191,9 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
 def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
     """Return the distances of the elements of two tensors.
 
-    Varints of both have to be counted before (`ready`). Of tensors with more than `sample` elements, evenly spread runs
-    are compared, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
-    compared as F32. Raise `Unsupported` for tensors of different shapes, and for other different types.
+    Varints of both have to be counted before (`ready`). If tensors have more than `sample` elements, at most
+    `most_runs` evenly spread runs are compared; 0 compares all elements. Quantized tensors, and floats of different
+    types, are compared as F32. Raise `Unsupported` for tensors of different shapes, and for other different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -248,7 +248,7 @@ def move_job(
     make_ready: Callable[[Tensor], Tensor],
     most_runs: int = _RUNS,
 ) -> Job[TensorMove]:
-    """Return how far a tensor moved, by `sample` of its elements in at most `most_runs` runs."""
+    """Return how far a tensor moved, from `sample` of its elements in at most `most_runs` runs."""
     shown = after or before
     assert shown is not None
     change: Move

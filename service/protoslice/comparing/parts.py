@@ -36,7 +36,7 @@ _RUN: Final = 4096
 """Records that are compared at once."""
 
 Found = Generator[Difference | None, None, None]
-"""Yields differences, and None after each slice of work without one."""
+"""Yields differences, and None after each slice of work without a difference."""
 
 
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
@@ -71,7 +71,7 @@ class _Walk:
     def below(self, here: str, there: str, *, elements: bool) -> Found:
         """Yield the differences between the children of two places.
 
-        `elements` says that these are the elements of a repeated field.
+        `elements` says that the children are the elements of a repeated field.
         """
         one = yield from _children(self._before, here, elements)
         other = yield from _children(self._after, there, elements)

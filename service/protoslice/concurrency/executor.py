@@ -1,7 +1,7 @@
 """Thread pools: an `Executor` for each storage that blocks, and one `Worker` for computations of the stores.
 
-They are separate because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
-hold every thread that the storage needs. The client uses a `DaemonPool`, whose threads do not delay the end of a
+They are separate because a worker's thread may wait for a storage (`Worker.wait_for`): in a shared pool, such threads
+could occupy all threads that the storage needs. The client uses a `DaemonPool`, whose threads do not delay the end of a
 program.
 """
 
@@ -40,7 +40,7 @@ _SPENT: ContextVar[Spent | None] = ContextVar("spent", default=None)
 
 @contextmanager
 def counted_work() -> Iterator[Spent]:
-    """Count what workers do for this task, and for tasks that it starts."""
+    """Count the work of workers for this task, and for tasks that it starts."""
     spent = Spent()
     token = _SPENT.set(spent)
     try:

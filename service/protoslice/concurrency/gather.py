@@ -17,7 +17,7 @@ WINDOW: Final = 32
 async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S], *, window: int = WINDOW) -> list[T]:
     """Return the results of `call` for each of `things`, in order; at most `window` run at a time.
 
-    The first error cancels the others. `things` may be of any length: only running calls have a task.
+    The first error cancels the other calls. `things` may be of any length: only running calls have a task.
     """
     left, found = enumerate(things), dict[int, T]()
 

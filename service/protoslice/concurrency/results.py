@@ -1,4 +1,4 @@
-"""Results of costly work: kept in a bounded cache, and computed once for all callers that wait."""
+"""Results of costly work: kept in a bounded cache, and computed once for all waiting callers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SingleFlight(Generic[K, V]):
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]], *, cancellable: bool = False) -> V:
         """Return the result of the running task for `key`, or else of a new task that runs `make`.
 
-        A `cancellable` task is cancelled when its last caller leaves; any other one runs to the end.
+        A `cancellable` task is cancelled when its last caller leaves; any other task runs to the end.
         """
         making = self._making.get(key)
         if making is None:
@@ -137,7 +137,7 @@ class Results:
         return len(self._kept)
 
     def find(self, key: Key) -> Any:
-        """Return the result of `key`, which counts as a use of it and of its owner; None if it is not kept."""
+        """Return the result of `key`, and count a use of the result and of its owner; None if it is not kept."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -180,7 +180,7 @@ class Results:
         cancellable: bool = False,
         alone: bool = False,
     ) -> V:
-        """Return the result of `key`: the kept one, or that of `make`, which also returns its size in bytes.
+        """Return the result of `key`: the kept one, or the one of `make`, which also returns its size in bytes.
 
         The size may be approximate. Callers of one key share the work. `cancellable` work is cancelled when its last
         caller leaves. Work that runs `alone`, because it needs much memory, runs one at a time.

@@ -19,7 +19,7 @@ _SLOW: Final = 16
 class Shares:
     """At most `most` places, of which one client has at most `each`.
 
-    0 is no limit; the client "" has none either.
+    0 means no limit; the client "" has no limit either.
     """
 
     def __init__(self, most: int, each: int, what: str) -> None:
@@ -43,7 +43,7 @@ class Shares:
         return 0 < self._most <= self._taken
 
     def _has_share(self, client: str, held: Counter[str]) -> bool:
-        """Return True for a client that has as many places as it may have."""
+        """Return True for a client that has as many places as are allowed."""
         return client != "" and 0 < self._each <= held[client]
 
     def give(self, client: str) -> None:
@@ -70,7 +70,7 @@ class Work(Protocol):
         """Return the number of bytes that have arrived, and the seconds spent waiting for them."""
 
     def preempt(self) -> None:
-        """Make the work fail as soon as it waits for its client, and so give its place back."""
+        """Make the work fail as soon as it waits for its client, so that it gives its place back."""
 
     async def left(self) -> Never:
         """Wait until the client has left, and raise."""

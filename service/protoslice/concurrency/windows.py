@@ -19,8 +19,8 @@ class Windows:
     """Memory for bytes that clients have not received yet, shared by all responses of one process.
 
     Each read gets an equal share of the free memory, so windows shrink as responses become more. A client's windows
-    shrink to the minimum when it holds as much as is left for all others. A read is always granted at least `LEAST`
-    bytes, even beyond the limit.
+    shrink to the minimum when the client holds as much memory as is left for all other clients. A read is always
+    granted at least `LEAST` bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:

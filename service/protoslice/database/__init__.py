@@ -39,7 +39,7 @@ EMPTY: Final = (
 
 
 def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
-    """Return the database at `url`, or by default that of `storage`; its schema is not checked.
+    """Return the database at `url`, or by default the database of `storage`; its schema is not checked.
 
     Raise the errors of `file_of`, and `Unsupported` for a missing file of SQLite, unless `create`.
     """
@@ -56,10 +56,10 @@ def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
 
 
 def file_of(url: str | None, storage: str) -> Path | None:
-    """Return the file of the database at `url`, or by default of that of `storage`; None for PostgreSQL.
+    """Return the file of the database at `url`, or by default of the database of `storage`; None for PostgreSQL.
 
-    Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without one.
-    Nothing is opened.
+    Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without a
+    database. Nothing is opened.
     """
     if url is None:
         return _default(storage) / FILE
@@ -152,7 +152,7 @@ class _Upgrade(Alteration):
         refuse_running(found, f"upgrade the database from schema {self.found} to {self.wanted}")
 
     def _copy(self, tx: SqliteTransaction, path: Path) -> None:
-        """Copy a file; the copy replaces older ones of the same schema, such as those of upgrades that failed."""
+        """Copy a file; the copy replaces older copies of the same schema, such as copies from failed upgrades."""
         name = f"{path.name}.schema{self.found}"
         self.step = f"copying it to {name}"
         part, copy = path.with_name(f"{name}.part"), path.with_name(name)

@@ -1,7 +1,7 @@
 """PostgreSQL: threads with a connection each, so that transactions are plain functions.
 
-No session state is kept and settings are per transaction, so a pooler such as PgBouncer may be in between. Behind a
-pooler, or with `prepare=off` in the URL, no statement is prepared.
+No session state is kept and settings are per transaction, so connections may go through a pooler such as PgBouncer.
+Behind a pooler, or with `prepare=off` in the URL, no statement is prepared.
 """
 
 from __future__ import annotations
@@ -141,9 +141,10 @@ class PostgresDatabase(Database):
         self._alone(work, _WRITING)
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return connections whose names are those of earlier versions, in words.
+        """Return connections whose names were given by earlier versions, in words.
 
-        A pooler keeps connections of processes that have ended; those of a running service are used once a minute.
+        A pooler keeps connections of processes that have ended; connections of a running service are used once a
+        minute.
         """
         rows = tx.all(_EARLIER, name=self._name, seconds=_QUIET_SECONDS)
         return [f"an earlier version on {host or 'this machine'} (PostgreSQL process {pid})" for host, pid in rows]
@@ -171,7 +172,7 @@ class PostgresDatabase(Database):
         return PostgresTransaction(connection)
 
     def _connection(self) -> psycopg.Connection[Row]:
-        """Return the connection of this thread; open one if there is none."""
+        """Return the connection of this thread; open it if necessary."""
         connection: psycopg.Connection[Row] | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._connected(autocommit=True)
@@ -289,7 +290,7 @@ def _statement(sql: str) -> bytes:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn PostgreSQL's errors into those of the package; messages never contain the URL."""
+    """Translate PostgreSQL's errors to errors of the package; messages never contain the URL."""
     try:
         yield
     except psycopg.Error as error:

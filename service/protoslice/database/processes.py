@@ -1,4 +1,4 @@
-"""Processes that use a catalogue. Each has a row and renews it, so that no upgrade happens while another one runs."""
+"""Processes that use a catalogue. Each process renews its row, so that no upgrade happens while others run."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ async def _renew(database: Database) -> None:
 async def settle_secrets(database: Database, own: Sequence[str]) -> None:
     """Record the fingerprints of this process's secrets: it signs with the first, and verifies with all.
 
-    Raise `Conflict` if another process would not verify what this one signs, or the other way round. Other differences,
-    as in the middle of a rotation, are logged.
+    Raise `Conflict` if another process would not verify what this process signs, or vice versa. Other differences, as
+    in the middle of a rotation, are logged.
     """
 
     def work(tx: Transaction) -> list[tuple[str, list[str]]]:

@@ -1,7 +1,7 @@
 """Schema of the catalogue: numbered SQL files, applied in order.
 
-A file is for both engines, unless its name has the dialect of one: `0009.sqlite.sql`. Alembic would bring SQLAlchemy as
-a second way to use the database; forward-only files need neither.
+A file is for both engines, unless its name contains the dialect of one engine: `0009.sqlite.sql`. Alembic would bring
+SQLAlchemy as a second way to use the database; forward-only files need neither.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def migrations(dialect: str) -> list[str]:
 
 
 async def version_of(database: Database) -> int:
-    """Return the schema version of a database, 0 for an empty one."""
+    """Return the schema version of a database, 0 for an empty database."""
     return await database.read(lambda tx: version(tx, database.dialect), background=True)
 
 
@@ -83,7 +83,7 @@ class _Migrations(Alteration):
 
 
 def lock(tx: Transaction, dialect: str) -> None:
-    """Wait for other programs that alter the database; for SQLite, the lock file does so already."""
+    """Wait for other programs that alter the database; for SQLite, the lock file already ensures this."""
     if dialect == "postgresql":
         tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
 
@@ -111,7 +111,7 @@ def apply_migrations(tx: Transaction, dialect: str, progress: Callable[[int], No
 
 
 def version(tx: Transaction, dialect: str) -> int:
-    """Return the schema version of a database, 0 for an empty one."""
+    """Return the schema version of a database, 0 for an empty database."""
     exists = (
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
         if dialect == "sqlite"

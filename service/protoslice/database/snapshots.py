@@ -82,7 +82,7 @@ class Snapshot:
 
     @classmethod
     async def open(cls, path: Path) -> Snapshot:
-        """Open a file; raise `IntegrityError` for a damaged one, `Unsupported` for one of a newer program."""
+        """Open a file; raise `IntegrityError` for a damaged file, `Unsupported` for a file of a newer program."""
         database = SqliteDatabase(path, durable=False)
         try:
             found, wanted = await schema.version_of(database), len(schema.migrations("sqlite"))
@@ -151,9 +151,9 @@ def _require_empty(tx: Transaction) -> None:
 
 @cache
 def tables() -> list[tuple[str, list[str]]]:
-    """Return the tables of a catalogue with the columns that are copied, each after those that it refers to.
+    """Return the tables of a catalogue with the columns that are copied, each after the tables it refers to.
 
-    They are those of this program, because a snapshot is a file that others may have changed.
+    The tables are defined by this program, and not read from the snapshot, which others may have changed.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.apply_migrations(SqliteTransaction(connection), "sqlite")

@@ -164,7 +164,7 @@ class SqliteDatabase(Database):
                 connection.execute("COMMIT")
 
     def _exclusive_connection(self) -> sqlite3.Connection:
-        """Return the only connection to the file, or a shared one if there are others."""
+        """Return the only connection to the file, or a shared connection if the file has other connections."""
         connection = sqlite3.connect(uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -433,7 +433,7 @@ class _Writer:
 def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
     """Run jobs in one transaction, each in a savepoint, and return their results once it is committed.
 
-    A job that fails does not fail the others. None is answered before the COMMIT, since it may depend on what an
+    A job that fails does not fail the others. No job is answered before the COMMIT, since it may depend on what an
     earlier job of the group wrote.
     """
     connection.execute("BEGIN IMMEDIATE")

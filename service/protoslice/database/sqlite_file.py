@@ -50,7 +50,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and the files of the log that it has open, which stay in place as long as it is open."""
+    """A connection, and the files of the log that it has open, which stay in place as long as the connection."""
 
     logs: tuple[_Identity | None, ...] = ()
 
@@ -75,8 +75,8 @@ class DatabaseFile:
     def check(self, connection: Connection | None = None) -> None:
         """Raise `DatabaseUnavailable` if a file was removed or replaced: commits to it would be lost.
 
-        Files of the log are those that `connection` has open, or else the connection that writes. Without them, nothing
-        is read or written.
+        Files of the log are the files that `connection` has open, or else the connection that writes. If the files are
+        missing, nothing is read or written.
         """
         if _identity(self._name) != self._opened:
             raise DatabaseUnavailable(
@@ -127,7 +127,7 @@ def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
 
 
 def close_connection(connection: sqlite3.Connection | None, lock: int) -> None:
-    """Close a connection while no other process writes, because the last one to close writes a checkpoint."""
+    """Close a connection while no other process writes, because the last connection writes a checkpoint."""
     if connection is not None:
         with suppress(sqlite3.Error), exclusive(lock):
             connection.close()
@@ -181,7 +181,7 @@ def exclusive(file: int) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn SQLite's errors into those of the package."""
+    """Translate SQLite's errors to errors of the package."""
     try:
         yield
     except sqlite3.Error as error:

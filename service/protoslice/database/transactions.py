@@ -68,7 +68,7 @@ def time_of(microseconds: int) -> datetime:
 
 
 def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_match: bool = False) -> None:
-    """Raise `Changed` unless `found` is `if_match`, if that is given, and None for `if_none_match`."""
+    """Raise `Changed` unless `found` is `if_match`, if given, or None, if `if_none_match` is set."""
     if if_match is not None and found != if_match:
         raise Changed(f"{what} has changed, or is gone")
     if if_none_match and found is not None:
@@ -80,7 +80,7 @@ class UniqueViolation(Conflict):
 
 
 class ForeignKeyViolation(Conflict):
-    """Raised when a row that this one refers to is gone, or a removed row is referred to by others."""
+    """Raised when a row that the new row refers to is gone, or other rows refer to a removed row."""
 
 
 class ConcurrentChange(Conflict):
@@ -182,7 +182,7 @@ _WRITTEN: Final = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE(?=\s+\w+\
 
 @lru_cache(maxsize=1024)
 def written_by(sql: str) -> frozenset[str]:
-    """Return the tables that a statement changes rows of."""
+    """Return the tables whose rows a statement changes."""
     return frozenset(_WRITTEN.findall(sql))
 
 
@@ -302,9 +302,9 @@ class Database(ABC):
         first one took effect. `background` work has connections that requests cannot use up. A cancelled caller does
         not stop a transaction that has begun. Raise `DatabaseUnavailable` if the database does not respond in time.
 
-        A change of tables in `AUDITED` by a request is not committed unless `work` adds to the audit, or `unaudited`
-        says why it does not: else `RuntimeError` is raised. While the storage is read-only, only computed data changes
-        in tables of `OF_STORAGE`: see `check_writable`.
+        A change of tables in `AUDITED` by a request is not committed, and raises `RuntimeError`, unless `work` adds to
+        the audit or `unaudited` says why it does not. While the storage is read-only, only computed data changes in
+        tables of `OF_STORAGE`: see `check_writable`.
         """
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
@@ -339,7 +339,7 @@ class Database(ABC):
             raise Unsupported(f"The service cannot write to its storage: {self.read_only}")
 
     async def write_in_batches(self, step: Callable[[Transaction, int], T]) -> AsyncIterator[T]:
-        """Run `step` in background transactions until its result is false; yield the other results.
+        """Run `step` in background transactions until its result is false; yield all earlier results.
 
         `step` gets the number of rows that it may change. A batch that the database does not finish in time is halved.
         Batches delete what was removed or has expired, so they add nothing to the audit.
@@ -421,7 +421,7 @@ class Database(ABC):
     async def alter(self, alteration: Alteration) -> None:
         """Change the schema.
 
-        Other processes that do so wait meanwhile. Cancelling the caller stops it.
+        Other processes that change the schema wait meanwhile. Cancelling the caller stops the change.
         """
         try:
             await self._repeated(lambda: asyncio.to_thread(self._alter, alteration))
@@ -453,7 +453,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[Database]:
-        """Yield a database that sees its changes until the end of the context, when all are rolled back.
+        """Yield a database that sees its changes until the end of the context, when all changes are rolled back.
 
         It has one transaction, of any length, so rows that it changes, or in SQLite the whole file, are locked.
         """
@@ -504,7 +504,7 @@ class _Rehearsal(Database):
 
 
 class Lane:
-    """Threads that each hold one connection; a caller waits for one for at most `WAIT_SECONDS`."""
+    """Threads that each hold one connection; a caller waits at most `WAIT_SECONDS` for a thread."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._free = asyncio.Semaphore(threads)

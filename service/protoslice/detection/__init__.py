@@ -416,7 +416,7 @@ def look_at(source: RangeSource, filename: str | None) -> Detection:
 
 
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
-    """Return the message type that `head` begins: a raw proto, chunk 0 of a chunked one, or a first record."""
+    """Return the message type that `head` begins: a raw proto, chunk 0 of a chunked proto, or a first record."""
     head = bytes(head[:HEAD])
     named = types_by_name(filename)
     found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
@@ -430,9 +430,10 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
 
 
 def detect_record(record: bytes) -> str | None:
-    """Return the full name of the type of a whole `record`; None for a record that fits none or several.
+    """Return the full name of the type of a whole `record`; None for a record that fits no type or several.
 
-    Unlike a file, a record is tried as `tensorflow.Example` too: its fields are few, so that all of them must fit.
+    Unlike files, records are also tried as `tensorflow.Example`: it has few fields, so all fields of the record must
+    fit.
     """
     found = detect_message(record)
     if found.type_name is not None and found.confidence > BY_NAME:
@@ -459,7 +460,7 @@ def _convinces(evidence: Evidence) -> bool:
 
 
 def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
-    """Return True when the best score is 1.5 times that of the next type from another package."""
+    """Return True when the best score is at least 1.5 times the score of the next type from another package."""
     rivals = [name for name in ranked[1:] if name.rpartition(".")[0] != ranked[0].rpartition(".")[0]]
     return not rivals or found[ranked[0]].score >= 1.5 * found[rivals[0]].score
 

@@ -131,8 +131,8 @@ def is_array_record_end(block: bytes) -> bool:
 def is_table(head: bytes, size: int | None) -> bool:
     """Return True when `head` begins the index of a tensor bundle.
 
-    Its first entry has an empty key and a BundleHeaderProto as its value. An index of an old checkpoint has none; then
-    `head` has to be the whole file and to end like a table.
+    Its first entry has an empty key and a BundleHeaderProto as its value. An index of an old checkpoint has no such
+    entry; then `head` has to be the whole file and to end like a table.
     """
     ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
     blocks = head, _literal(head)

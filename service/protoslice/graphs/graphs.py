@@ -370,9 +370,10 @@ class Graphs:
         return self.links.held + self._made
 
     def number(self, path: str | None) -> int:
-        """Return the number of the graph at `path`; without one, of the main graph.
+        """Return the number of the graph at `path`; without a path, of the main graph.
 
-        That is the outermost graph with the most nodes, or a far larger inner one. Raise `NotFound` when there is none.
+        The main graph is the outermost graph with the most nodes, or a far larger inner graph. Raise `NotFound` when
+        there is none.
         """
         if path is not None:
             number = self.links.graph(path)
@@ -403,7 +404,7 @@ class Graphs:
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
-        """Return the number of the node with this path or name, or of one with an input or output of this name.
+        """Return the number of the node with this path or name, or of a node with this input or output.
 
         Raise `NotFound` without such a node.
         """
@@ -468,7 +469,7 @@ class Graphs:
     def declarations(self) -> _core.Findings | None:
         """Return the messages that declare the types of values; None if nodes do.
 
-        This reads the model as finding the nodes does. Blocks.
+        This reads the model, just as finding the nodes. Blocks.
         """
         return self._proto.document.find([self.dialect.declares], small=_SMALL) if self.dialect.declares else None
 

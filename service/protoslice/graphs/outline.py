@@ -49,7 +49,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Two places in a graph: each is a node and the number of nodes from there on."""
+    """Two places in a graph: each is a node and the number of nodes that begin there."""
 
     start: str
     end: str
@@ -110,7 +110,7 @@ class GraphOutline:
         )
 
     def section(self, ends: Ends) -> GraphSection:
-        """Return the nodes on all ways from one place to the other, in either direction. Blocks."""
+        """Return the nodes on all paths between two places, in either direction. Blocks."""
         start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
         if start > end:
             start, end = end, start
@@ -188,7 +188,7 @@ class GraphOutline:
         )
 
     def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
-        """Return the name of a value, by the node that makes it, or by one that uses it and the slot.
+        """Return the name of a value, by the node that makes it, or by a user and its slot.
 
         For a number, it is the name of its node.
         """
@@ -232,7 +232,7 @@ class GraphOutline:
         return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
 
     def _outputs(self, messages: _Messages) -> list[_Valued]:
-        """Return the values that the graph declares as its outputs; without any, those that no node uses."""
+        """Return the values that the graph declares as its outputs; or else the values that no node uses."""
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         if self._graphs.dialect.numbers:
             made = [(node, self._graphs.called(node)) for node in ends]

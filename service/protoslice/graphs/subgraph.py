@@ -90,7 +90,7 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
     """Return the numbers of the graph and of the node in the middle, or None if there is none.
 
-    If the graph is not given, the path of the node names it, or the graph's name before that of the node, as in names
+    If the graph is not given, the path of the node names it, or the graph's name precedes the node's name, as in names
     of tensors; else the node is searched in the outermost graph.
     """
     around = query.around
@@ -112,7 +112,7 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
     """Return the nodes whose names have the words of the search; without one, half last nodes and half first nodes.
 
-    A graph that consists of cycles has neither: then return the first nodes in order.
+    A graph that consists of cycles has no first or last nodes: then return its nodes in order.
     """
     links, limit = graphs.links, query.limit
     if query.search is not None:
@@ -161,7 +161,7 @@ def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
 
 
 def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
-    """Return the values between two of the nodes, as many as fit, and True if they are all."""
+    """Return the values between two of the nodes, as many as fit, and True if no value is missing."""
     edges, room = list[GraphEdge](), _ROOM
     for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
         room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)

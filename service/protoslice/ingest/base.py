@@ -1,4 +1,4 @@
-"""Bases of uploads: what a file has in common with a file of an earlier store is shared, not written.
+"""Bases of uploads: bytes that a file has in common with a file of an earlier store are shared, not written.
 
 Checksums of blocks, which are known already, show where comparing is worthwhile; bytes are shared after they were read
 and compared. So a file without anything in common costs no read.
@@ -35,9 +35,9 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 
 
 async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
-    """Return the base of an upload: the store `named`, else that of the first tag; None for an upload without either.
+    """Return the base of an upload: the store `named`, else the store of the first tag; None without either.
 
-    Raise `NotFound` when there is no store `named` so.
+    Raise `NotFound` when there is no store `named`.
     """
     if named is not None:
         base = BaseStore(partial(space.view, named), space.worker)
@@ -88,7 +88,7 @@ class BaseStore:
 
 
 class DedupingWriter:
-    """FileWriter of a file that shares with its base what is equal at the same offset; a context manager."""
+    """FileWriter that shares bytes with the base if they are equal at the same offset; a context manager."""
 
     def __init__(self, writer: FileWriter, path: str, base: BaseStore, worker: Worker) -> None:
         self._writer = writer

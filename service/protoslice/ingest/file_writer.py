@@ -47,7 +47,7 @@ class Batches:
             await self._hand_on()
 
     def take_all(self) -> bytes | None:
-        """Return all pieces, withdrawn from processing; None when a batch was processed already."""
+        """Return all pieces, withdrawn from processing; None if a batch was already processed."""
         if self._begun:
             return None
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
@@ -179,7 +179,7 @@ class PackWriter:
 
 
 class FileWriter:
-    """Writer of one file of an ingest: gathers a batch while the one before is written, scanned and digested.
+    """Writer of one file of an ingest: gathers a batch while the previous batch is processed.
 
     A file smaller than a batch goes into a pack, any other becomes one object.
     """

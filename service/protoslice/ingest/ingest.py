@@ -132,8 +132,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With it, a file that
-        is not written yet stays so if its store exists, of which only the manifest is read.
+        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With this digest, a
+        file that is not written yet is not written if its store exists; only the store's manifest is read.
         """
         self._take_over()
         try:

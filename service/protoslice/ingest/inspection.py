@@ -81,7 +81,7 @@ class Inspection:
         return InspectedFile(self.sha256, self._detection, self._scan)
 
     def look(self, head: bytes) -> tuple[Detection, Scan | None]:
-        """Return the detection of a file by its first `HEAD` bytes, and the scan that it would have, not begun."""
+        """Return the detection of a file by its first `HEAD` bytes, and its scan, not begun."""
         self._head += head
         self._look_at_head()
         assert self._detection is not None
@@ -158,7 +158,7 @@ class Inspection:
 
     @contextmanager
     def _scanning(self) -> Iterator[None]:
-        """Record an error that is raised inside in the scan."""
+        """Record errors raised in the `with` block in the scan."""
         # Not raised here: the file may not be the root, and choosing the root reports the error if it is.
         try:
             yield

@@ -38,7 +38,7 @@ _FOUND: Final = 100
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:
-    """Return the facts of a store besides its files; with these they make its id."""
+    """Return the facts of a store besides its files; files and facts make its id."""
     prepared = root.prepared
     schema = prepared.schema if prepared else None
     return Policy(
@@ -103,7 +103,7 @@ async def drafted(
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
-    """Publish a store and its tags, unless it exists; replace one that is damaged."""
+    """Publish a store and its tags, unless it exists; replace a damaged store."""
     report = None
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)

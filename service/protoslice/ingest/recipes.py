@@ -1,6 +1,6 @@
 """Execution of recipes: literals and copied ranges become the files of an ingest.
 
-A copy names store, file and range. A client that may read those may copy them; a digest alone gives no access. Copied
+A copy names store, file and range. A client that may read them may copy them; a digest alone gives no access. Copied
 bytes are verified like any read. Large parts of files are not written again: the new store refers to the objects that
 hold them, if these are worth sharing. A file that is one whole file of a store is not even read.
 """

@@ -43,7 +43,7 @@ def check_kept(kept: RulesByType) -> None:
 def planned(
     document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
 ) -> tuple[_core.Plan, tuple[str, ...]]:
-    """Return the plan of a root of type `type_name`, and the rules it was made by, in canonical form."""
+    """Return the plan of a root of type `type_name`, and its rules in canonical form."""
     by_type = kept.get(type_name or "", ()) if request.rules is None else ()
     rules = list(request.rules or by_type)
     try:
@@ -186,7 +186,7 @@ def prepare_root(
 ) -> RootRecords | None:
     """Prepare a root; return None for a file that is no proto, but that a format reads.
 
-    Raise `NotAModel` for any other file, and for one that does not parse and was taken for a proto by weak evidence.
+    Raise `NotAModel` for any other file, and for a file that does not parse and was taken for a proto on weak evidence.
     `kept_rules` are for roots without rules in the request; `texts` allows parsing a text of known type.
     """
     detection = received.detection

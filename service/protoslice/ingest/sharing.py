@@ -27,7 +27,7 @@ class Sharing:
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
         """Return True if an extent of the objects `worth` it is to be shared, False if it is to be written again.
 
-        One that continues the last extent of the file (`goes_on`) is shared at any size, since it adds no extent.
+        An extent that continues the last extent of the file (`goes_on`) is shared at any size, since it adds no extent.
         """
         if extent.object.key not in worth:
             return False

@@ -66,7 +66,7 @@ class KnownFiles:
 class Change:
     """Change of a branch, used as a context manager; unless committed, it leaves nothing but garbage.
 
-    If no parent is expected, and another change was committed first, this one is repeated on the new head: its edits
+    If no parent is expected, and another change was committed first, this change is repeated on the new head: its edits
     name paths, and its new files are in the store that was made first.
     """
 

@@ -50,7 +50,7 @@ def blob_id(content: bytes) -> str:
 
 
 def pointer_of(sha256: str, size: int) -> bytes:
-    """Return the content of the file that represents a file of git-lfs."""
+    """Return the content of the pointer file for a file of git-lfs."""
     return b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n" % (sha256.encode(), size)
 
 
@@ -133,7 +133,7 @@ def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
 
 
 def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
-    """Return the object of a commit; `parent` is empty for the first."""
+    """Return the object of a commit; `parent` is empty for the first commit."""
     user = _UNNAMEABLE.sub("", commit.author.user).strip() or _ANONYMOUS
     who = f"{user} <{user.replace(' ', '.')}@{_HOST}> {int(commit.time.timestamp())} +0000"
     message = "\n\n".join(filter(None, (commit.author.title.strip(), commit.author.message.strip())))

@@ -1,7 +1,7 @@
 """Histories of repositories in git: ids of commits, and objects by id.
 
-The ids follow only from commits and their files, so that all replicas compute the same. They are computed when the refs
-are first read, and saved with the objects that a commit adds.
+The ids depend only on commits and their files, so that all replicas compute the same ids. Ids are computed when the
+refs are first read, and saved with the objects that a commit adds.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class GitHistory:
     async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
         """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out.
 
-        A plain file whose text is that of a pointer does not count.
+        A plain file whose text looks like a pointer does not count.
         """
         ids = {blob_id(pointer_of(*file)): file for file in files}
         rows = (await self._table.objects(ids)).values()
@@ -102,7 +102,7 @@ class GitHistory:
         }
 
     async def _id(self, commit: Commit, deadline: float) -> str:
-        """Return the id of a commit, computed with those before it; empty if there is none."""
+        """Return the id of a commit, computed with the ids of earlier commits; empty if there is no commit."""
         line, parent = await self._unknown(commit)
         if not line:
             return "" if parent is None else parent[1]
@@ -200,7 +200,7 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
 def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, seen: set[str]) -> None:
     """Add rows of the objects of trees that were not `seen`.
 
-    The row of a pointer has data, that of a plain file none.
+    The row of a pointer has data, the row of a plain file has none.
     """
     plain = {_PLAIN + id: path for id, path in trees.files.items() if id not in trees.made}
     for id, made in trees.made.items():

@@ -39,7 +39,7 @@ from protoslice.uploads import NewUpload, Upload
 
 
 class StagedFiles:
-    """Files of a repository by SHA-256; those that are uploads expire like any upload."""
+    """Files of a repository by SHA-256; files that are uploads expire like any upload."""
 
     def __init__(self, stores: Stores, repository: int) -> None:
         self._repository = repository
@@ -47,7 +47,7 @@ class StagedFiles:
         self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
     async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
-        """Return the upload of a file: a new one, or a complete one when the bytes were uploaded before.
+        """Return the upload of a file: a new upload, or a complete one if it has the bytes.
 
         A file that is `composed` of objects needs no room, because their bytes were counted when they arrived.
         """
@@ -66,7 +66,7 @@ class StagedFiles:
     async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
         """Stage a file of parts, each a mark and an id, without copying them; they are read once.
 
-        Raise `ChecksumMismatch` for other bytes, and remove the parts, which cannot be used.
+        Raise `ChecksumMismatch` for wrong bytes, and remove the parts, which cannot be used.
         """
 
         async def check(part: tuple[str, str]) -> Upload:
@@ -92,7 +92,7 @@ class StagedFiles:
         return f"part {self._repository} {mark}"
 
     async def keep(self, upload: Upload) -> None:
-        """Let commits find a complete upload; a file that is kept without one stays where it is."""
+        """Let commits find a complete upload; a file that is kept without an upload stays where it is."""
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         if await self.place(upload.sha256) is None:
             await self._put(upload.sha256, RepositoryFile(size=upload.offset, upload=upload.id))
@@ -169,7 +169,7 @@ class PushedTags(Protocol):
         ...
 
     def refs(self) -> AsyncIterator[Ref]:
-        """Return all tags by name, and `main` last, if there is one."""
+        """Return all tags, sorted by name, then `main`, if it exists."""
         ...
 
     async def exist(self) -> bool:
@@ -193,7 +193,7 @@ class Repository:
     async def commit(self, revision: str) -> Commit:
         """Return the commit that a branch, tag or id names; raise `NoCommit` when there is none.
 
-        Branches take precedence over tags, and tags over those of other protocols.
+        Branches take precedence over tags, and tags over tags of other protocols.
         """
         kinds, name = ((), revision[:COMMIT_DIGITS]) if is_commit(revision) else _named(revision)
         found = await self._committed(kinds, name)
@@ -226,7 +226,7 @@ class Repository:
     async def _full(self, revision: str) -> Commit | None:
         """Return the commit with an abbreviated id, or with an id in git; None when there is none.
 
-        Raise `InvalidInput` if several commits have ids that begin so.
+        Raise `InvalidInput` if several commits have ids that begin like this.
         """
         if is_commit(revision):
             row = (await self.git.objects([revision])).get(revision)
@@ -262,7 +262,7 @@ class Repository:
             yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield the branches and tags by kind and name, then further names of other protocols."""
+        """Yield the branches and tags, sorted by kind and name, then further names of other protocols."""
         shown = set[str]()
         async for ref in self.log.refs():
             shown.add(ref.key)
@@ -344,7 +344,7 @@ class Repositories:
         return found
 
     async def current(self, name: str) -> Repository:
-        """Return the repository called `name`, in any case, or else the last one that was called so.
+        """Return the repository called `name`, in any case, or else the last one that had this name.
 
         Raise `NoRepository` for neither.
         """
@@ -472,7 +472,7 @@ async def _contents(repository: Repository, commit: Commit, paths: Collection[st
 
 
 async def _signed(repository: Repository, files: Mapping[str, File], paths: set[str]) -> Mapping[str, int]:
-    """Return a number for the content of each path that exists; that of a folder changes with any file in it."""
+    """Return a number for the content of each existing path; a folder's number changes with any file in it."""
 
     def signed() -> dict[str, int]:
         found = dict[str, int]()

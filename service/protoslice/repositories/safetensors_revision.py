@@ -44,7 +44,7 @@ class ShownCommit:
 
     @property
     def id(self) -> str:
-        """Id of the commit, or that of its view, which no other commit has."""
+        """Id of the commit, or the id of its view, which no other commit has."""
         return counterpart(self.commit.id) if self.viewed else self.commit.id
 
     async def files(self, stores: Stores) -> Mapping[str, File]:
@@ -60,7 +60,7 @@ class ShownCommit:
 
 
 def viewed_revision(revision: str) -> str | None:
-    """Return the revision of which `revision` is the view; None if its name is not that of a view."""
+    """Return the revision of which `revision` is the view; None if it does not name a view."""
     for prefix in (VIEWS, _SPELLED_OUT):
         if revision.startswith(prefix):
             return revision.removeprefix(prefix)

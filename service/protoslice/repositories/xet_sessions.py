@@ -90,7 +90,7 @@ class XorbSession:
         return self._stores.new_objects()
 
     async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:
-        """Let shards name a xorb whose chunks are durable; if it arrives twice, the first one stays."""
+        """Let shards name a xorb whose chunks are durable; if it arrives twice, keep the first one."""
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
         with objects.publishing():
@@ -155,7 +155,7 @@ class XorbSessions:
     async def open(self, session: str, client: str) -> XorbSession:
         """Return a session that the client has begun in this repository.
 
-        Raise `NotFound` for any other, and an expired one.
+        Raise `NotFound` for any other session, and an expired session.
         """
         with suppress(NotFound):
             upload = await self._stores.uploads.get(session)

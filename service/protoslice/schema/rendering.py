@@ -1,4 +1,4 @@
-"""Messages as JSON and in text format, one or a stream of them."""
+"""Messages as JSON and in text format, one message or a stream."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class Undeclared:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> Iterable[Message]:
-    """Return the messages in a field, with those in values of a map."""
+    """Return the messages in a field, including messages in values of a map."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:
@@ -358,7 +358,7 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 def _types(descriptor_set: bytes) -> MessageTypes:
     """Return the types of a canonical set, with the names of fields in our JSON.
 
-    That is the name which the schema declares for JSON, else the field's name, not in camel case.
+    The name in JSON is the name that the schema declares for JSON, else the field's name, not in camel case.
     """
     files = FileDescriptorSet.FromString(with_well_known(descriptor_set))
     messages = [message for file in files.file for message in file.message_type]

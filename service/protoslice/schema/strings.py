@@ -1,8 +1,8 @@
 """Strings of models as text: bytes that are not UTF-8 are written as `\\xff`.
 
 The protobuf runtime gives a string of a proto2 message as `bytes` where it is not UTF-8, and refuses such a message of
-proto3. Everything that reads models parses messages and decodes names by this module, so that no such bytes get
-further; a test looks for other ways.
+proto3. All code that reads models parses messages and decodes names with this module, so that no such bytes leave it; a
+test looks for exceptions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def parsed(kind: type[Message], data: bytes) -> Any:
 
 
 def _decode_strings(message: Message) -> None:
-    """Replace strings that are not UTF-8; `DecodeError` for such a key of a map, which cannot be read."""
+    """Replace strings that are not UTF-8; `DecodeError` for such a key of a map."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             _decode(message, field, value)

@@ -1,11 +1,11 @@
 """Worker process that parses text format: `python -m protoslice.schema.text_worker`.
 
 The protobuf runtime parses a text in a single call that holds the GIL for seconds: in the process of a service it would
-stall all requests. A process of its own can be limited, too.
+stall all requests. A separate process can also be limited.
 
 Standard input: a length of 4 bytes (big-endian), a JSON header of that length, the descriptor set, the text. The header
-has the type and the length of the set. Standard output: a header in the same way with the error and its class, then the
-serialized message.
+has the type and the length of the set. Standard output: a header in the same form with the error and its class, then
+the serialized message.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class MessageTypes:
     def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None, *, keep_any: bool = True) -> None:
         """Take `whole`, which returns a set, sorted by imports, for one pool of all types.
 
-        None gives each type its own pool. With `keep_any`, schemas of types that reach `google.protobuf.Any` have all
-        types of the set.
+        Without `whole`, each type gets its own pool. With `keep_any`, schemas of types that reach `google.protobuf.Any`
+        have all types of the set.
         """
         self._types = types
         self._whole = whole
@@ -186,7 +186,7 @@ def bundled_bytes() -> bytes:
 
 
 def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
-    """Return the set that declares `type_name`: the first such in `extra`, else the bundled one.
+    """Return the set that declares `type_name`: the first in `extra`, else the bundled set.
 
     Raise `Unsupported` if no set declares it.
     """

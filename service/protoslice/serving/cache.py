@@ -109,7 +109,7 @@ class CacheOptions:
 
 @dataclass(slots=True)
 class Counts:
-    """Reads of blocks and records: those that a cache answered, and those that went to the storage."""
+    """Reads of blocks and records: answered by a cache, or by the storage."""
 
     hits: int = 0
     hit_bytes: int = 0

@@ -81,7 +81,7 @@ class _Segment:
 class DiskBlocks:
     """Blocks of objects in files of about `room` bytes; any thread may read, one at a time may write.
 
-    Their size is checked whenever a sixteenth of `room` was added, so each process may exceed it by that much.
+    The size is checked whenever a sixteenth of `room` was added, so each process may exceed `room` by that much.
     """
 
     def __init__(self, directory: Path, room: int) -> None:
@@ -251,7 +251,7 @@ def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
 
 
 def _note_use(descriptor: int) -> None:
-    """Record a use, if the last one is longer ago than `AGAIN_SECONDS`; the entry counts as used again then."""
+    """Record a use, if the last use is longer ago than `AGAIN_SECONDS`; the entry then counts as used again."""
     found = os.fstat(descriptor)
     if time.time() - found.st_mtime >= AGAIN_SECONDS:
         os.fchmod(descriptor, 0o600 | _USED_AGAIN)

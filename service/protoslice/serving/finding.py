@@ -40,7 +40,7 @@ ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
 class TagCache(TagTable):
     """Tags of one space, with the stores that they pointed at, used for `trust_seconds` after a read began.
 
-    Changes made by this process are seen at once, those of others after these seconds.
+    Changes made by this process are seen at once, changes by other processes after these seconds.
     """
 
     def __init__(self, database: Database, usage: Usage, read: ReadTags, *, trust_seconds: float = 0) -> None:
@@ -67,9 +67,9 @@ class TagCache(TagTable):
         return store_id
 
     async def version_before(self, name: str) -> str | None:
-        """Return the id of the store that a tag points at, else that of a tag with the same name, or None.
+        """Return the id of the store that a tag points at, else of a tag with the same name, or None.
 
-        For `resnet50:4`, that is the tag set last among those that begin with `resnet50:`.
+        For `resnet50:4`, this is the tag that was set last among the tags that begin with `resnet50:`.
         """
         with suppress(NotFound):
             return await self.store(name)
@@ -157,7 +157,7 @@ class Manifests:
     async def starting_with(self, prefix: str) -> str:
         """Return the only store id that begins with `prefix`.
 
-        Raise `InvalidInput` if several do, `NotFound` if none does.
+        Raise `InvalidInput` if several ids do, `NotFound` if none does.
         """
         found = await self._table.starting_with(prefix)
         if len(found) > 1:
@@ -167,7 +167,7 @@ class Manifests:
         return found[0]
 
     async def whole_id(self, prefix: str) -> str:
-        """Return the only id of a store, or else of a removed one, that begins with `prefix`.
+        """Return the only id of a store, or else of a removed store, that begins with `prefix`.
 
         Raise `NotFound` if there is none.
         """

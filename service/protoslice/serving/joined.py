@@ -31,7 +31,7 @@ OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
 
 
 class JoinedObject:
-    """File made of extents, each an object, and start and end in it; blocks are those of the objects.
+    """File made of extents, each an object, and start and end in it; its blocks are the objects' blocks.
 
     Several extents may be in one of `objects`, at any offsets.
     """
@@ -115,7 +115,7 @@ class Section(NamedTuple):
 
 
 async def read_sections(rope: _core.Rope, sources: Sequence[Readable], sections: Sequence[Section]) -> list[bytes]:
-    """Read sections of a rope, in whole blocks of its sources; the spans of one source with one call."""
+    """Read sections of a rope, in whole blocks of its sources; read the spans of a source with one call."""
     wanted: dict[int, list[Span]] = {}
     for number, start, end in (span for section in sections for span in section.spans):
         wanted.setdefault(number, []).append(sources[number].covering((start, end)))

@@ -395,7 +395,7 @@ async def is_sound(
     """Return True when a store can be read completely.
 
     `verify` also compares every block of its objects with its checksum. Objects in `seen` are known to be sound;
-    further ones are added to it.
+    further sound objects are added to `seen`.
     """
     try:
         for name, key in manifest.beside.items():

@@ -46,7 +46,7 @@ class SavedReads:
         self._predictors: dict[int, StridePredictor] = {}
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """Return the saved bytes of a read, also if they begin a longer saved one; None when there are none."""
+        """Return the saved bytes of a read, even if they begin a longer saved read; None when there are none."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
@@ -69,7 +69,7 @@ class SavedReads:
         return None
 
     def put_recent(self, number: int, offset: int, data: bytes) -> None:
-        """Keep the bytes of a read, if small, until others of `_RECENT_BYTES` have arrived."""
+        """Keep the bytes of a read, if small, until `_RECENT_BYTES` further bytes have arrived."""
         if len(data) > _HELD_READ:
             return
         with self._lock:
@@ -90,7 +90,7 @@ class SavedReads:
             return self._predictors[number].predicted(most) if length <= _HELD_READ else []
 
     def encode(self) -> bytes:
-        """Return the serialized reads, for `decode`; later ones are new."""
+        """Return the serialized reads, for `decode`; only later reads count as new."""
         with self._lock:
             reads, self.is_new = list(self._reads.items()), False
         return b"".join(_ROW.pack(*place, len(data)) + data for place, data in sorted(reads))
@@ -128,7 +128,7 @@ class StridePredictor:
     def predicted(self, most: int) -> list[int]:
         """Return the offsets of the reads after the last one, at most `most`; none without a repeated distance.
 
-        Each call predicts twice as many as the one before.
+        Each call predicts twice as many offsets as the call before.
         """
         steps = [after - before for before, after in pairwise(self._jumps)]
         period = next((n for n in range(1, len(steps) // 2 + 1) if _alike(steps[-n:], steps[-2 * n : -n])), 0)

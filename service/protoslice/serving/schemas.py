@@ -95,8 +95,8 @@ class Schemas:
     ) -> tuple[StoredSchema, bool]:
         """Store a descriptor set; return the schema, and True when it is new.
 
-        Raise `Conflict` when a bundled or other uploaded set declares a type differently, `LimitExceeded` when all
-        schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or, with
+        Raise `Conflict` when a bundled set or another uploaded set declares a type differently, `LimitExceeded` when
+        all schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or, with
         `if_none_match`, does not exist.
         """
         check_schema_name(name)
@@ -126,7 +126,7 @@ class Schemas:
     async def types(self, type_name: str | None) -> Types:
         """Return the types for an ingest that asks for `type_name`.
 
-        Raise `Unsupported` when neither bundled nor uploaded.
+        Raise `Unsupported` for a type that is neither bundled nor uploaded.
         """
         if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
             return Types()

@@ -78,7 +78,7 @@ class ExternalObjects:
     def place(self, uri: str) -> tuple[Storage, ObjectKey]:
         """Return the storage of a URI, and the key there.
 
-        Raise `StorageDenied` unless it is below an allowed prefix.
+        Raise `StorageDenied` unless the URI is below an allowed prefix.
         """
         options = self._options
         place = allowed(uri, options.register_prefixes)

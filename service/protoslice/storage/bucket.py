@@ -1,4 +1,4 @@
-"""`s3://`, `gs://` and `az://`: objects of a bucket, by obstore."""
+"""`s3://`, `gs://` and `az://`: objects of a bucket, accessed with obstore."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _OPTION_PREFIXES: Final = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_st
 
 
 def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split options into those of the store and those of its connections.
+    """Split options into options of the store and options of its connections.
 
     Names may also have the form of environment variables, such as `AWS_REGION`. Raise `InvalidInput` for an option that
     is unknown or given twice.
@@ -93,7 +93,7 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
 def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
     """Return options with which bodies are not hashed to sign their requests, since TLS protects them.
 
-    An option or a variable of the operator takes precedence. The hash would be a second one of all uploads.
+    An option or a variable of the operator takes precedence. Hashing would read all uploads a second time.
     """
     told = _UNSIGNED in store or _UNSIGNED_VARIABLE in os.environ
     return dict(store) if scheme != "s3" or told or not encrypted else {**store, _UNSIGNED: "true"}
@@ -302,7 +302,7 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
-        """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
+        """Upload parts as one object and return its entity tag; an error of `parts` aborts the upload and is raised."""
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(
                 self._store,

@@ -107,7 +107,8 @@ class OpenFile(Protocol):
 class Writer(ABC):
     """Writer of one new object: nothing is visible before `commit`, nothing is left after `abort`.
 
-    One task at a time uses a writer. As an async context manager it aborts on the way out unless it was committed.
+    Only one task at a time may use a writer. As an async context manager it aborts on the way out unless it was
+    committed.
     """
 
     @property
@@ -195,8 +196,8 @@ class Storage(ABC):
     ) -> AsyncGenerator[Buffer, None]:
         """Return the bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
 
-        All of one version of the object. Errors as in `get_range`, at the latest when the bytes run out. Close it
-        (`aclosing`) when leaving early.
+        All pieces are of one version of the object. Errors are the same as in `get_range`, and are raised at the latest
+        when the bytes run out. Close it (`aclosing`) when leaving early.
         """
 
     @abstractmethod

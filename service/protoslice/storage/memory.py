@@ -1,6 +1,6 @@
 """`memory://`: objects in the memory of this process, for tests and for services without persistence.
 
-`memory://` is a new namespace each time, `memory://name` one that the whole process shares.
+`memory://` is a new namespace each time, `memory://name` is a namespace that the whole process shares.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, 
 def check_prefixes(prefixes: Sequence[str]) -> None:
     """Raise an error for a prefix that could allow nothing.
 
-    Raise `InvalidInput` for a malformed one or an unknown scheme, `Unsupported` when the scheme's backend does not
+    Raise `InvalidInput` for a malformed prefix or an unknown scheme, `Unsupported` when the scheme's backend does not
     load.
     """
     for prefix in prefixes:

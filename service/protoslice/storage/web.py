@@ -2,8 +2,8 @@
 
 Proxies of the environment are not used, and each connection goes to an address that the address policy has checked; TLS
 still verifies the certificate against the host's name. Redirects are followed again for each range, as presigned links
-expire: to public addresses, and to others only below the operator's prefixes. The last response's entity tag is the
-pin.
+expire: to public addresses, and to other addresses only below the operator's prefixes. The last response's entity tag
+is the pin.
 """
 
 from __future__ import annotations

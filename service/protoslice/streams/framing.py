@@ -71,7 +71,7 @@ def written_framing(framing: Framing) -> Framing:
 def framing_of(source: RangeSource) -> Framing:
     """Return the framing of `source`, from its first 64 KiB and its end.
 
-    Raise `Unsupported` for bytes that fit none.
+    Raise `Unsupported` for bytes that fit no framing.
     """
     head = source.read(0, min(source.size, HEAD))
     if magic.is_riegeli(head):

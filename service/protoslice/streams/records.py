@@ -1,4 +1,4 @@
-"""Records of a stream by number: of a path, bytes or any object with range reads, or shards as one sequence."""
+"""Records of a stream by number: from a path, bytes, any object with range reads, or shards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JoinedRecords:
     """Records of shards, numbered consecutively; one file is one shard. Ropes refer to `sources`."""
 
     def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
-        """Set `pieces`, a bound on the pieces of a rope, and `held`, one on its literal bytes."""
+        """Set `pieces`, a bound on the pieces of a rope, and `held`, a bound on its literal bytes."""
         self.shards = shards
         self.sources = _core.Sources([shard.source for shard in shards])
         """The sources of all shards, in their order."""
@@ -155,13 +155,13 @@ class JoinedRecords:
             yield last, held
 
     def _in_chunks(self, stream: _core.Rope, form: str | None) -> _core.Rope:
-        """Return `stream` as a file in `form`; if that has chunks, they hold records of all shards."""
+        """Return `stream` as a file in `form`; if `form` has chunks, they hold records of all shards."""
         if form not in CHUNKED:
             return stream
         return _core.chunked(stream, self.sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
 
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
-        """Return `rope`, which refers to the only source of a shard, so that it refers to the sources of all."""
+        """Return `rope`, which refers to the only source of a shard, so that it refers to the sources of all shards."""
         return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
 
 
@@ -183,7 +183,7 @@ _NEAR: Final = 16
 
 
 class Records(SourceOwner, Sequence[bytes]):
-    """Read records of a stream, or a slice of them, as a sequence of bytes; `protoslice.records` makes it.
+    """Read records of a stream, or a slice of them, as a sequence of bytes; `protoslice.records` returns one.
 
     A record is read when it is used, and its checksum is compared if the framing has one.
 
@@ -277,7 +277,7 @@ class Records(SourceOwner, Sequence[bytes]):
         """Return a record as a rope, for records too large for memory; no checksum is compared.
 
         Args:
-            number: Number of the record, from 0; negative from the end.
+            number: Index of the record, starting at 0; a negative index counts from the end.
 
         Returns:
             The rope.
@@ -297,7 +297,7 @@ class Records(SourceOwner, Sequence[bytes]):
         """Return all records as one rope in a framing.
 
         Args:
-            framing: Framing to write; by default that of the stream, or `delimited` for a stream of chunks.
+            framing: Framing to write; by default the framing of the stream, or `delimited` for a stream of chunks.
 
         Returns:
             The rope.
@@ -343,7 +343,7 @@ class Records(SourceOwner, Sequence[bytes]):
         self._again = again
 
     def __reduce__(self) -> tuple[Callable[..., Records], tuple[object, ...]]:
-        """Pickle how to open the records again, for workers of data loaders; bytes in memory are pickled along."""
+        """Pickle how to open the records again, for workers of data loaders; include bytes in memory."""
         if self._again is None:
             raise TypeError("Only records that `protoslice.records` opened can be pickled")
         return _opened, (self._again, self.index_bytes, self._size, self._numbers)
@@ -408,11 +408,11 @@ def open_records(
     limits: _core.Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Records:
-    """Open a stream of records, or shards of one, as a sequence.
+    """Open a stream of records, or shards of a stream, as a sequence.
 
     A damaged or truncated stream keeps the records before the damage; `Records.fault` says where and why it ends. The
-    records can be pickled for workers of data loaders, unless they are in a file object. Close them after use, or use
-    them in a `with`.
+    records can be pickled for workers of data loaders, unless they are in a file object. Close the records after use,
+    or use them in a `with`.
 
     Args:
         source: Path, URI, bytes, seekable file, or object with `size` and `read(offset, length)`. Shards are a folder,

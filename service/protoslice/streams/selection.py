@@ -76,7 +76,7 @@ class KeyIndex:
         self._table.sort()
 
     def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
-        """Return for each of `values` the numbers of the records with it, in order; empty if there is none.
+        """Return for each of `values` the numbers of the records with it, in order; may be empty.
 
         Raise `LimitExceeded` for more than `max_records` records in all; a value that is repeated counts again.
         """
@@ -101,7 +101,7 @@ class KeyIndex:
     def candidates(self, wanted: bytes, most: int) -> Sequence[int]:
         """Return the numbers of the records whose value has the hash of `wanted`.
 
-        Different values may have one hash.
+        Different values may have equal hashes.
         """
         return self._table.numbers(wanted, most)
 
@@ -125,7 +125,7 @@ MOST_SAMPLED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RecordPart:
-    """The part of each record that is returned; by default all of it."""
+    """The part of each record that is returned; by default the whole record."""
 
     path: str = ""
     fields: tuple[str, ...] = ()

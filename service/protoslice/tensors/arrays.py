@@ -66,7 +66,7 @@ class LazyArray:
 
     @property
     def name(self) -> str:
-        """Name in the model; several tensors may share one."""
+        """Name in the model; several tensors may share a name."""
         return self.facts.name
 
     @property
@@ -125,7 +125,7 @@ class LazyArray:
     def __getitem__(self, index: Any) -> Any:
         """Return the elements that NumPy's basic indexing selects: integers, slices, `...` and None.
 
-        Raise `InvalidIndex`, which is an `IndexError`, for other indices and those out of range.
+        Raise `InvalidIndex`, which is an `IndexError`, for other indices and for indices out of range.
         """
         require_numpy()
         wanted, left = _basic(index, self.shape, self._block)

@@ -38,7 +38,7 @@ class Dtype:
     def bytes_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a quantized tensor as rows of bytes.
 
-        Raise `CorruptModel` unless a row is a number of blocks.
+        Raise `CorruptModel` unless a row consists of whole blocks.
         """
         assert self.block is not None
         elements, size = self.block

@@ -39,7 +39,7 @@ def check_budget(computed: int, stored: int, remedy: str) -> None:
 
 
 def stored_bytes(data: Rope) -> int:
-    """Return how many stored bytes `data` is made from; those of each computed source count once."""
+    """Return how many stored bytes `data` is made from; the bytes of each computed source count once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):

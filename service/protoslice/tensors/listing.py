@@ -83,7 +83,7 @@ class HashIndex:
 class TensorList(Sequence[Row]):
     """The tensors of a model, or their facts, in its order: built on access, and found by name or address.
 
-    Each takes a few bytes of memory until it is built.
+    Each tensor takes a few bytes of memory until it is built.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class TensorList(Sequence[Row]):
     ) -> None:
         """Take `make`, which builds a tensor by number, and `key`, which returns its name and address at less cost.
 
-        `numbers` replaces the index of names and addresses. All must be thread-safe. `metadata` are texts by key that
-        the files have in addition to the tensors.
+        `numbers` replaces the index of names and addresses. All functions must be thread-safe. `metadata` are texts by
+        key that the files have in addition to the tensors.
         """
         self.metadata = metadata
         self._count = count
@@ -155,7 +155,7 @@ class TensorList(Sequence[Row]):
         return row.name, row.address
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """Return the number of the tensor with that address, else of all with that name; empty if there is none."""
+        """Return the number of the tensor with that address, else the numbers of all with that name; may be empty."""
         if self._numbers is not None:
             return self._numbers(name_or_address)
         found = self._index.find(name_or_address)

@@ -79,7 +79,7 @@ class ReadableTensor:
 
     @property
     def as_bytes(self) -> ReadableTensor:
-        """Rows of bytes for a quantized tensor; any other is returned unchanged."""
+        """Rows of bytes for a quantized tensor; return any other tensor unchanged."""
         if self.dtype.block is None:
             return self
         return ReadableTensor(self.bytes, _BYTE, self.dtype.bytes_shape(self.shape))
@@ -98,7 +98,7 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
     """Return the elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
     A full read compares the checksums of the model, if any, for parts up to 64 MiB; any read counts varints.
-    `compare=False` skips both. Errors of the model name the tensor.
+    `compare=False` skips both. Errors of the model mention the tensor.
     """
     with _blaming(tensor):
         if tells_facts(tensor, form):
@@ -302,7 +302,7 @@ def is_float(dtype: Dtype) -> bool:
 
 
 def dequantized(tensor: Tensor) -> Tensor:
-    """Return a quantized tensor, or one of F16 or BF16, as F32; any other is returned unchanged.
+    """Return a quantized tensor, or one of F16 or BF16, as F32; return any other tensor unchanged.
 
     Raise `Unsupported` for blocks of a type that cannot be decoded.
     """

@@ -165,7 +165,7 @@ class Safetensors:
     """Builder of one file, or of the shards of a model.
 
     Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
-    metadata of the file names both, and `omitted` those left out.
+    metadata of the file names both kinds, and `omitted` names the tensors that were left out.
     """
 
     omitted: Omitted | None = None

@@ -104,7 +104,7 @@ async def compact(space: Space, records: UploadTable, held: Upload) -> Upload:
 async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Upload:
     """Return the upload with the small parts at its end merged into one, if there are `RUN` or more.
 
-    Else `upload` itself.
+    Otherwise, return `upload` itself.
     """
     run = _small_run(upload.parts, space.shared.options.uploads.part_bytes)
     if run < RUN:
@@ -168,7 +168,7 @@ class Composer:
     async def compose(self) -> Upload:
         """Return the upload, with its bytes and the state of the inspection.
 
-        Raise `ChecksumMismatch` unless they have its SHA-256.
+        Raise `ChecksumMismatch` unless the bytes have its SHA-256.
         """
         try:
             await self._read()

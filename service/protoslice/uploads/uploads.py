@@ -155,7 +155,7 @@ class Uploads:
     async def get(self, upload_id: str) -> Upload:
         """Return the upload's current state, after ending a running request.
 
-        Complete an upload whose bytes are all there.
+        Complete an upload that has all its bytes.
         """
         return await self._current(upload_id)
 
@@ -179,7 +179,7 @@ class Uploads:
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
         """Complete an upload of a known SHA-256 from extents of objects; it expires as given.
 
-        Their bytes are read once, and those of small extents are written. Raise `ChecksumMismatch` for other bytes.
+        The bytes are read once, and bytes of small extents are written. Raise `ChecksumMismatch` for wrong bytes.
         """
         async with self._acquire(upload_id):
             held = await self._records.read(upload_id)
@@ -373,7 +373,7 @@ class Uploads:
         return size
 
     async def _completed(self, held: Upload) -> Upload:
-        """Complete an upload whose bytes are all there.
+        """Complete an upload that has all its bytes.
 
         A storage error leaves the upload open, so that it can be retried.
         """
