@@ -19,10 +19,10 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LATER: Final = ("faketime", "+1 day")
-"""The second build believes that it is tomorrow, but for cargo, which hangs then; certificates are still valid."""
-CARGO: Final = """#!/bin/sh
+"""The second build believes that it is tomorrow, but for Rust, which hangs then; certificates are still valid."""
+TRUE_CLOCK: Final = """#!/bin/sh
 unset LD_PRELOAD
-exec {cargo} "$@"
+exec {program} "$@"
 """
 
 
@@ -35,18 +35,19 @@ def environment(home: Path, zone: str) -> dict[str, str]:
     toolchains = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
     programs = home / "bin"
     programs.mkdir()
-    cargo = programs / "cargo"
-    cargo.write_text(CARGO.format(cargo=shutil.which("cargo")))
-    cargo.chmod(0o755)
+    for name in ("cargo", "rustc"):
+        (programs / name).write_text(TRUE_CLOCK.format(program=shutil.which(name)))
+        (programs / name).chmod(0o755)
     return os.environ | {
         "HOME": str(home), "CARGO_HOME": str(home / "cargo"), "RUSTUP_HOME": toolchains, "TZ": zone,
         "PATH": f"{programs}:{os.environ['PATH']}",
     }  # fmt: skip
 
 
-def build(folder: Path, machine: str, given: Mapping[str, str], *clock: str) -> dict[str, str]:
-    """Clone into `folder` and build there; return the digests of the packages by their names."""
+def build(folder: Path, commit: str, machine: str, given: Mapping[str, str], *clock: str) -> dict[str, str]:
+    """Clone a commit into `folder` and build there; return the digests of the packages by their names."""
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
+    subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True)
     command = [*clock, sys.executable, "-m", "tools.package_build", "dist", machine]
     subprocess.run(command, cwd=folder, env=given, check=True)
     return {each.name: sha256(each.read_bytes()).hexdigest() for each in (folder / "dist").iterdir()}
@@ -97,11 +98,14 @@ def refused(package: str, command: Sequence[str], folder: Path, given: Mapping[s
 
 def main(machine: str) -> None:
     """End with a message unless both builds are equal, and those without a pin fail."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         given = environment(Path(first) / "home", "UTC")
-        one = build(Path(first) / "checkout", machine, given)
+        one = build(Path(first) / "checkout", commit, machine, given)
         there = environment(Path(second) / "home", "Pacific/Auckland")
-        two = build(Path(second) / "another" / "folder", machine, there, *LATER)
+        two = build(Path(second) / "another" / "folder", commit, machine, there, *LATER)
         assert one == two, f"two builds differ:\n{one}\n{two}"
         check_pins(Path(first) / "checkout", given)
     print("\n".join(f"{digest}  {name}" for name, digest in one.items()))
