@@ -98,7 +98,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that the storage has all objects that the database names.
+    """Check that the storage has what the database names.
 
     The service may keep running. Ends with 3 if objects are missing or damaged.
 
