@@ -325,7 +325,7 @@ class UploadTable:
     ) -> Upload:
         """Replace an upload that has the epoch of `upload`; the first `kept_parts` of its parts are stored already.
 
-        An upload that ends no longer refers to objects, whatever else has changed. Raise `ConcurrentChange` if the
+        An upload that ends no longer refers to objects, also if other rows changed. Raise `ConcurrentChange` if the
         upload has another epoch, `Collected` if an object that it needs is gone.
         """
 

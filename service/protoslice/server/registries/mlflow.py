@@ -226,7 +226,7 @@ def _absolute(request: Request, path: str) -> str:
 def _permission(request: Request, services: Services) -> dict[str, str]:
     """Return the headers for the URLs in a response; none if they are signed.
 
-    Clients send no credentials of their own to these URLs, and a proxy before an open service may require some.
+    Clients send no credentials to these URLs, and a proxy before an open service may require some.
     """
     found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

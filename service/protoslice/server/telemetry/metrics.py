@@ -415,7 +415,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:
-    """Return a sample with one more label. Its name has neither blanks nor braces, whatever its labels hold."""
+    """Return a sample with one more label. Its name has neither blanks nor braces; values of labels may."""
     name, blank, value = line.partition(b" ")
     if b"{" not in name:
         return name + b"{" + label + b"}" + blank + value

@@ -36,7 +36,7 @@ router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, de
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
-"""Suffix of files that are uploaded before a commit, whatever their size: `datasets` removes them before it."""
+"""Suffix of files that are uploaded before a commit, large or small: `datasets` removes them before it."""
 _MOST_FILES: Final = 1000
 
 
