@@ -68,7 +68,7 @@ class LockHolder:
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces of `body`; raise `Superseded` once the holder is pre-empted."""
+        """Yield the pieces of `body`; raise `Superseded` once the holder is preempted."""
         while True:
             if self._preempted:
                 raise Superseded
@@ -94,7 +94,7 @@ class UploadLocks:
 
     @asynccontextmanager
     async def acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
-        """Acquire an upload: pre-empt the previous holder and wait until it has cleaned up."""
+        """Acquire an upload: preempt the previous holder and wait until it has cleaned up."""
         while (before := self._holders.get(upload_id)) is not None:
             before.preempt()
             await before.released.wait()
