@@ -1,6 +1,7 @@
-"""The catalogue: everything but bytes, in SQL, with a module for each kind of row: dataclasses, statements, errors.
+"""The catalogue: the SQL database that holds everything but the bytes of the stores.
 
-`open_database` opens it, and deletes its old rows once an hour.
+Each module covers one kind of row, with its dataclasses, SQL statements and errors. `open_database` opens the
+catalogue, and deletes its old rows once an hour.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ async def open_database(
     audit_seconds: float = 0,
     audit_entries: int = 0,
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
+    """Yield the catalogue at `url`, or the default catalogue of the storage at the URI `storage` if `url` is None.
 
-    For a storage that is not `shared` with other processes, the default catalogue ends with this process. A SQLite file
-    is created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
-    deleted, unless `audit_seconds` is 0.
+    If the storage is not `shared` with other processes, the default catalogue is temporary: it ends with this
+    process. A SQLite file is migrated to the current schema, and created if it is missing and `create` is True.
+    Entries of the audit are deleted after `audit_seconds`, unless `audit_seconds` is 0. At most `audit_entries`
+    entries of each space are kept, unless `audit_entries` is 0.
 
-    Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
+    Raise `Unsupported` for a bucket without a database URL. Also raise it if the schema needs another version of the
     program.
     """
     with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
@@ -72,17 +74,17 @@ async def open_database(
 
 
 async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
-    """Delete old rows of `changes`, of the audit and of deliveries once an hour, without end."""
+    """Delete old audit entries, deliveries and rows of `changes` once an hour, without end."""
     wait = _FIRST_SECONDS
     while True:
         await asyncio.sleep(wait)
         wait = _PURGE_SECONDS
-        with suppress(ProtosliceError):  # the next hour tries again
+        with suppress(ProtosliceError):  # the next run retries what failed
             await tidy(database, audit_seconds, audit_entries)
 
 
 async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
-    """Delete all old rows once; raise the first failure at the end."""
+    """Delete all old rows once; if steps fail, run the others and raise the first failure at the end."""
     steps: list[Callable[[], Awaitable[None]]] = [
         DeliveryTable(database).purge,
         partial(purge_audit, database, audit_seconds, audit_entries),
@@ -93,7 +95,7 @@ async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0)
 
 
 async def purge_changes(database: Database) -> None:
-    """Delete the rows of `changes` that are older than a day, since no transaction is retried for so long."""
+    """Delete the rows of `changes` that are older than a day: no transaction is retried for so long."""
 
     def work(tx: Transaction, limit: int) -> int:
         return tx.run(

@@ -1,4 +1,4 @@
-"""Commits that no name leads to, removed repositories, and the stores that only they created."""
+"""Deletion of commits that no name leads to, of removed repositories and spaces, and of stores that only they made."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ _OF_REPOSITORIES: Final = {
     "commits": "id",
     "former_names": "folded",
 }
-"""Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
+"""Tables whose rows belong to repositories, and the columns that distinguish the rows within one repository."""
 _RETURNED: Final = {
     "commits": "store, 0, 1",
     "manifests": "store, length(body) + length(coalesce(referrer, '')), 1",
     "kept_files": f"NULL, 0, CASE WHEN kind IN {COUNTED} THEN 1 ELSE 0 END",
 }
-"""Store of a deleted row, bytes that counted for it, and 1 if the row counted itself; of other tables each row did."""
+"""SQL columns that the deletion of a row returns: its store, its counted bytes, and 1 if the row counts as an entry.
+
+Rows of tables that are not listed have no store and no counted bytes, and each counts as an entry.
+"""
 _COMMIT: Final = "commits WHERE space = :space AND repository = :repository AND id = :id"
-# By keys alone, so that PostgreSQL reads no other rows, however wrong its estimates of the sizes of tables are.
+# The statement finds rows by their keys only: PostgreSQL then reads no other rows, even if its statistics are wrong.
 _UNREACHED: Final = f"""
     DELETE FROM {_COMMIT} AND NOT EXISTS (
         SELECT 1 FROM names WHERE space = :space AND repository = :repository AND commit_id = :id
@@ -39,7 +42,7 @@ _UNREACHED: Final = f"""
 
 
 async def purge_repositories(database: Database) -> None:
-    """Delete all rows of repositories that were removed, and the stores that only their commits name."""
+    """Delete all rows of removed repositories, and the stores that only commits of these repositories name."""
 
     def work(tx: Transaction, limit: int) -> int:
         sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
@@ -70,7 +73,7 @@ async def purge_repositories(database: Database) -> None:
 
 _REMOVED: Final = "SELECT name FROM spaces WHERE removed = 0"
 _OF_SPACES: Final = (
-    # What is marked here is deleted by other steps of the collection.
+    # These statements only mark repositories, stores and open uploads: other steps of the collection delete them.
     f"""
     UPDATE repositories SET protocol = '{REMOVED}', name = CAST(id AS text), folded = NULL WHERE (space, id) IN (
         SELECT space, id FROM repositories WHERE protocol <> '{REMOVED}' AND space IN ({_REMOVED}) LIMIT :limit
@@ -110,9 +113,9 @@ _EMPTY: Final = " AND ".join(
 
 
 async def purge_spaces(database: Database, grace_seconds: float) -> None:
-    """Delete the rows of spaces that were removed before the grace period.
+    """Delete the rows of spaces whose grace period after their removal has ended.
 
-    Rows that other steps of the collection delete are only marked.
+    Repositories, stores and uploads are only marked here; other steps of the collection delete them.
     """
     due = "UPDATE spaces SET removed = 0 WHERE removed > 0 AND removed < :before"
     grace = int(grace_seconds * SECOND)
@@ -125,7 +128,7 @@ async def purge_spaces(database: Database, grace_seconds: float) -> None:
 
 
 async def forget_spaces(database: Database) -> None:
-    """Delete the rows of removed spaces that are empty; their names can then be used again."""
+    """Delete the rows of removed spaces that are empty, which makes their names available again."""
 
     def work(tx: Transaction) -> None:
         for (name,) in tx.all(f"{_REMOVED} AND {_EMPTY} LIMIT {BATCH}"):
@@ -141,9 +144,10 @@ def _run(sql: str, tx: Transaction, limit: int) -> int:
 
 
 async def purge_commits(database: Database) -> None:
-    """Delete the commits that no branch or tag leads to any more, and the stores that only they name.
+    """Delete the commits that no branch or tag leads to any more, and the stores that only these commits name.
 
-    A commit that loses a name is due; deleting it makes its parent due. No other row is read.
+    A commit becomes due when it loses a name. When a commit is deleted, its parent is examined next. Commits that are
+    not due are never read, except these parents.
     """
     due = "SELECT space, repository, id FROM commits WHERE due = 1 ORDER BY space, repository, id LIMIT :limit"
 
@@ -151,7 +155,7 @@ async def purge_commits(database: Database) -> None:
         done, counted, stores = 0, Counter[str](), defaultdict[str, set[str]](set)
         for space, repository, id in tx.all(due, limit=limit):
             key = {"space": space, "repository": repository}
-            # Requests that point a name at a commit wait: the name would go with the commit.
+            # The lock holds up requests that point a name at a commit: their name would be deleted with the commit.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
             gone: Row | None = (id, None)
             while gone is not None and gone[0] is not None and done < limit:
@@ -160,9 +164,9 @@ async def purge_commits(database: Database) -> None:
                 if gone is not None:
                     counted[space] += 1
                     stores[space].update({gone[1]} - {None})
-            if gone is None:  # something leads to it
+            if gone is None:  # a name or another commit leads to the commit
                 tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = NULL WHERE')}", **key, id=id)
-            elif gone[0] is not None:  # the next batch continues there
+            elif gone[0] is not None:  # the limit is reached: the next batch continues with the parent
                 tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = 1 WHERE')}", **key, id=gone[0])
             if done >= limit:
                 break
@@ -175,16 +179,16 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove all `stores` that only commits or manifests created and that nothing names.
+    """Remove those of the `stores` that only commits or manifests created and that nothing names any more.
 
-    Subtract `entries`, and `size` bytes of records, from the usage.
+    Also subtract `entries` and `size` bytes from the usage of the space, besides the counts of the removed stores.
     """
     locked = f"SELECT 1 FROM stores WHERE {LIVE} AND of_commits = 1 FOR UPDATE"
     computed = f"DELETE FROM manifests WHERE space = :space AND store = :digest RETURNING {_RETURNED['manifests']}"
     count = logical = 0
     for digest in sorted(stores):
         key = {"space": space, "digest": digest}
-        # The second statement sees the names that were written while this one waited for the lock.
+        # The lock comes first: the second statement then sees all names that were written while the first one waited.
         if tx.first(locked, **key) is None or tx.all(f"SELECT {is_named(':digest')}", **key)[0][0]:
             continue
         removed = mark_removed(tx, space, digest)

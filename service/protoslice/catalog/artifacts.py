@@ -1,4 +1,4 @@
-"""Repositories of OCI: blobs, manifests, tags and referrers; a repository exists from its first row on."""
+"""The repositories of OCI: their blobs, manifests, tags and referrers. A repository exists once it has a row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _ID: Final = f"""coalesce({_OWN}, (
     JOIN repositories o ON o.space = h.space AND o.protocol = 'oci' AND o.name = h.folded
     WHERE f.space = :space AND f.folded = :repository
 ))"""
-"""The repository of a name, else the last that had it, which can be read by that name."""
+"""SQL for the id of the repository with a name, else of the last repository that had the name.
+
+A former name can still be used to read.
+"""
 _THESE: Final = f"space = :space AND repository = {_ID}"
 _CURRENT: Final = f"space = :space AND repository = {_OWN}"
 _OF_MANIFEST: Final = "space = :space AND repository = :id AND digest = :digest"
@@ -42,28 +45,28 @@ _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referr
 
 @dataclass(frozen=True, slots=True)
 class StoredManifest:
-    """A manifest with its exact bytes and media type, and the store that was made of its blobs."""
+    """A manifest with its exact bytes and media type, and the store that was made from its blobs."""
 
     digest: Digest
     media_type: str
     data: bytes
     store: str | None = None
-    """Id of the store; None for a manifest that names no blobs."""
+    """Id of the store, or None if the manifest names no blobs."""
     subject: Digest | None = None
-    """The manifest that this one refers to."""
+    """Digest of the manifest that this manifest refers to, or None."""
     referrer: str | None = None
-    """Descriptor in JSON by which lists of referrers of `subject` show it."""
+    """JSON descriptor of this manifest, which appears in the list of referrers of `subject`."""
     time: datetime | None = None
-    """Time at which the manifest was last pushed; None for one that was not, or that is about to be kept."""
+    """Time of the last push, or None if the manifest was computed or is not saved yet."""
 
     @property
     def counted_bytes(self) -> int:
-        """Bytes that count for the quota of the space."""
+        """Bytes of the manifest and its descriptor, which count towards the quota of the space."""
         return len(self.data) + len((self.referrer or "").encode())
 
 
 class ArtifactTable:
-    """Blobs, manifests and tags of one repository."""
+    """The blobs, manifests and tags of one repository."""
 
     def __init__(self, database: Database, usage: Usage, repository: str) -> None:
         self._database = database
@@ -73,7 +76,7 @@ class ArtifactTable:
         self._key: Mapping[str, str] = {"space": usage.space, "repository": repository}
 
     async def check_pushed(self) -> None:
-        """Raise `NotFound` for a former name of a repository, `NameInvalid` for a disallowed new name."""
+        """Raise `NotFound` for a name that a repository had before, and `NameInvalid` for a disallowed new name."""
         await self._database.read(self._check_pushed)
 
     def _check_pushed(self, tx: Transaction) -> None:
@@ -88,7 +91,7 @@ class ArtifactTable:
                 raise NameInvalid(error.message) from None
 
     async def blob(self, digest: Digest) -> RepositoryFile:
-        """Return a blob; raise `BlobUnknown` if there is none, or it was not uploaded yet."""
+        """Return a blob; raise `BlobUnknown` if it does not exist or was not uploaded yet."""
         found = await self.find_blob(digest)
         if found is None or not found.has_come:
             raise BlobUnknown(f"The repository has no blob {digest.text}")
@@ -97,7 +100,7 @@ class ArtifactTable:
     async def find_blob(self, digest: Digest) -> RepositoryFile | None:
         """Return a blob, or None if it is unknown.
 
-        A blob that a manifest names, but that was not uploaded, has no bytes.
+        The blob has no bytes if a manifest names it but no client has uploaded it.
         """
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
@@ -118,9 +121,9 @@ class ArtifactTable:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def change_blob(self, digest: Digest, blob: RepositoryFile, seen: RepositoryFile | None) -> None:
-        """Replace a blob that has not changed since it was `seen`; insert it for None.
+        """Replace a blob that has not changed since the caller read it as `seen`; insert it if `seen` is None.
 
-        Else raise `ConcurrentChange`.
+        Raise `ConcurrentChange` if the blob has changed.
         """
 
         def work(tx: Transaction) -> None:
@@ -135,7 +138,7 @@ class ArtifactTable:
         await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def remove_blob(self, digest: Digest) -> None:
-        """Delete a blob; raise `BlobUnknown` if there is none, or it was not uploaded yet."""
+        """Delete a blob; raise `BlobUnknown` if it does not exist or was not uploaded yet."""
         sql = f"""
             DELETE FROM kept_files
             WHERE {_CURRENT} AND kind = 'blob' AND name = :digest AND (upload IS NOT NULL OR store IS NOT NULL)"""
@@ -149,7 +152,7 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def manifest(self, digest: Digest) -> StoredManifest:
-        """Return a manifest; raise `ManifestUnknown` if there is none."""
+        """Return a manifest; raise `ManifestUnknown` if the repository does not have it."""
         sql = f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :digest"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
         if row is None:
@@ -169,14 +172,14 @@ class ArtifactTable:
         return _manifest(row)
 
     async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
-        """Return the `digests` of manifests in this repository, with the sizes of the manifests."""
+        """Return those of the `digests` that are manifests of this repository, with the size of each manifest."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         texts = [digest.text for digest in digests]
         rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
         return {Digest(text): size for text, size in rows}
 
     async def of_store(self, digits: str) -> StoredManifest | None:
-        """Return the latest manifest whose store has an id that begins with `digits`, or None."""
+        """Return the manifest that was pushed last among those whose store's id begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
             ORDER BY pushed DESC LIMIT 1"""
@@ -185,22 +188,22 @@ class ArtifactTable:
         return None if row is None else _manifest(row)
 
     async def stores(self, most: int) -> list[str]:
-        """Return the stores of at most `most` manifests."""
+        """Return the ids of the stores that belong to the first `most` manifests."""
         sql = f"SELECT store FROM manifests WHERE {_THESE} ORDER BY digest LIMIT :most"
         rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
         return sorted({store for (store,) in rows if store is not None})
 
     async def put_manifest(self, manifest: StoredManifest, tags: Sequence[str] = (), *, computed: bool = False) -> None:
-        """Create or replace a manifest, and point tags at it; without tags, an identical one stays unchanged.
+        """Create or replace a manifest, and point `tags` at it.
 
-        A `computed` manifest does not name its store.
+        Without `tags`, an identical manifest stays unchanged. A `computed` manifest is not recorded as pushed.
         """
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, manifest.store)
             id, created = self._id(tx)
             key = {"space": self._space, "id": id, "digest": manifest.digest.text}
-            # Of two that push one manifest, the second counts what the first has written.
+            # The lock makes the second of two simultaneous pushes see, and not count twice, what the first one wrote.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
             row = tx.first(
                 f"SELECT {_MANIFEST} FROM manifests m WHERE {_OF_MANIFEST} FOR UPDATE",
@@ -258,9 +261,9 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def remove_manifest(self, digest: Digest) -> None:
-        """Delete a manifest and its tags, and its store if only manifests made it.
+        """Delete a manifest and its tags; also delete its store if only manifests created the store.
 
-        Raise `ManifestUnknown` if there is none.
+        Raise `ManifestUnknown` if the repository does not have the manifest.
         """
         one, these = {**self._key, "digest": digest.text}, f"{_CURRENT} AND digest = :digest"
 

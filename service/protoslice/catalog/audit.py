@@ -1,4 +1,4 @@
-"""The audit: changes and who made them, written in the transaction of the change."""
+"""The audit: a record of each change and who made it, written in the same transaction as the change."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from protoslice.database.transactions import SECOND, Actor, Database, Row, Trans
 from protoslice.errors import SpaceRemoved
 
 EVERY_SPACE: Final = "*"
-"""Space of a grant that holds in all of them, and of what concerns all of them."""
+"""Space of a grant that is valid in all spaces, and of changes that concern all spaces."""
 _COLUMNS: Final = "at, change, n, who, who_id, what, subject, detail"
 _TIMES: Final = {"since": ">=", "until": "<"}
 _NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"
 _WALKED: Final = 5000
-"""Rows of one index that a page reads, at most."""
+"""Largest number of index rows that one page of the audit reads."""
 Place: TypeAlias = tuple[int, bytes, int]
-"""Time of a row, its change and its number in the change, by which the audit is sorted."""
+"""Position in the audit's order: the time of a row, the id of its transaction, and its number in the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A change: `who` did `what` to `subject`; `at` is in microseconds since the epoch."""
+    """A change: `who` did `what` to `subject`. The time `at` is in microseconds since the epoch."""
 
     at: int
     change: bytes
-    """Id that the rows of one transaction share."""
+    """Id of the transaction, which all its rows share."""
     n: int
     who: Actor
-    """Token or account; empty for the service itself, or one that asks for neither."""
+    """Token or account that made the change; empty for the service itself, and for a service without authentication."""
     what: str
     subject: str
     detail: Mapping[str, Any]
@@ -39,7 +39,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditQuery:
-    """Which changes to show; `since` and `until` are in microseconds since the epoch."""
+    """A filter for changes; `since` and `until` are in microseconds since the epoch."""
 
     subject: str | None = None
     who: str | None = None
@@ -49,9 +49,9 @@ class AuditQuery:
 
 
 def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping[str, Any]) -> None:
-    """Add a change to the audit; raise `SpaceRemoved` if a request makes it in a space that was removed.
+    """Add a change to the audit; raise `SpaceRemoved` if a request changes a space that was removed.
 
-    The space stays until the transaction has ended.
+    The row of the space is locked, so that no one can remove the space before the transaction ends.
     """
     values = ":now, :change, :n, :space, :who, :who_id, :what, :subject, :detail"
     row = (
@@ -77,7 +77,7 @@ def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping
 
 
 def require_space(tx: Transaction, space: str) -> None:
-    """Raise `SpaceRemoved` if a request changes a space that was removed; for changes that the audit does not need."""
+    """Raise `SpaceRemoved` if a request changes a removed space; used for changes that are not audited."""
     if (
         tx.of_request
         and tx.first("SELECT 1 FROM spaces WHERE name = :space AND removed IS NULL FOR KEY SHARE", space=space) is None
@@ -90,7 +90,7 @@ def _gone(space: str) -> SpaceRemoved:
 
 
 class AuditTable:
-    """Changes of one space."""
+    """The audited changes of one space."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
@@ -99,9 +99,9 @@ class AuditTable:
     async def page(
         self, query: AuditQuery, *, limit: int, after: Place | None = None
     ) -> tuple[list[AuditRow], Place | None]:
-        """Return at most `limit` changes, newest first, after a position.
+        """Return at most `limit` changes that follow the position `after`, newest first.
 
-        If not all changes after the position were examined, also return the position at which to continue.
+        Also return the position at which the next page begins, or None if all changes were examined.
         """
         given = [name for name in ("subject", "who", "what") if getattr(query, name) is not None]
         equal = [f"{name} = :{name}" for name in given]
@@ -128,7 +128,7 @@ class AuditTable:
 
 
 async def purge_audit(database: Database, seconds: float, most: int) -> None:
-    """Delete changes that are older than `seconds`, and the oldest changes of each space beyond `most`; 0 keeps all."""
+    """Delete changes older than `seconds`, and the oldest changes of each space beyond `most`; 0 means no limit."""
     after = 0
 
     def work(tx: Transaction, limit: int) -> int:
@@ -136,7 +136,7 @@ async def purge_audit(database: Database, seconds: float, most: int) -> None:
         rows = tx.all(sql, after=after, limit=limit)
         old = [number for number, at in rows if at < tx.now - int(seconds * SECOND)]
         tx.many("DELETE FROM audit WHERE number = :number", [{"number": number} for number in old])
-        # Changes that were recorded with a clock that was ahead are in front of older ones.
+        # The walk also passes rows with a time in the future: a wrong clock may have put them before older rows.
         return int(rows[-1][0]) if old or any(at > tx.now for _, at in rows) else 0
 
     if seconds:
@@ -148,7 +148,7 @@ async def purge_audit(database: Database, seconds: float, most: int) -> None:
 
 
 def _next_space(space: str | None, tx: Transaction) -> str | None:
-    """Return the next space after `space` that has changes, by one look-up in the index."""
+    """Return the first space after `space` that has changes, with one look-up in the index."""
     where = "" if space is None else "WHERE space > :space"
     row = tx.first(f"SELECT space FROM audit {where} ORDER BY space LIMIT 1", space=space)
     return None if row is None else str(row[0])

@@ -1,7 +1,8 @@
-"""Collector of objects that nothing refers to: it deletes their rows first, and their bytes some time later.
+"""The collector, which deletes objects that nothing refers to: first their rows, and their bytes some time later.
 
-It needs no scan: an object is `due` when it loses a reference, and when it has not been published a day after its
-reservation. Any number of collectors may run. While a backup or a check holds the lock (`Hold`), no bytes are deleted.
+The collector needs no scan of the storage. An object becomes `due` when it loses a reference, or when it is still
+unpublished a day after its reservation. Any number of collectors may run at once. They delete no bytes while a backup
+or a check holds the lock (`Hold`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from protoslice.database.transactions import SECOND, Database, Row, Transaction
 from protoslice.errors import Conflict, DatabaseUnavailable
 
 HOLD_SECONDS: Final = 300.0
-"""Seconds for which no bytes are deleted after a hold was renewed."""
+"""Seconds for which a hold lasts after each renewal; no bytes are deleted in this time."""
 
 
 class Hold:
-    """Lock that keeps bytes from being deleted while a backup is made, and other backups from starting."""
+    """A lock that a backup or check holds: no bytes are deleted meanwhile, and no other backup or check can start."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -37,7 +38,7 @@ class Hold:
         sql = "INSERT INTO holds (id, owner, expires) VALUES ('backup', :owner, :expires) ON CONFLICT DO NOTHING"
 
         def work(tx: Transaction) -> int:
-            far = tx.now + int(2 * HOLD_SECONDS * SECOND)  # of a clock that was ahead
+            far = tx.now + int(2 * HOLD_SECONDS * SECOND)  # a hold that ends later was written with a wrong clock
             tx.run("DELETE FROM holds WHERE expires < :now OR expires > :far", now=tx.now, far=far)
             return tx.run(sql, owner=self._owner, expires=_end(tx))
 
@@ -57,16 +58,16 @@ class Hold:
         await self._database.write(lambda tx: tx.run(sql, owner=self._owner), background=True)
 
     def check(self) -> None:
-        """Raise if the hold is lost: bytes may have been deleted."""
+        """Raise the error that ended the renewal, if the hold is lost: bytes may have been deleted since."""
         if self._renewing is not None and self._renewing.done():
             self._renewing.result()
 
     async def _renew(self) -> None:
-        """Renew the hold without end; raise `Conflict` if it has expired."""
+        """Renew the hold without end; raise `Conflict` if the hold has expired."""
         sql = "UPDATE holds SET expires = :expires WHERE owner = :owner AND expires > :now"
         while True:
             await asyncio.sleep(HOLD_SECONDS / 10)
-            with suppress(DatabaseUnavailable):  # the next renewal may be in time
+            with suppress(DatabaseUnavailable):  # the next renewal may still be in time
                 if not await self._database.write(
                     lambda tx: tx.run(sql, expires=_end(tx), owner=self._owner, now=tx.now), background=True
                 ):
@@ -78,21 +79,21 @@ def _end(tx: Transaction) -> int:
 
 
 TWICE_SECONDS: Final = 86_400.0
-"""Seconds after which the bytes of an object that was never published are deleted once more."""
+"""Seconds after which the bytes of a never-published object are deleted a second time, in case an upload wrote late."""
 _OF_STORES: Final = {
     "store_objects": "object",
     "derived": "name",
     "file_digests": "sha256, n",
     "pieces": "digest",
 }
-"""Tables whose rows refer to stores, and the columns that tell the rows of one store apart."""
+"""Tables whose rows refer to stores, and the columns that distinguish the rows within one store."""
 _CLAIM_SECONDS: Final = 600.0
-"""Seconds for which one collector has the trash that it takes out to itself."""
+"""Seconds for which trash rows are reserved for the collector that has read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrashRow:
-    """Bytes to be deleted, with their checksums."""
+    """An object in the trash: its bytes, and its checksums if `sums` is True, are to be deleted."""
 
     number: int
     key: str
@@ -102,20 +103,23 @@ class TrashRow:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Rows of objects that were deleted, and their bytes in the usage."""
+    """The number of objects whose rows were deleted, and the bytes that they had in the usage."""
 
     objects: int = 0
     stored_bytes: int = 0
 
 
 class CollectorTable:
-    """Everything that is to be collected, in all spaces."""
+    """All rows that are to be collected, in all spaces."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def expire_objects(self, unfinished_seconds: float) -> None:
-        """Mark objects as due that were reserved long ago and are still unpublished; their uploads fail."""
+        """Mark objects as due that are still unpublished `unfinished_seconds` after their reservation.
+
+        The uploads that use these objects fail.
+        """
         unfinished = int(unfinished_seconds * SECOND)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -130,18 +134,18 @@ class CollectorTable:
         await self._in_batches(work)
 
     async def expire_uploads(self) -> None:
-        """End expired uploads, and release their objects."""
+        """End the uploads that have expired, and release their objects."""
         await run_all([partial(self._in_batches, expire_uploads), partial(release_uploads, self._database)])
 
     async def purge_uploads(self, grace_seconds: float) -> None:
-        """Delete the rows of uploads that ended before the grace period."""
+        """Delete the rows of uploads whose grace period has ended."""
         grace = int(grace_seconds * SECOND)
         await self._in_batches(lambda tx, limit: purge_uploads(tx, tx.now - grace, limit))
 
     async def purge_stores(self, grace_seconds: float) -> int:
-        """Delete stores that were removed before the grace period, with all their rows; return how many.
+        """Delete the stores whose grace period has ended, with all their rows; return the number of stores.
 
-        The stores are marked first, with 0 in `deleted`, and can then no longer be restored.
+        The stores are first marked with 0 in the column `deleted`, and can then no longer be restored.
         """
         grace = int(grace_seconds * SECOND)
 
@@ -164,7 +168,7 @@ class CollectorTable:
         return total
 
     async def drop_objects(self, delay_seconds: float) -> Dropped:
-        """Move due objects to which nothing refers into the trash, for `delay_seconds`."""
+        """Move due objects that nothing refers to into the trash; their bytes can be deleted after `delay_seconds`."""
         objects, size = 0, 0
         async for dropped in self._database.write_in_batches(lambda tx, limit: _drop(tx, delay_seconds, limit)):
             assert dropped is not None
@@ -172,9 +176,9 @@ class CollectorTable:
         return Dropped(objects, size)
 
     async def trash(self) -> AsyncIterator[list[TrashRow]]:
-        """Yield batches of bytes to delete now; no other collector gets these for some minutes.
+        """Yield batches of trash rows whose bytes the caller must delete now.
 
-        While a backup holds these bytes, nothing is yielded.
+        For ten minutes, no other collector gets the same rows. While a backup or check holds the lock, yield nothing.
         """
 
         def work(tx: Transaction, limit: int) -> list[TrashRow]:
@@ -196,13 +200,16 @@ class CollectorTable:
                 yield rows
 
     async def waiting(self) -> Dropped:
-        """Return the objects whose bytes are still to be deleted."""
+        """Return the number and size of the objects in the trash, whose bytes are not deleted yet."""
         sql = "SELECT count(*), coalesce(sum(size), 0) FROM trash"
         objects, size = (await self._database.read(lambda tx: tx.all(sql), background=True))[0]
         return Dropped(objects, int(size))
 
     async def deleted(self, rows: list[TrashRow]) -> None:
-        """Record that bytes were deleted; some bytes are deleted once more, a day later."""
+        """Record that the bytes of `rows` were deleted.
+
+        If an object was never published, its bytes are due for a second deletion a day later.
+        """
         left = list(rows)
 
         def work(tx: Transaction, limit: int) -> int:
@@ -223,7 +230,7 @@ class CollectorTable:
 
 
 def _purge(tx: Transaction, limit: int) -> int:
-    """Delete at most `limit` rows of marked stores, after the rows that refer to them; return how many."""
+    """Delete at most `limit` rows: those that refer to marked stores, then the stores; return the number of rows."""
     done, gone = 0, list[tuple[str, int]]()
     found = tx.all(
         "SELECT space, id, held FROM stores WHERE deleted = 0 LIMIT :limit FOR UPDATE SKIP LOCKED", limit=limit
@@ -241,7 +248,10 @@ def _purge(tx: Transaction, limit: int) -> int:
 
 
 def purge_store(tx: Transaction, space: str, id: int, limit: int) -> tuple[int, list[int]]:
-    """Delete at most `limit` rows that refer to a marked store; return how many, and the objects of that store."""
+    """Delete at most `limit` rows that refer to a marked store.
+
+    Return the number of rows, and the ids of the objects in these rows.
+    """
     key, done, objects = {"space": space, "id": id}, 0, list[int]()
     for table, columns in _OF_STORES.items():
         these = f"{table} WHERE space = :space AND store = :id"
@@ -268,8 +278,8 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
 
 
 def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Dropped:
-    """Move all locked objects (space, id, key, size) to which nothing refers into the trash."""
-    # A second statement sees the references that were inserted while the first one waited for the locks.
+    """Move those of the locked objects (space, id, key, size) that nothing refers to into the trash."""
+    # The locks are already held: this statement sees the references that were inserted while the locks were awaited.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
     due = tx.now + int(delay_seconds * SECOND)
@@ -299,7 +309,7 @@ def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Drop
 
 
 def _referenced(tx: Transaction, picked: list[Row]) -> set[tuple[str, int]]:
-    """Return the objects that something refers to."""
+    """Return the objects that at least one row refers to."""
     by_space: Mapping[str, list[int]] = {space: [row[1] for row in picked if row[0] == space] for space, *_ in picked}
     found = set[tuple[str, int]]()
     for space, ids in by_space.items():

@@ -1,4 +1,7 @@
-"""Facts derived from stores, deleted with the stores; a small fact is in its row, a larger one in an object."""
+"""Facts derived from stores, which are deleted with the stores.
+
+A small fact is part of its row; a larger one is an object of the storage.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,21 @@ from protoslice.storage import ObjectKey, Storage
 
 @dataclass(frozen=True, slots=True)
 class DerivedRow:
-    """A fact: its `data`, or the `key` of the object that holds it."""
+    """A fact, either as `data` or as the `key` of the object that holds it."""
 
     data: bytes | None
     key: str | None = None
 
 
 class DerivedTable:
-    """Derived facts of the stores of one space, which are named by their rows."""
+    """The derived facts of the stores of one space; a store is identified by the id of its row."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
         self._space = space
 
     async def get(self, store: int, name: str) -> DerivedRow | None:
-        """Return a fact, or None if it is unknown."""
+        """Return a store's fact, or None if it is unknown."""
         sql = """
             SELECT d.data, o.key FROM derived d LEFT JOIN objects o ON o.space = d.space AND o.id = d.object
             WHERE d.space = :space AND d.store = :store AND d.name = :name"""
@@ -40,7 +43,7 @@ class DerivedTable:
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
     async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
-        """Return a small fact of several stores by digest, without unknown ones."""
+        """Return the fact `name` of several stores, by digest; leave out unknown facts and facts that are objects."""
         sql = """
             SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
             WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name
@@ -49,7 +52,7 @@ class DerivedTable:
         return {digest: bytes(data) for digest, data in rows}
 
     async def put_each(self, facts: Mapping[str, bytes], name: str) -> None:
-        """Insert a small fact of several stores by digest; a known fact stays unchanged."""
+        """Insert the fact `name` of several stores, by digest; a known fact stays unchanged."""
         sql = """
             INSERT INTO derived (space, store, name, made, data)
             SELECT space, id, :name, :now, :data FROM stores
@@ -70,14 +73,16 @@ class DerivedTable:
         own: OwnObject | None = None,
         pieces: Collection[bytes] = (),
     ) -> None:
-        """Create or replace a fact, given as `data` or an object; from then on `pieces` lead to the store.
+        """Create or replace a fact, which is either `data` or the object `own`.
 
-        Raise `ForeignKeyViolation` if the store is gone, `Collected` if the object is gone.
+        Also record that the store contains the `pieces`. Raise `ForeignKeyViolation` if the store is gone, and
+        `Collected` if the object is gone.
         """
         key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            # Others wait here: of two that insert the same fact, the second has to see the object of the first.
+            # If two requests insert the same fact, the lock makes the second one see, and release, the first one's
+            # object.
             tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
             sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
             old = tx.first(sql, **key, name=name)
@@ -100,11 +105,11 @@ class DerivedTable:
 
 
 LARGEST_ROW: Final = 64 << 10
-"""Bytes of a fact in the database; a larger one is an object."""
+"""Largest number of bytes of a fact that is stored in the database; a larger fact is an object."""
 
 
 class DerivedSources:
-    """Derived facts of the stores of one space."""
+    """Loads and saves the derived facts of the stores of one space, with their checksums."""
 
     def __init__(
         self, records: DerivedTable, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker
@@ -115,11 +120,11 @@ class DerivedSources:
         self.worker = worker
 
     def of(self, row: int) -> DerivedFacts:
-        """Return the facts of the store in a row of the catalogue."""
+        """Return the facts of the store whose row in the catalogue has the id `row`."""
         return DerivedFacts(self, row)
 
     async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:
-        """Return the small fact called `name` of several stores by id; leave out missing or damaged ones."""
+        """Return the small fact called `name` of several stores, by store id; leave out missing or damaged facts."""
         stored, found = await self.records.of_each(stores, name), dict[str, bytes]()
 
         def opened() -> dict[str, bytes]:
@@ -131,9 +136,9 @@ class DerivedSources:
         return await self.worker.run_if_large(sum(map(len, stored.values())), opened)
 
     async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
-        """Save the fact called `name` of several stores, except large ones.
+        """Save the fact called `name` of several stores, but leave out facts that are too large for a row.
 
-        Errors are ignored, because the fact can be recomputed.
+        Errors are ignored, because a fact can be computed again.
         """
         small = {store: with_digest(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
         if small:
@@ -142,18 +147,18 @@ class DerivedSources:
 
 
 class DerivedFacts:
-    """Derived facts of one store, by name: rows of the database, and objects where they are large."""
+    """The derived facts of one store, by name: small facts are rows of the database, large ones objects."""
 
     def __init__(self, sources: DerivedSources, row: int) -> None:
         self._sources = sources
         self._row = row
 
     async def has(self, name: str) -> bool:
-        """Return True if a fact called `name` exists, even a damaged one."""
+        """Return True if a fact called `name` exists, even if it is damaged."""
         return await self._sources.records.get(self._row, name) is not None
 
     async def load(self, name: str) -> bytes | None:
-        """Return the fact called `name`; None if it is missing or damaged."""
+        """Return the fact called `name`, or None if it is missing or damaged."""
         found = await self._sources.records.get(self._row, name)
         with suppress(NotFound, IntegrityError):
             if found is not None:
@@ -164,7 +169,10 @@ class DerivedFacts:
         return None
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
-        """Save a fact, and the `pieces` that lead to its store; ignore errors: it can be recomputed."""
+        """Save a fact, and record the `pieces` that the store contains.
+
+        Errors are ignored, because the fact can be computed again.
+        """
         sources = self._sources
         with suppress(ProtosliceError):
             stored = await sources.worker.run_if_large(len(data), lambda: with_digest(data))

@@ -1,7 +1,7 @@
-"""Erasure of a store: its names, rows and bytes are deleted now, without a grace period.
+"""Erasure of a store: the names, rows and bytes of the store are deleted at once, without a grace period.
 
-Each step is a transaction of bounded size, and looks for what is left, so that the next erasure finishes an interrupted
-erasure.
+Each step is a transaction of bounded size that searches for the rows that are left. If an erasure is interrupted, the
+next erasure of the store therefore finishes it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from protoslice.catalog.uploads import release_uploads
 from protoslice.database.transactions import Database, Row, Transaction, Unaudited
 
 _SHOWN: Final = 100
-"""Names of each kind, and other stores, that are shown."""
+"""Largest number of names of each kind, and of other stores, that are shown."""
 _PAGE: Final = 100
 _NO_STORE: Final = "0" * 64
-"""Id that no store has."""
+"""An id that no store has."""
 _BEGUN: Final = b"erased"
-"""Version of a folder whose files are being deleted."""
+"""Version that marks a folder whose files are being deleted."""
 _THESE: Final = "space = :space AND store = :digest"
 _OBJECTS: Final = """
     SELECT r.object FROM stores s JOIN store_objects r ON r.space = s.space AND r.store = s.id
@@ -47,36 +47,36 @@ _ENDED: Final = f"space = :space AND state NOT IN ('open', 'gone') AND (record L
 
 @dataclass(frozen=True, slots=True)
 class Erasable:
-    """What an erasure of a store removes from a space, and what it leaves."""
+    """The data that an erasure of a store removes from a space, and the data that it leaves."""
 
     space: str
     digest: str
     stores: int
-    """Rows of the store: it may have been removed, and sent again, several times."""
+    """Number of rows of the store; there are several if the store was removed and uploaded again."""
     size: int
     names: Sequence[str]
-    """Tags, names in registries, folders of artifacts; the first of each kind."""
+    """Tags, names in registries and folders of artifacts, limited to the first 100 of each kind."""
     objects: int
     sharing: Sequence[str]
-    """Other stores that share bytes with it, the first of them."""
+    """The first 100 of the other stores that share bytes with this store."""
     uploads: int
-    """Open uploads that share bytes with it, which are left."""
+    """Number of open uploads that share bytes with the store; the erasure does not touch them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What the catalogue still has of a store that was erased, or of its bytes."""
+    """The data that the catalogue still has about an erased store or its bytes."""
 
     events: int
-    """Events for webhooks that name it."""
+    """Number of webhook events that name the store."""
     histories: int
-    """Repositories of the hub, whose commits may name its files."""
+    """Number of hub repositories, whose commits may name the store's files."""
     waiting: int
-    """Objects, of any store, whose bytes are still to be deleted."""
+    """Number of objects, of any store, whose bytes are still to be deleted."""
     overdue: int
-    """Those of them that could be deleted now."""
+    """Number of waiting objects that the collector may delete now."""
     own: int
-    """Those of them that the store had."""
+    """Number of waiting objects that belonged to the store."""
 
 
 async def spaces(database: Database) -> list[str]:
@@ -85,7 +85,7 @@ async def spaces(database: Database) -> list[str]:
 
 
 async def traces(database: Database, digest: str, keys: Collection[str]) -> Traces:
-    """Return what is left in all spaces of a store that had objects with these `keys`."""
+    """Return the traces that remain in all spaces of a store whose objects had these `keys`."""
 
     def work(tx: Transaction) -> Traces:
         events = tx.all("SELECT count(*) FROM deliveries WHERE event LIKE :pattern", pattern=f"%{digest}%")[0][0]
@@ -101,7 +101,7 @@ async def traces(database: Database, digest: str, keys: Collection[str]) -> Trac
 
 
 class Eraser:
-    """Erases stores of one space."""
+    """A helper that erases stores of one space."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
@@ -118,7 +118,7 @@ class Eraser:
         return await self._database.read(lambda tx: {row[0] for row in tx.all(sql, **values)})
 
     async def look(self, digest: str) -> Erasable:
-        """Return what an erasure would remove."""
+        """Return the data that an erasure of the store would remove."""
         key = {"space": self._space, "digest": digest}
         others = f"""
             SELECT DISTINCT o.digest FROM store_objects r JOIN stores o ON o.space = r.space AND o.id = r.store
@@ -141,7 +141,7 @@ class Eraser:
         return Erasable(self._space, digest, stores, size, [*sorted(tags), *shown], objects, sorted(sharing), uploads)
 
     async def parts_of_objects(self, digest: str) -> set[int]:
-        """Return the objects of a store, and the objects in which its bytes stayed when it was erased."""
+        """Return the ids of a store's objects, and of objects that kept the store's bytes at an earlier erasure."""
         said = "SELECT detail FROM audit WHERE space = :space AND subject = :digest AND what = 'store.erased'"
 
         def work(tx: Transaction) -> set[int]:
@@ -152,16 +152,16 @@ class Eraser:
         return await self._database.export(work)
 
     async def keys(self, objects: Collection[int]) -> list[str]:
-        """Return the keys of objects."""
+        """Return the storage keys of objects."""
         sql = "SELECT key FROM objects WHERE space = :space AND id IN {listed}"
         rows = await self._database.export(lambda tx: tx.among(sql, objects, space=self._space))
         return [key for (key,) in rows]
 
     async def erase(self, digest: str, kept: Collection[int] = ()) -> None:
-        """Erase a store, except for its bytes in the trash. A store that is sent meanwhile is new, and stays.
+        """Erase a store, and move its objects into the trash; their bytes are deleted later.
 
-        `kept` are objects in which its bytes stay, because other stores use other parts of them; the audit lists these
-        objects.
+        A store with the same id that is uploaded meanwhile is new, and is kept. The `kept` objects keep bytes of the
+        store, because other stores use other parts of these objects. The audit lists the `kept` objects.
         """
         await self._database.write(lambda tx: self._hide(tx, digest, kept))
         await purge_repositories(self._database)
@@ -174,18 +174,18 @@ class Eraser:
         await self.erase_rows(digest)
 
     async def erase_rows(self, digest: str) -> None:
-        """Delete the rows of a store that cannot be restored, and move its objects into the trash."""
+        """Delete the rows of a store that can no longer be restored, and move its objects into the trash."""
         async for _ in self._database.write_in_batches(partial(self._erase_rows, digest)):
             pass
 
     async def is_left(self, digest: str) -> bool:
-        """Return True if a store or a name of the store is left: it was sent again, or something keeps it."""
+        """Return True if the store or one of its names exists again or still, for example after a new upload."""
         tables = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE {_THESE}" for table in NAMING)
         sql = f"SELECT 1 FROM stores WHERE space = :space AND digest = :digest UNION ALL {tables} LIMIT 1"
         return await self._database.read(lambda tx: tx.first(sql, space=self._space, digest=digest)) is not None
 
     def _hide(self, tx: Transaction, digest: str, kept: Collection[int]) -> None:
-        """Remove the store, so that it cannot be restored."""
+        """Mark the store as removed, so that it can no longer be read or restored."""
         removed = mark_removed(tx, self._space, digest)
         these = "space = :space AND digest = :digest AND deleted > 0"
         tx.run(f"UPDATE stores SET deleted = 0, tags = NULL WHERE {these}", space=self._space, digest=digest)
@@ -195,12 +195,12 @@ class Eraser:
             self._usage.add(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
 
     async def _erase_artifacts(self, digest: str) -> None:
-        """Delete manifests of OCI that show the store, their tags, and blobs with bytes in it."""
+        """Delete OCI manifests that belong to the store, their tags, and blobs whose bytes the store holds."""
         manifests = """
             SELECT r.name, m.digest FROM manifests m JOIN repositories r ON r.space = m.space AND r.id = m.repository
             WHERE m.space = :space AND m.store = :digest LIMIT :limit"""
         async for repository, manifest in self._each(manifests, digest):
-            with suppress(ManifestUnknown):  # removed meanwhile, or with its repository
+            with suppress(ManifestUnknown):  # another request removed the manifest or its repository
                 await ArtifactTable(self._database, self._usage, repository).remove_manifest(Digest(manifest))
         blobs = """
             SELECT r.name, k.name, EXISTS (
@@ -208,7 +208,8 @@ class Eraser:
                 WHERE m.space = k.space AND m.repository = k.repository AND m.store IS NOT NULL
             ) FROM kept_files k JOIN repositories r ON r.space = k.space AND r.id = k.repository
             WHERE k.space = :space AND k.store = :digest AND k.kind = 'blob' LIMIT :limit"""
-        # Another manifest may name the blob: the next request looks for its bytes in the stores of those.
+        # If other manifests may name the blob, keep it without a store: the next request searches the manifests'
+        # stores.
         moved = f"UPDATE kept_files SET store = '{_NO_STORE}' WHERE {_THESE} AND kind = 'blob' AND name = :name"
         async for repository, blob, is_named in self._each(blobs, digest):
             if is_named:
@@ -218,7 +219,10 @@ class Eraser:
                     await ArtifactTable(self._database, self._usage, repository).remove_blob(Digest(blob))
 
     async def _erase_mlflow(self, digest: str) -> None:
-        """Delete MLflow's files with bytes in the store, and folders that it was made of, unless they changed."""
+        """Delete the MLflow files whose bytes the store holds.
+
+        Also delete the folders that the store was made from, unless their files have changed.
+        """
         table, one = MlflowTable(self._database, self._usage), f"{_THESE} AND kind = 'sealed' AND name = :name"
         folders = f"SELECT name, version FROM names WHERE {_THESE} AND kind = 'sealed' LIMIT :limit"
         async for folder, version in self._each(folders, digest):
@@ -237,7 +241,7 @@ class Eraser:
                 await table.remove(path)
 
     async def _erase_files(self, digest: str) -> None:
-        """Delete files of the hub that no commit has, and git objects, which can be computed again."""
+        """Delete hub files that are in no commit, and git objects, which can be computed again."""
         histories = f"SELECT DISTINCT repository FROM kept_files WHERE {_THESE} AND kind LIKE 'git%' LIMIT :limit"
         async for (repository,) in self._each(histories, digest):
             await GitObjectTable(self._database, self._space, repository).clear()
@@ -251,7 +255,7 @@ class Eraser:
         )
 
     async def _end_uploads(self, digest: str) -> None:
-        """Delete uploads that have ended and hold bytes or the id of the store."""
+        """Delete ended uploads that hold objects of the store or whose record contains its id."""
         values = {"space": self._space, "digest": digest, "pattern": f"%{digest}%"}
         sql = f"""
             SELECT DISTINCT object FROM upload_objects
@@ -281,7 +285,7 @@ class Eraser:
             del objects[:done]
 
     def _erase_rows(self, digest: str, tx: Transaction, limit: int) -> int:
-        """Delete at most `limit` rows, and a store when it has no others; return how many."""
+        """Delete at most `limit` rows that refer to the store, and then the store itself; return the number of rows."""
         key = {"space": self._space, "digest": digest}
         row = tx.first(
             "SELECT id, held FROM stores WHERE space = :space AND digest = :digest AND deleted = 0 LIMIT 1 FOR UPDATE",
@@ -297,14 +301,14 @@ class Eraser:
         return done + 1
 
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
-        """Move all objects to which nothing refers into the trash, to be deleted now."""
+        """Move those of the objects that nothing refers to into the trash, where they are due at once."""
         sql = """
             SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""
         drop_these(tx, tx.among(sql, sorted({*objects}), space=self._space), 0)
 
     async def _each(self, sql: str, digest: str) -> AsyncIterator[Row]:
-        """Yield rows, which the caller removes, until there are none or the caller removed none."""
+        """Yield rows that the caller removes; end when no rows are left or the caller removed none of the last page."""
         values, before = {"space": self._space, "digest": digest, "limit": _PAGE}, list[Row]()
         while (rows := await self._database.read(lambda tx: tx.all(sql, **values))) and rows != before:
             for row in rows:

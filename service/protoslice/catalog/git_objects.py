@@ -1,4 +1,4 @@
-"""Computed git objects of repositories: rows of `kept_files`, which can be computed again at any time."""
+"""The computed git objects of repositories: rows of `kept_files`, which can be computed again at any time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from protoslice.errors import NotFound
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
 _CLEARING: Final = "git-clearing"
-"""Kind of the one row whose version changes with each clearing, and whose size is 1 until that has ended."""
+"""Kind of the single row that guards clearing: each clearing changes its version, and sets its size to 1 meanwhile."""
 _BLOB: Final = "git-blob"
 _GONE: Final = "gone"
-"""Mark of a commit that was left out because its store had been removed."""
+"""Mark of a commit that was left out because its store was removed."""
 _ALL: Final = "space = :space AND repository = :repository AND kind = :kind"
 _INSERT: Final = """
     INSERT INTO kept_files (space, repository, kind, name, size, data, store, path, version, updated)
@@ -33,16 +33,20 @@ _INSERT: Final = """
     ON CONFLICT (space, repository, kind, name) DO UPDATE
     SET data = excluded.data, store = excluded.store, path = excluded.path, version = excluded.version
     WHERE kept_files.data IS NULL AND kept_files.path IS NOT NULL AND excluded.data IS NOT NULL"""
-"""A pointer replaces a plain file of the same text, by which git-lfs would find the wrong bytes."""
+"""SQL that inserts an object. A pointer file replaces a plain file with the same text.
+
+With the plain file, git-lfs would find the wrong bytes.
+"""
 _ROWS: Final = 2000
-"""Objects that one transaction writes."""
+"""Number of objects that one transaction writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GitObjectRow:
-    """An object: its `data`, or its source: a file of a store, or the store's trees if `path` is empty.
+    """A git object, which has `data` or a source; the source is a file of a store, or the store's trees.
 
-    A pointer has data and the place of its file. A commit has its place as its path, and no store.
+    The `path` is empty if the source is the store's trees. A pointer file has both data and the path of its file. For
+    a commit, `path` is the commit's place in the history, and `store` is None.
     """
 
     id: str
@@ -52,13 +56,13 @@ class GitObjectRow:
 
     @property
     def commit(self) -> str | None:
-        """Place of the commit that the object is; None for other objects."""
+        """Place of the commit in the history, or None if the object is not a commit."""
         return self.path if self.store is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class GitCommitRow:
-    """The git id of a commit, the git id of its parent or empty, and whether its store `is_gone`."""
+    """A commit: its `key`, its git id, its store, and True in `is_gone` if the store was removed."""
 
     key: str
     id: str
@@ -67,7 +71,7 @@ class GitCommitRow:
 
 
 class GitObjectTable:
-    """Computed objects of one repository."""
+    """The computed git objects of one repository."""
 
     def __init__(self, database: Database, space: str, repository: int) -> None:
         self._database = database
