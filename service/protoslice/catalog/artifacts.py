@@ -284,7 +284,7 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def remove_tag(self, tag: str) -> None:
-        """Delete a tag; raise `ManifestUnknown` if there is none."""
+        """Delete a tag; raise `ManifestUnknown` if the repository does not have it."""
         check_oci_tag(tag)
         sql = f"DELETE FROM names WHERE {_CURRENT} AND kind = 'tags' AND name = :tag RETURNING manifest"
 
@@ -298,7 +298,7 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of tags, sorted by name, and True if there are more."""
+        """Return a page of tags, sorted by name, and True if more tags follow."""
         sql = f"""
             SELECT name FROM names WHERE {_THESE} AND kind = 'tags' AND name > :after ORDER BY name LIMIT :limit"""
         values = {**self._key, "after": after or "", "limit": limit + 1}
@@ -306,13 +306,13 @@ class ArtifactTable:
         return found[:limit], len(found) > limit
 
     async def newest_tag(self) -> str | None:
-        """Return the tag that was set last, or None if there is none."""
+        """Return the tag that was set last, or None if the repository has no tags."""
         sql = f"SELECT name FROM names WHERE {_THESE} AND kind = 'tags' ORDER BY updated DESC LIMIT 1"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key))
         return None if row is None else str(row[0])
 
     async def referrers(self, subject: Digest, *, limit: int, after: Digest | None) -> list[tuple[Digest, int]]:
-        """Return at most `limit` digests of manifests that refer to `subject`, with the sizes of their descriptors."""
+        """Return at most `limit` manifests that refer to `subject`, each with its descriptor's size in bytes."""
         sql = f"""
             SELECT digest, length(referrer) FROM manifests
             WHERE {_THESE} AND subject = :subject AND digest > :after ORDER BY digest LIMIT :limit"""
@@ -328,7 +328,7 @@ class ArtifactTable:
         return [found[text].encode() for text in texts if text in found]
 
     def _id(self, tx: Transaction) -> tuple[int, int]:
-        """Return the id of the repository, and 1 if it was inserted, else 0."""
+        """Return the id of the repository, and 1 if this call inserted it, else 0."""
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
         row, created = tx.first(sql, **self._key), 0
         if row is None:

@@ -62,7 +62,10 @@ class GitObjectRow:
 
 @dataclass(frozen=True, slots=True)
 class GitCommitRow:
-    """A commit: its `key`, its git id, its store, and True in `is_gone` if the store was removed."""
+    """The git id of a commit, found by the commit's `key`.
+
+    If `is_gone` is True, the commit's store was removed. The `id` is then the git id of the parent, or empty.
+    """
 
     key: str
     id: str
@@ -78,30 +81,31 @@ class GitObjectTable:
         self._key: Mapping[str, Any] = {"space": space, "repository": repository}
 
     async def objects(self, ids: Collection[str]) -> dict[str, GitObjectRow]:
-        """Return objects by id; unknown ones are left out."""
+        """Return git objects by id; leave out unknown ids."""
         rows = await self._rows(_OBJECT, "name, data, store, path", ids)
         return {id: GitObjectRow(id, None if data is None else bytes(data), *place) for id, data, *place in rows}
 
     async def commits(self, keys: Collection[str]) -> dict[str, str]:
-        """Return git ids of commits by key; unknown ones are left out."""
+        """Return the git ids of commits, by key; leave out unknown keys."""
         return {key: bytes(id).hex() for key, id in await self._rows(_COMMIT, "name, data", keys)}
 
     async def blobs(self, digests: Collection[str]) -> dict[str, str]:
-        """Return git ids of contents by SHA-256; unknown ones are left out."""
+        """Return the git ids of file contents, by SHA-256; leave out unknown digests."""
         return {digest: bytes(id).hex() for digest, id in await self._rows(_BLOB, "name, data", digests)}
 
     async def put_blobs(self, ids: Mapping[str, str]) -> None:
-        """Insert git ids of contents by SHA-256."""
+        """Insert the git ids of file contents, by SHA-256."""
         rows = [_row(_BLOB, digest, bytes.fromhex(id)) for digest, id in sorted(ids.items())]
         await self._write(lambda tx: self._insert(tx, rows))
 
     async def put(
         self, commits: Sequence[GitCommitRow], objects: Collection[GitObjectRow], parent: tuple[str, str] | None
     ) -> None:
-        """Insert the commits of one line, oldest first, each after its objects, in several transactions.
+        """Insert consecutive commits, oldest first, and their objects, in several transactions.
 
-        `parent` is the key and id of the commit before. Raise `ConcurrentChange` if that commit has another id now, or
-        if objects were cleared meanwhile.
+        The objects are inserted before the commits. `parent` is the key and git id of the commit before the first
+        one. Raise `ConcurrentChange` if the parent now has another git id, or if another request cleared the objects
+        meanwhile.
         """
         listed, seen = list(objects), list[tuple[bytes, bool]]()
 
@@ -133,7 +137,7 @@ class GitObjectTable:
         await self._write(work)
 
     async def is_stale(self) -> bool:
-        """Return True if the store of a commit was removed or restored after its row was written."""
+        """Return True if a commit's store was removed or restored after the commit's row was written."""
         sql = f"""
             SELECT 1 FROM kept_files k WHERE {_ALL} AND store IS NOT NULL AND (path IS NULL) <> EXISTS (
                 SELECT 1 FROM stores s WHERE s.space = k.space AND s.digest = k.store AND s.deleted IS NULL
@@ -154,7 +158,7 @@ class GitObjectTable:
         await self._write(partial(self._note_clearing, 0))
 
     def _clearing(self, tx: Transaction) -> tuple[bytes, bool]:
-        """Return the version of the latest clearing, and True if it has not ended."""
+        """Return the version of the latest clearing, and True if that clearing has not ended."""
         row = tx.first(f"SELECT version, size FROM kept_files WHERE {_ALL} AND name = ''", **self._key, kind=_CLEARING)
         return (b"", False) if row is None else (bytes(row[0]), bool(row[1]))
 
@@ -170,7 +174,7 @@ class GitObjectTable:
     async def _rows(self, kind: str, columns: str, names: Collection[str]) -> list[Row]:
         sql = f"SELECT {columns} FROM kept_files WHERE {_ALL} AND name IN {{listed}}"
         listed, found = sorted(names), list[Row]()
-        for start in range(0, len(listed), IN_ONE):  # a transaction for each, which has a second
+        for start in range(0, len(listed), IN_ONE):  # a transaction may take one second: each part has its own
             part = listed[start : start + IN_ONE]
             found += await self._database.read(partial(Transaction.among, sql=sql, listed=part, **self._key, kind=kind))
         return found

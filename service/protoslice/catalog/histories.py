@@ -1,7 +1,7 @@
-"""Histories of repositories: branches and tags that point at commits, and the commits before them.
+"""The histories of repositories: branches and tags that point at commits, and the parents of these commits.
 
-A branch is moved by the writer that saw its latest version, in the transaction that inserts the commit: one of several
-concurrent writers succeeds.
+A writer that moves a branch names the version of the branch that it has read. The move and the insertion of the
+commit are one transaction, so that only one of several concurrent writers succeeds.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from protoslice.database.transactions import (
 from protoslice.errors import Changed, Conflict, InvalidInput, NotFound
 
 MAIN: Final = "main"
-"""Branch that every repository has."""
+"""Name of the branch that every repository has."""
 HEAD: Final = "HEAD"
-"""Name of the branch `main` in git, unless a branch or tag is called so."""
+"""Name by which git refers to the branch `main`, unless a branch or tag has the same name."""
 COMMIT_DIGITS: Final = 40
 _NO_FILES: Final = hashlib.sha256(b"").hexdigest()
-"""Digest whose first digits are the id of a commit without files."""
+"""Digest of an empty file; a commit without files has its first 40 digits as id."""
 _LONGEST_TITLE: Final = 1000
 _LONGEST_MESSAGE: Final = 64 << 10
 _PAGE: Final = 250
@@ -50,28 +50,28 @@ Kind = Literal["heads", "tags"]
 
 
 class NoRepository(NotFound):
-    """A name that no repository has."""
+    """The error for a name that no repository has."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"No repository {name!r}")
 
 
 class NoCommit(NotFound):
-    """A name that no branch, tag or commit of a repository has."""
+    """The error for a name that is no branch, tag or commit of the repository."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(f"The repository has no branch, tag or commit {revision!r}")
 
 
 class RefExists(Conflict):
-    """A name for a new branch or tag that another branch or tag has already."""
+    """The error for a new branch or tag whose name is already in use."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The repository already has a branch or tag {name!r}")
 
 
 class BranchMoved(ConcurrentChange, Changed):
-    """A change of a branch that another change moved meanwhile."""
+    """The error for a change of a branch that another request moved in the meantime."""
 
     def __init__(self, branch: str) -> None:
         super().__init__(f"The branch {branch!r} has changed meanwhile: read it again")
@@ -79,29 +79,29 @@ class BranchMoved(ConcurrentChange, Changed):
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Description of a change by its author."""
+    """The title, message and user name that the author of a change provides."""
 
     title: str = ""
     message: str = ""
     user: str = ""
 
     def bounded(self) -> Author:
-        """Return a copy with texts that fit into a row."""
+        """Return a copy whose texts are short enough for a row of the database."""
         return Author(self.title[:_LONGEST_TITLE], self.message[:_LONGEST_MESSAGE], self.user[:_LONGEST_TITLE])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One state of a repository's files: a store, and its place in the history."""
+    """A commit: a store with the files of a repository at one time, and its place in the history."""
 
     store: str | None = None
-    """Id of the store that holds the files; None for a commit without files."""
+    """Id of the store that holds the files, or None for a commit without files."""
     number: int = 0
-    """Number of commits up to this one, along its parents; 0 for the beginning, which is no commit."""
+    """Number of commits from the first one to this one; 0 for an empty history, which has no commit yet."""
     place: str | None = None
-    """Id of the commit's row; None for the beginning of a repository, which has none."""
+    """Id of the commit's row, or None for the beginning of a repository, which has no row."""
     parent: str | None = None
-    """Place of the commit before; None for the first."""
+    """Place of the previous commit, or None for the first commit."""
     author: Author = Author()
     time: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -116,38 +116,38 @@ class Commit:
         return Commit(store=store, number=number, parent=self.place, author=author.bounded(), time=now).placed()
 
     def placed(self) -> Commit:
-        """Return a copy at a new place."""
+        """Return a copy at a new random place."""
         return replace(self, place=secrets.token_hex(12))
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Branch or tag and the commit that it points at."""
+    """A branch or tag, and the commit that it points at."""
 
     kind: Kind
     name: str
     commit: Commit
     version: bytes | None = None
-    """Random, and another after each change; None for `main` while it has no commit."""
+    """Random value that each change replaces; None for `main` while it has no commit."""
 
     @property
     def key(self) -> str:
-        """Kind and name: `heads/main`."""
+        """The kind and name, such as `heads/main`."""
         return f"{self.kind}/{self.name}"
 
 
 class History:
-    """Branches, tags and commits of one repository."""
+    """The branches, tags and commits of one repository."""
 
     def __init__(self, database: Database, usage: Usage, id: int, name: str) -> None:
-        """Use the repository of this id; events and errors show this name."""
+        """Use the repository with this `id`; events and errors show its `name`."""
         self.name = name
         self._database = database
         self._usage = usage
         self._key: Mapping[str, Any] = {"space": usage.space, "repository": id}
 
     async def ref(self, kind: Kind, name: str) -> Ref:
-        """Return a branch or tag; raise `NoCommit` if it does not exist. The branch `main` always does."""
+        """Return a branch or tag; raise `NoCommit` if it does not exist, except for `main`, which always exists."""
         found = await self._database.read(lambda tx: _find_ref(tx, {**self._key, "kind": kind, "name": name}))
         if found is not None:
             return found
@@ -156,7 +156,7 @@ class History:
         raise NoCommit(name)
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield all branches and tags, sorted by kind and name; leave out a `main` without commits."""
+        """Yield all branches and tags, sorted by kind and name; leave out `main` if it has no commits."""
         cursor: str | None = "/"
         while cursor is not None:
             found, cursor = await self.page(_PAGE, cursor)
@@ -172,15 +172,15 @@ class History:
         return found[:limit], found[limit - 1].key if len(found) > limit else None
 
     async def create(self, ref: Ref) -> Ref:
-        """Create a branch or tag and return it; raise `RefExists` if there is one of that name."""
+        """Create a branch or tag and return it; raise `RefExists` if its name is already in use."""
         commit = ref.commit
-        # A commit that another protocol made has no place in this history until a ref points at it.
+        # A store without a commit in this history, such as one from another protocol, gets a new commit here.
         new = commit.place is None and commit.store is not None
         commit = Commit(store=commit.store, time=commit.time).placed() if new else commit
         return await self._move(replace(ref, version=None), commit, RefExists(ref.name), new=new)
 
     async def move(self, ref: Ref, commit: Commit) -> Ref:
-        """Point `ref` at a new commit and return it; raise `BranchMoved` if it was changed since it was read."""
+        """Point `ref` at a new commit and return the new ref; raise `BranchMoved` if it changed since it was read."""
         return await self._move(ref, commit, BranchMoved(ref.name), new=True)
 
     async def remove(self, kind: Kind, name: str) -> None:
@@ -199,7 +199,7 @@ class History:
         await self._database.write(work)
 
     async def by_id(self, commit: str) -> Commit:
-        """Return the newest commit of that id; raise `NoCommit` if this history has none."""
+        """Return the newest commit with an id; raise `NoCommit` if this history has none."""
         sql = f"""
             SELECT {_COMMIT} FROM commits c
             WHERE c.space = :space AND c.repository = :repository AND c.digits = :digits
@@ -212,7 +212,7 @@ class History:
         raise NoCommit(commit)
 
     async def ids(self, digits: str, limit: int) -> list[str]:
-        """Return at most `limit` ids of commits that begin with `digits`."""
+        """Return at most `limit` commit ids that begin with `digits`."""
         sql = """
             SELECT DISTINCT digits FROM commits
             WHERE space = :space AND repository = :repository AND digits >= :digits AND digits < :end
@@ -221,12 +221,12 @@ class History:
         return await self._database.read(lambda tx: [str(row[0]) for row in tx.all(sql, **values)])
 
     async def at(self, place: str) -> Commit | None:
-        """Return the commit at a place in the history, or None if there is none."""
+        """Return the commit at a place in the history, or None if no commit is there."""
         found, _ = await self.ancestors(place, 1)
         return found[0] if found else None
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
-        """Return a page of commits from the commit at `place` along its parents, and the next page's place or None."""
+        """Return a page of commits, from the commit at `place` to its ancestors, and the next page's place or None."""
         sql = f"""
             WITH RECURSIVE line (id, depth) AS (
                 SELECT c.id, 1 FROM commits c
@@ -243,9 +243,10 @@ class History:
         return found, found[-1].parent if found else None
 
     async def _move(self, ref: Ref, commit: Commit, conflict: Conflict, *, new: bool) -> Ref:
-        """Point a ref at a commit, which is inserted if it is `new`; create the ref if it has no version.
+        """Point a ref at a commit, and return the new ref; create the ref if it has no version.
 
-        Raise `conflict` if the ref has another version, `NoRepository` if the repository was removed.
+        If `new` is True, insert the commit first. Raise `conflict` if the ref now has another version, and
+        `NoRepository` if the repository was removed.
         """
         space = self._usage.space
         moved = replace(ref, commit=commit, version=secrets.token_bytes(16))
@@ -270,7 +271,7 @@ class History:
                     label=label(space, HUB, self.name, ref.name),
                 )
             else:
-                if commit.parent is None:  # it does not lead to the one before
+                if commit.parent is None:  # the commit does not keep the branch's previous commit reachable
                     named = f"SELECT commit_id FROM names WHERE {_ONE} AND version = :seen"
                     due = _DUE.replace(":id", f"({named})")
                     tx.run(due, **self._key, kind=ref.kind, name=ref.name, seen=ref.version)
@@ -302,9 +303,9 @@ class History:
 
 
 def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
-    """Remove the files of a store from commits, then from branches and tags at these commits; return how many.
+    """Remove a store's files from at most `limit` commits, or, when no commits are left, from branches and tags.
 
-    Otherwise, histories stay the same, including titles and messages.
+    Return the number of changed rows. Titles, messages and the order of commits stay unchanged.
     """
     key = {"space": space, "store": store, "limit": limit}
     these = "SELECT {} FROM {} WHERE space = :space AND store = :store LIMIT :limit"
@@ -335,7 +336,7 @@ def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
 
 
 def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
-    """Delete and return the first `most` branches and tags if there are more; their commits become due."""
+    """Delete and return the first `most` branches and tags if there are more of them; their commits become due."""
     found = refs_of(tx, key, most + 1)
     if len(found) <= most:
         return []
@@ -347,7 +348,7 @@ def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
 
 
 def refs_of(tx: Transaction, key: Mapping[str, Any], limit: int, after: tuple[str, str] = ("", "")) -> list[Ref]:
-    """Return at most `limit` branches and tags, sorted by kind and name, that follow a kind and a name."""
+    """Return at most `limit` branches and tags that follow the kind and name `after`, sorted by kind and name."""
     sql = f"{_REFS} AND (n.kind, n.name) > (:kind, :name) ORDER BY n.kind, n.name LIMIT :limit"
     return [_ref(row) for row in tx.all(sql, **key, kind=after[0], name=after[1], limit=limit)]
 

@@ -1,4 +1,4 @@
-"""Files of repositories that are in no commit: their bytes, or the upload or stored file with these bytes."""
+"""The files of repositories that are in no commit; a row holds the bytes or refers to an upload or a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protoslice.database.transactions import SECOND, ConcurrentChange, Database,
 from protoslice.errors import NotFound
 
 COUNTED: Final = ("file", "blob")
-"""Kinds of files that count as entries of their space: those of MLflow and OCI."""
+"""Kinds of files that count as entries of their space: the files of MLflow and the blobs of OCI."""
 COLUMNS: Final = "size, data, upload, store, path, wanted, version"
 _VALUES: Final = ", ".join(f":{each}" for each in COLUMNS.split(", "))
 _REPLACED: Final = ", ".join(f"{each} = :{each}" for each in COLUMNS.split(", ")) + ", updated = :now"
@@ -24,7 +24,7 @@ _ONE: Final = "space = :space AND repository = :repository AND kind = :kind AND 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryFile:
-    """A file; its bytes are in one of `data`, `upload`, and `store` and `path`."""
+    """A file whose bytes are in `data`, in the upload `upload`, or in the file `path` of the store `store`."""
 
     size: int
     data: bytes | None = None
@@ -32,25 +32,25 @@ class RepositoryFile:
     store: str | None = None
     path: str | None = None
     wanted: bool = False
-    """True once a manifest has named the blob before it came, so that it must not expire as an upload."""
+    """True once a manifest named the blob before its upload ended; the upload must then not expire."""
     version: bytes = b""
-    """Random, and another after each change."""
+    """Random value that each change replaces."""
 
     @property
     def has_come(self) -> bool:
-        """True for a file whose bytes are in an upload or a store."""
+        """True if the bytes are in an upload or a store."""
         return self.upload is not None or self.store is not None
 
 
 class KeptFiles:
-    """Files of one kind in one repository, by name."""
+    """The files of one kind in one repository, by name."""
 
     def __init__(self, database: Database, space: str, repository: int, kind: str) -> None:
         self._database = database
         self._key: Mapping[str, Any] = {"space": space, "repository": repository, "kind": kind}
 
     async def get(self, name: str) -> RepositoryFile | None:
-        """Return a file, or None if there is none."""
+        """Return a file, or None if it does not exist."""
         sql = f"""
             SELECT {COLUMNS} FROM kept_files
             WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
@@ -81,7 +81,8 @@ def put_file(
 ) -> tuple[RepositoryFile, bool]:
     """Create or replace a file of the `space`, `repository` and `kind` in `key`.
 
-    Return it with its new version, and True if it was created. With `new`, raise `ConcurrentChange` if it exists.
+    Return the file with its new version, and True if it was created. If `new` is True and the file exists, raise
+    `ConcurrentChange`.
     """
     file = replace(file, version=secrets.token_bytes(16))
     values = _values(tx, key, name, file)
@@ -105,7 +106,7 @@ def put_file(
 def replace_file(
     tx: Transaction, key: Mapping[str, Any], name: str, file: RepositoryFile, seen: bytes
 ) -> RepositoryFile:
-    """Replace a file that has the version `seen`; raise `ConcurrentChange` otherwise."""
+    """Replace a file that still has the version `seen`; otherwise, raise `ConcurrentChange`."""
     file = replace(file, version=secrets.token_bytes(16))
     changed = tx.run(
         f"""
@@ -119,7 +120,7 @@ def replace_file(
 
 
 async def purge_kept_files(database: Database, grace_seconds: float) -> None:
-    """Delete the files that were written before the grace period, and whose uploads are gone."""
+    """Delete files that were written before the grace period and whose uploads no longer exist."""
     sql = """
         DELETE FROM kept_files WHERE updated < :before AND (space, repository, kind, name) IN (
             SELECT space, repository, kind, name FROM kept_files k
@@ -145,7 +146,7 @@ def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: Repository
 
 
 def kept(row: Sequence[Any]) -> RepositoryFile:
-    """Return the file of a row of `COLUMNS`."""
+    """Return the file that a row with the columns `COLUMNS` describes."""
     size, data, upload, store, path, wanted, version = row
     return RepositoryFile(
         size=size, data=None if data is None else bytes(data), upload=upload, store=store, path=path,

@@ -1,4 +1,4 @@
-"""Names as users see them, and the search for parts of them."""
+"""The names that users see, and the search for parts of these names."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ HUB: Final = "hub"
 OCI: Final = "oci"
 MLFLOW: Final = "mlflow"
 REMOVED: Final = "removed"
-"""Protocols of repositories; `REMOVED` have no name any more, and their rows are being deleted."""
+"""Protocol of a removed repository, which no longer has a name, and whose rows are being deleted."""
 FOLDERS: Final = "mlflow-artifacts:/"
-"""Scheme of names of folders of MLflow's artifacts."""
+"""Prefix of the names of MLflow's artifact folders."""
 FILES: Final = "~"
-"""Beginning of labels of files, behind all names, which begin with letters and digits."""
+"""First character of labels that consist of file paths; it sorts after letters and digits, with which names begin."""
 _LONGEST: Final = 1500
-"""Bytes of a label of files: PostgreSQL's index takes no entry above 2700."""
+"""Largest number of bytes of such a label: PostgreSQL's index refuses entries above 2700 bytes."""
 _TRIGRAM: Final = 3
 _SPECIAL: Final = {"sqlite": re.compile(r"[*?[]"), "postgresql": re.compile(r"[\\%_]")}
 _ESCAPED: Final = {"sqlite": r"[\g<0>]", "postgresql": r"\\\g<0>"}
 
 
 def shown_name(protocol: str, repository: str, name: str) -> str:
-    """Return a name as users see it: `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
+    """Return a name as users see it, such as `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
     if protocol == STORES:
         return name
     if protocol == MLFLOW:
@@ -37,22 +37,22 @@ def shown_name(protocol: str, repository: str, name: str) -> str:
 
 
 def label(space: str, protocol: str, repository: str, name: str) -> str:
-    """Return the text by which a name is searched and sorted; it differs between spaces."""
+    """Return the label by which a name is searched and sorted; it begins with the space."""
     return f"{space}\n{shown_name(protocol, repository, name).casefold()}"
 
 
 def files_label(space: str, paths: Iterable[str]) -> str:
-    """Return the text by which a store is found by its files; if there are many, by the first files."""
+    """Return the label by which a store is found by its files; long lists of paths are cut off."""
     text = "\n".join((FILES, *paths)).casefold().encode()[:_LONGEST].decode(errors="ignore")
     return f"{space}\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSearch:
-    """A search for a part of a name, or of the path of a file.
+    """A search for a part of a name or of a file's path.
 
-    A term of three or more characters is found anywhere in a name, by an index of trigrams. A shorter term, or a term
-    without three ordinary characters in a row, is found only at the beginning.
+    An index of trigrams finds a term anywhere in a name. The term needs three ordinary characters in a row. Other
+    terms are found only at the beginning of a name.
     """
 
     dialect: str
@@ -61,8 +61,8 @@ class LabelSearch:
 
     @classmethod
     def of(cls, dialect: str, space: str, term: str) -> LabelSearch:
-        """Return the search for a term in the names of a space."""
-        if "\0" in term:  # SQLite would search for what is in front of it
+        """Return the search for a term in the names of one space."""
+        if "\0" in term:  # SQLite would ignore the term from this character on
             raise InvalidInput(UNSTORABLE)
         folded, special = term.casefold(), _SPECIAL[dialect]
         if max(map(len, special.split(folded))) < _TRIGRAM:
@@ -73,13 +73,13 @@ class LabelSearch:
         return cls(dialect, {"pattern": f"{space}\n{anything}{text}{anything}"}, by_trigrams=True)
 
     def condition(self, alias: str) -> str:
-        """Return the condition on a row of `names`."""
+        """Return the SQL condition that a row of `names` under the name `alias` matches the term."""
         if not self.by_trigrams:
             return f"{alias}.label >= :label AND {alias}.label < :label_end"
         return f"{alias}.label {'GLOB' if self.dialect == 'sqlite' else 'LIKE'} :pattern"
 
     def rows(self, alias: str) -> str:
-        """Return the rows of `names` that match and have a store: a source and its conditions."""
+        """Return the SQL text after FROM for the rows of `names` that match and have a store."""
         has_store = f"{alias}.store IS NOT NULL"
         if self.by_trigrams and self.dialect == "sqlite":
             joined = f"name_trigrams t JOIN names {alias} ON {alias}.number = t.rowid"
@@ -88,7 +88,7 @@ class LabelSearch:
 
     @property
     def repositories(self) -> str:
-        """The statement for the ids of repositories whose names match, for a search by trigrams."""
+        """SQL statement for the ids of repositories whose names match; only for a search by trigrams."""
         if self.dialect == "sqlite":
             return "SELECT t.rowid FROM repository_trigrams t WHERE t.label GLOB :pattern"
         label = "(r.space || chr(10) || lower(r.name))"

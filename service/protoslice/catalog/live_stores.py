@@ -1,4 +1,4 @@
-"""Existence of stores and repositories, for transactions that make something point at them."""
+"""Checks that stores and repositories exist, for transactions that insert references to them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ NAMING: Final = {
     "manifests": " AND r.pushed > 0",
     "kept_files": " AND r.kind <> 'blob'",
 }
-"""Tables whose rows name stores. Files do not, nor do computed manifests, nor blobs: their manifests do."""
+"""Tables whose rows count as names of a store, each with a condition.
+
+Rows for file paths, computed manifests and blobs do not count; a blob's store is named by its manifest.
+"""
 
 
 def is_named(digest: str) -> str:
-    """Return the SQL condition that a store has a name: a tag, or a name in a registry.
+    """Return the SQL condition that a store has a tag or a name in a registry.
 
     The condition selects one row of each table, because PostgreSQL may read whole tables for EXISTS.
     """
@@ -30,17 +33,17 @@ def is_named(digest: str) -> str:
 
 
 def lock_store(tx: Transaction, space: str, digest: str) -> bool:
-    """Return True if a store exists, and keep it from being removed until the transaction ends."""
+    """Return True if a store exists; the store then cannot be removed until the transaction ends."""
     return tx.first(f"SELECT id FROM stores WHERE {LIVE} FOR SHARE", space=space, digest=digest) is not None
 
 
 def require_store(tx: Transaction, space: str, digest: str | None) -> None:
-    """Raise `Conflict` unless a store exists, and keep it until the transaction ends; ignore None."""
+    """Raise `Conflict` if a store does not exist; otherwise, lock it until the transaction ends. Accept None."""
     if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
 
 
 def lock_repository(tx: Transaction, space: str, id: int) -> bool:
-    """Return True if a repository was not removed, and keep it until the transaction ends."""
+    """Return True if a repository exists; it then cannot be removed until the transaction ends."""
     sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed FOR SHARE"
     return tx.first(sql, space=space, id=id, removed=REMOVED) is not None

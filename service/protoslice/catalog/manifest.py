@@ -1,4 +1,4 @@
-"""Manifests: records of stores, with the location of every object that a store needs."""
+"""Manifests: the records of stores, with the location of every object that a store needs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DIGEST = 65  # a line feed and 64 hex digits
 
 
 def with_digest(data: bytes) -> bytes:
-    """Return `data` followed by its SHA-256, so that damage is detected."""
+    """Return `data` with its SHA-256 appended, by which `checked` detects damage."""
     return data + b"\n" + hashlib.sha256(data).hexdigest().encode()
 
 
 def checked(stored: bytes, what: str) -> bytes:
-    """Return the data that `with_digest` was given. Raise `IntegrityError`, naming `what`, if it is damaged."""
+    """Return the data that `with_digest` received; raise `IntegrityError`, which names `what`, if it is damaged."""
     data = stored[:-_DIGEST]
     if len(stored) < _DIGEST or with_digest(data) != stored:
         raise IntegrityError(f"{what} is damaged: it does not match its digest")
@@ -36,26 +36,27 @@ def checked(stored: bytes, what: str) -> bytes:
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
-"""Approximate bytes of JSON per file, besides its path."""
+"""Approximate number of bytes that a file adds to the JSON, without its path."""
 LARGEST_INLINE: Final = 16 << 10
-"""Bytes of the largest record that a manifest holds itself; a larger one is an object."""
+"""Largest number of bytes of a record that is part of the manifest; a larger record is an object."""
 LARGEST_INLINE_SUMS: Final = 4 * LARGEST_SUMLESS // (64 << 10)
-"""Bytes of the largest sums that a location holds itself.
+"""Largest number of bytes of block checksums that are part of a location.
 
-These are the sums of 16 MiB, which a bucket takes in one request.
+These are the checksums of 16 MiB, the amount that one request to a bucket writes.
 """
 LARGEST_HELD: Final = 4 << 10
-"""Bytes of all files of the largest store whose manifest holds the files themselves.
+"""Largest total size in bytes of a store's files that are part of the manifest.
 
-A list reads manifests: a page of a hundred stores reads half a mebibyte of files at most.
+Lists read manifests, and a page of a hundred stores then reads at most half a mebibyte of files.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Location of bytes: an own object with block checksums, several such parts, or a pinned external URI.
+    """A location of bytes: an object of the storage, an external URI, or several consecutive parts.
 
-    The bytes of small files may be part of the location.
+    A location of an object of the storage may include its block checksums. An external URI is fixed to one version by
+    its entity tag. A location may also hold the bytes of a small file itself.
     """
 
     size: int
@@ -63,13 +64,13 @@ class ObjectLocation:
     uri: str | None = None
     etag: str | None = None
     parts: tuple[ObjectLocation, ...] = ()
-    """Consecutive locations that make up the bytes, if these are not exactly one object."""
+    """Consecutive locations that together contain the bytes, if the bytes are not exactly one object."""
     at: int = 0
-    """Offset of the bytes in the first part: an object may hold others before and behind them."""
+    """Offset of the bytes in the first part, whose object may also hold bytes of other files."""
     sums: bytes | None = None
-    """Block checksums of an own object; None when they are a separate object."""
+    """Block checksums of an object of the storage, or None if they are a separate object."""
     held: bytes | None = None
-    """The bytes of a small file, inside the manifest; None for bytes of an object."""
+    """Bytes of a small file, which are part of the manifest, or None."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
@@ -77,7 +78,7 @@ class ObjectLocation:
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
     def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:
-        """Yield the extents of objects that make up the bytes from `start` to `end`, in order."""
+        """Yield the parts of objects that contain the bytes from `start` to `end`, in order."""
         end = self.size if end is None else end
         if not self.parts:
             if start < end:
@@ -92,7 +93,7 @@ class ObjectLocation:
 
     @property
     def objects(self) -> Iterator[ObjectLocation]:
-        """Objects at this location, without those that would hold no bytes."""
+        """The locations of single objects in this location, in order."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -100,12 +101,12 @@ class ObjectLocation:
 
     @property
     def is_held(self) -> bool:
-        """True when a manifest holds some of the bytes inline."""
+        """True if the manifest itself holds some of the bytes."""
         return any(each.held is not None for each in self.objects)
 
     @property
     def keys(self) -> Iterator[str]:
-        """Keys of the objects at this location that belong to the storage."""
+        """The keys of the objects at this location that are in the storage."""
         if self.key is not None:
             yield self.key
         for part in self.parts:
@@ -113,13 +114,13 @@ class ObjectLocation:
 
     @property
     def object_ids(self) -> set[int]:
-        """Ids of the objects at this location that belong to the storage."""
+        """The ids of the objects at this location that are in the storage."""
         return {object_id(key) for key in self.keys}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectExtent:
-    """Bytes of one object, from `start` to `end`."""
+    """The bytes of one object from `start` to `end`."""
 
     object: ObjectLocation
     start: int
@@ -132,19 +133,19 @@ class ObjectExtent:
 
     @property
     def location(self) -> ObjectLocation:
-        """The location of only these bytes."""
+        """The location of exactly these bytes."""
         whole = self.start == 0 and self.end == self.object.size
         return self.object if whole else ObjectLocation(self.size, parts=(self.object,), at=self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Record of a store."""
+    """The record of a store, with its options, its files and their locations."""
 
     id: str
     type: str | None
     root: str | None
-    """Path of the root proto; None for a store without a root, for the reason `why`."""
+    """Path of the root proto, or None for a store without a root; `why` then has the reason."""
     chunks: int
     min_chunk: int
     max_chunk: int
@@ -152,31 +153,31 @@ class Manifest:
     source: str
     files: tuple[File, ...]
     objects: tuple[ObjectLocation, ...]
-    """Location of each of the files, in their order."""
+    """Location of each file, in the order of `files`."""
     side: ObjectLocation | None = None
     indexed: bool = True
-    """False when the root is no proto, such as a text or the table of a tensor bundle."""
+    """False if the root is no proto but, for example, a text or the table of a tensor bundle."""
     chunked: bool = False
-    """True when an image is stored, as for a chunked proto or a text."""
+    """True if the store keeps an image of the root, as it does for a chunked proto or a text."""
     schema: str | None = None
-    """Fingerprint of the schema that the root is read by; None without a type or an index."""
+    """Fingerprint of the schema with which the root is read; None for a root without a type or an index."""
     planner: int | None = None
-    """Version of the planner that made the chunks; None for a root without an index."""
+    """Version of the planner that made the chunks, or None for a root without an index."""
     why: str | None = None
-    """One sentence on why there is no root; None when there is one."""
+    """One sentence that explains the missing root, or None if there is a root."""
     stream: str | None = None
-    """Path of the likeliest file whose bytes are records; None if there is none."""
+    """Path of the file that most likely consists of records, or None."""
     rules: tuple[str, ...] = ()
-    """Rules that the root was planned by, in canonical form."""
+    """Rules by which the root was split into chunks, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
-    """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
+    """Small records of the root, by name; each saves a durable write, and a read when the store is opened."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """Keys of the larger records of the root, by name, which are objects."""
+    """Keys of the objects that hold the larger records of the root, by the records' names."""
     row: int = field(default=0, compare=False)
-    """Row of the store in the catalogue: another one if the store was removed and sent again."""
+    """Id of the store's row in the catalogue; it changes if the store is removed and uploaded again."""
 
     def encode(self) -> bytes:
-        """Serialize the manifest to JSON, followed by its digest."""
+        """Serialize the manifest to JSON, and append a digest."""
         data = {"version": _VERSION} | _as_dict(self)
         return with_digest(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
 
@@ -184,7 +185,7 @@ class Manifest:
     def decode(cls, data: bytes, row: int = 0) -> Manifest:
         """Parse the output of `encode`, which a row of the catalogue holds.
 
-        Raise `IntegrityError` for anything else.
+        Raise `IntegrityError` for other or damaged data.
         """
         try:
             raw = json.loads(checked(data, "a store's manifest"))
@@ -195,7 +196,7 @@ class Manifest:
             raise IntegrityError("the manifest of a store does not parse") from error
 
     def named(self) -> Manifest:
-        """Return a copy whose `id` is the digest of files and policy."""
+        """Return a copy whose `id` is the digest of the files and the splitting options."""
         files = [
             (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
             for file, stored in zip(self.files, self.objects, strict=True)
@@ -220,7 +221,7 @@ class Manifest:
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
     def as_store(self, tags: Sequence[str] = (), uploader: Actor = NOBODY, description: str = "") -> Store:
-        """Return the store as listings and answers show it."""
+        """Return the store in the form in which lists and responses show it."""
         return Store(
             id=self.id,
             type=self.shown_type,
@@ -245,29 +246,29 @@ class Manifest:
 
     @property
     def shown_type(self) -> str | None:
-        """Type of the root as the API shows it; None for a store without a root."""
+        """The root's type as the API shows it, or None for a store without a root."""
         return None if self.root is None else self.type or UNKNOWN
 
     @property
     def records(self) -> tuple[str, ...]:
-        """Names of the records by which the root is read, inline or not."""
+        """The names of the records that are needed to read the root, whether they are inline or objects."""
         kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
         return tuple(name for name, there in kept.items() if there)
 
     @property
     def stored(self) -> tuple[ObjectLocation, ...]:
-        """Locations of the files, and of the side object if there is one."""
+        """The locations of the files, and of the side object if the store has one."""
         return (*self.objects, *([self.side] if self.side else []))
 
     @property
     def object_ids(self) -> set[int]:
-        """Ids of the objects that the store needs."""
+        """The ids of all objects that the store needs."""
         keys = {key for each in self.stored for key in each.keys}
         return {object_id(key) for key in keys.union(self.beside.values())}
 
 
 def sums_of(key: ObjectKey) -> ObjectKey:
-    """Return the key of the block checksums of an object."""
+    """Return the key of the object that holds an object's block checksums."""
     return ObjectKey(f"{key}.sums")
 
 
@@ -289,12 +290,12 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
 
 
 def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
-    """Convert a location to a JSON object for `stored_from_dict`."""
+    """Convert a location to a JSON object, which `stored_from_dict` parses."""
     return _without_sums(stored) | _sums_as_dict([stored])
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
-    """Return the checksums of objects by key, each once; objects without checksums are left out."""
+    """Return the checksums of objects by key, without repetition; leave out objects without checksums."""
     sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
     return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 
@@ -308,7 +309,7 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
-    """Parse the output of `stored_as_dict`; `sums` has checksums stored elsewhere, by key."""
+    """Parse the output of `stored_as_dict`; `sums` contains checksums by key if `raw` does not."""
     if "sums" in raw:
         sums = _decoded(raw["sums"])
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))

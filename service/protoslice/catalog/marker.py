@@ -1,4 +1,4 @@
-"""Marker of a storage, which names the catalogue of its objects. Storage and catalogue are opened together here."""
+"""The marker of a storage, which names its catalogue; functions here open a storage and its catalogue together."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NO_STORES: Final = "This storage contains no stores: check PROTOSLICE_STORAGE o
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a storage says about itself: the id of its catalogue, and True for a backup.
+    """The content of a storage's marker: the id of its catalogue, and whether the storage is a backup.
 
-    A catalogue and its restored copies have the same id. Each restoration has another `incarnation`, and the storage
-    belongs to the incarnation in its marker. The marker is `restoring` until the restoration is complete.
+    A catalogue and its restored copies have the same id, but each restoration has another `incarnation`. The storage
+    belongs to the incarnation in its marker. The field `restoring` is True until the restoration is complete.
     """
 
     catalogue: str
@@ -67,15 +67,16 @@ async def read_marker(storage: Storage) -> Marker | None:
 
 
 async def write_marker(storage: Storage, marker: Marker) -> None:
-    """Mark a storage."""
+    """Write the marker of a storage."""
     said = {name: value for name, value in asdict(marker).items() if value}
     await storage.put(MARKER, json.dumps({"layout": LAYOUT} | said).encode())
 
 
 async def check_storage(storage: Storage, database: Database | None, *, mark: bool) -> None:
-    """Raise `Unsupported` unless a storage belongs to the catalogue; with `mark`, claim an unmarked storage.
+    """Raise `Unsupported` unless the storage belongs to the catalogue `database`.
 
-    Without a database only the layout is checked. Raise `NotFound` for a storage without a marker.
+    If the storage has no marker, write it if `mark` is True, else raise `NotFound`. Without a database, check only
+    the layout.
     """
     own = None if database is None else await marker_of(database)
     found = await read_marker(storage)
@@ -102,7 +103,7 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
 
 
 async def require_owner(storage: Storage, own: Marker) -> None:
-    """Raise `StorageUnavailable` if a storage belongs to another catalogue, such as a restored copy of `own`."""
+    """Raise `StorageUnavailable` if the storage now belongs to another catalogue, such as a restored copy of `own`."""
     found = None
     with suppress(Unsupported):
         found = await read_marker(storage)
@@ -114,7 +115,7 @@ async def require_owner(storage: Storage, own: Marker) -> None:
 
 
 async def marker_of(database: Database) -> Marker:
-    """Return the marker of the storage that belongs to a catalogue."""
+    """Return the marker that a catalogue's storage must have."""
     row = await database.read(lambda tx: tx.first("SELECT catalogue_id, incarnation FROM meta"))
     return Marker("") if row is None else Marker(bytes(row[0]).hex(), incarnation=bytes(row[1] or b"").hex())
 
@@ -125,14 +126,14 @@ def _no_stores(uri: str) -> str:
 
 
 def is_missing(uri: str) -> bool:
-    """Return whether `uri` names a folder that does not exist, which opening it as a storage would create."""
+    """Return True if `uri` names a folder that does not exist, which the opening of a storage would create."""
     folder = local_path(uri)
     return folder is not None and not Path(folder).exists()
 
 
 @asynccontextmanager
 async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> AsyncIterator[tuple[Storage, Database]]:
-    """Yield the storage at `uri` and its catalogue at `url`, both of which exist and belong together.
+    """Yield the storage at `uri` and its catalogue at `url`, which must exist and belong together.
 
     Otherwise, raise `NotFound` or `Unsupported`. Nothing is created.
     """
@@ -149,10 +150,10 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
 async def open_catalogue(
     storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url` of an opened storage; `create` one for an unmarked storage."""
+    """Yield the catalogue at `url` of an open storage; if `create` is True and the storage has no marker, create it."""
     shared = storage.abilities.shared
     if url is not None or shared:
-        file_of(url, uri)  # before the storage is asked, which may take long
+        file_of(url, uri)  # rejects a bad URL early: access to the storage may take long
     found = await read_marker(storage)
     if found is None and not create:
         raise NotFound(_no_stores(uri))
@@ -165,9 +166,10 @@ async def open_catalogue(
 
 
 async def upgrade_catalogue(uri: str, options: Mapping[str, str], url: str | None) -> tuple[int, int]:
-    """Create the catalogue at `url` or bring it up to date, and return its versions before and after.
+    """Create the catalogue at `url` or upgrade its schema; return its version before and after.
 
-    A storage of another layout or of another catalogue is refused, and nothing is created or changed.
+    Raise `Unsupported` if the storage has another layout, belongs to another catalogue or is a backup. Nothing is
+    then created or changed.
     """
     file_of(url, uri)
     found = None

@@ -1,4 +1,4 @@
-"""Artifacts of MLflow: files by path in one repository of each space, and the stores made of their folders."""
+"""The artifacts of MLflow: files by path in one repository of each space, and the stores made from their folders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from protoslice.errors import Conflict, LimitExceeded, NotFound
 from protoslice.file_names import check_file_path, check_form, is_version_control
 
 ARTIFACTS: Final = "artifacts"
-"""Folder in which MLflow keeps the files of a run or of a model."""
+"""Name of the folder in which MLflow keeps the files of a run or model."""
 _ID: Final = 1
 _PAGE: Final = 500
 _REMOVED: Final = 500
-"""Files that one transaction removes."""
+"""Largest number of files that one transaction removes."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
 _FROZEN: Final = """
     SELECT store, version FROM names
@@ -36,21 +36,21 @@ _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
 
 class NoArtifact(NotFound):
-    """No file or folder at a path."""
+    """The error for a path at which there is no file or folder."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"No artifact {path[:1024]!r}")
 
 
 class ArtifactEntry(NamedTuple):
-    """An entry of a folder; `size` is None for a folder."""
+    """An entry of a folder; `size` is in bytes, or None for a folder."""
 
     name: str
     size: int | None
 
 
 class ArtifactFolder(NamedTuple):
-    """A folder that a client of MLflow filled, and the time of its last change."""
+    """A folder that an MLflow client wrote files to, and the time of its last change."""
 
     path: str
     updated: datetime
@@ -58,7 +58,7 @@ class ArtifactFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangedFolder:
-    """A folder of artifacts whose latest changes are in no store; the last change was at `changed`."""
+    """A folder of artifacts whose latest changes are in no store; `changed` is the time of the last change."""
 
     space: str
     name: str
@@ -66,7 +66,7 @@ class ChangedFolder:
 
 
 class MlflowTable:
-    """Artifacts of one space. The bytes of small files are in their rows, and count for the space's quota."""
+    """The artifacts of one space; rows hold the bytes of small files, which count towards the space's quota."""
 
     def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
@@ -80,8 +80,8 @@ class MlflowTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
-            # A file at the place of a folder is in the same folder, or in no folder of artifacts: it is written
-            # under this lock, for which a new folder waits as well, since it refers to the row.
+            # A file and a folder with the same path must not both be created. This lock prevents it for files outside
+            # artifact folders, since the row of a new folder refers to the locked row, and waits for it too.
             if folder.rpartition("/")[2] != ARTIFACTS:
                 self._lock(tx)
             there = tx.first(
@@ -89,7 +89,7 @@ class MlflowTable:
             )
             if there is not None and replace(kept(there), version=file.version) == file:
                 return
-            # The folder first: writers of one folder wait for each other here, and count what the other has written.
+            # Lock the folder first: writers of one folder wait for each other here, and then count each other's bytes.
             if folder:
                 self._note(tx, folder)
             before = tx.first(
@@ -106,7 +106,7 @@ class MlflowTable:
         await self._database.write(work)
 
     async def get(self, path: str) -> RepositoryFile:
-        """Return a file; raise `NoArtifact` if there is none."""
+        """Return a file; raise `NoArtifact` if it does not exist."""
         check_form(path)
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=path))
@@ -115,7 +115,7 @@ class MlflowTable:
         return kept(row)
 
     async def remove(self, path: str) -> None:
-        """Delete a file, or everything below a folder; raise `NoArtifact` if neither exists."""
+        """Delete a file, or all files below a folder; raise `NoArtifact` if neither exists."""
         check_form(path)
 
         def work(tx: Transaction) -> int:
@@ -127,7 +127,7 @@ class MlflowTable:
             found = tx.all(picked, **values, most=_REMOVED)
             if not found:
                 return 0
-            # Folders are locked before their files, as writers do.
+            # Writers lock a folder before its files, too: the same order avoids deadlocks.
             for folder in sorted({folder for folder, _ in found if folder is not None}):
                 self._note(tx, folder)
             sql = f"DELETE FROM kept_files WHERE {where} AND name <= :last RETURNING folder, length(data)"
@@ -139,14 +139,14 @@ class MlflowTable:
             return len(rows)
 
         total, removed = 0, _REMOVED
-        while removed >= _REMOVED:  # in parts, between which others write
+        while removed >= _REMOVED:  # in several transactions, so that other writers need not wait for long
             removed = await self._database.write(work)
             total += removed
         if not total:
             raise NoArtifact(path)
 
     async def entries(self, folder: str) -> list[ArtifactEntry]:
-        """Return the folders, then the files directly in a folder, sorted by name; names are safe on a disk."""
+        """Return the folders, then the files, directly in a folder, sorted by name; leave out version-control names."""
         _checked(folder)
         found = list[ArtifactEntry]()
         after: str | None = ""
@@ -156,9 +156,10 @@ class MlflowTable:
         return sorted(found, key=lambda each: (each.size is not None, each.name))
 
     async def _entries(self, folder: str, after: str) -> tuple[list[ArtifactEntry], str | None]:
-        """Return a page of the entries directly in a folder after the path `after`, and the next page's path or None.
+        """Return a page of the entries directly in a folder that follow the path `after`.
 
-        A page ends with the first folder that fills it.
+        Also return the path after which the next page begins, or None on the last page. If a page ends inside a
+        subfolder, the next page begins after that subfolder.
         """
         bounds = _range(folder)
         sql = f"SELECT name, size FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
@@ -175,9 +176,10 @@ class MlflowTable:
         return entries, f"{prefix}{last}{LAST}" if last.endswith("/") else rows[-1][0]
 
     async def files(self, folder: str) -> tuple[dict[str, RepositoryFile], bytes]:
-        """Return the files below a folder by their path in it, sorted, and the version of the folder.
+        """Return the files below a folder, sorted by their path in the folder, and the version of the folder.
 
-        Raise `NoArtifact` if there is no such folder, `LimitExceeded` for more files than a store holds.
+        Raise `NoArtifact` if the folder does not exist. Raise `LimitExceeded` if it has more files than a store may
+        hold.
         """
         found = dict[str, RepositoryFile]()
         bounds = _range(_checked(folder))
@@ -194,13 +196,13 @@ class MlflowTable:
         return {path[start:]: file for path, file in found.items()}, version
 
     async def versions(self, folder: str) -> dict[str, bytes]:
-        """Return the versions of the files below a folder by path, sorted; at most one more than a store holds."""
+        """Return the versions of the files below a folder, sorted by path; stop one file above a store's limit."""
         return await self._database.read(lambda tx: self._versions(tx, folder))
 
     async def freeze(self, folder: str, version: bytes, store: str) -> None:
-        """Record the store that was made of a version of a folder, unless the folder has another version now.
+        """Record the store that was made from a version of a folder, unless the folder now has another version.
 
-        Otherwise a slow replica would replace what another replica recorded for a later version.
+        Otherwise, a slow replica would overwrite the record that another replica made for a later version.
         """
         lock = """
             SELECT 1 FROM names
@@ -208,7 +210,7 @@ class MlflowTable:
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, store)
-            tx.all(lock, space=self._space, name=folder)  # writers of the folder wait
+            tx.all(lock, space=self._space, name=folder)  # writers of the folder now wait for this transaction
             if folder_version(self._versions(tx, folder)) != version:
                 return
             there = tx.first(_FROZEN, space=self._space, name=folder)
@@ -232,14 +234,15 @@ class MlflowTable:
         await self._database.write(work)
 
     async def last_frozen(self, folder: str) -> tuple[str, bytes] | None:
-        """Return the last store that was made of a folder, and the folder's version then; None if there is none."""
+        """Return the last store that was made from a folder, and the folder's version at that time, or None."""
         row = await self._database.read(lambda tx: tx.first(_FROZEN, space=self._space, name=folder))
         return None if row is None else (row[0], bytes(row[1]))
 
     async def frozen_store(self, folder: str) -> str | None:
-        """Return the store that was made of the current files of a folder, or None if none is known.
+        """Return the store that was made from the current files of a folder, or None if there is no such store.
 
-        Raise `NoArtifact` if there is no such folder, `LimitExceeded` for more files than a store holds.
+        Raise `NoArtifact` if the folder does not exist. Raise `LimitExceeded` if it has more files than a store may
+        hold.
         """
         versions = await self.versions(_checked(folder))
         _check_count(folder, versions)
@@ -247,16 +250,16 @@ class MlflowTable:
         return found[0] if found is not None and found[1] == folder_version(versions) else None
 
     async def is_frozen(self, folder: str, store: str) -> bool:
-        """Return True if a store was made of the current files of a folder."""
+        """Return True if `store` was made from the current files of a folder."""
         with suppress(NoArtifact, LimitExceeded):
             return await self.frozen_store(folder) == store
         return False
 
     async def folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
-        """Return a page of the folders of artifacts in or below a folder, sorted by path, and True if there are more.
+        """Return a page of the artifact folders in or below a folder, sorted by path, and True if more follow.
 
-        These are the folders called `artifacts`, as MLflow makes one for each run and model, and any other folder that
-        directly holds files.
+        An artifact folder is one that is called `artifacts`, since MLflow makes one for each run and model. Any other
+        folder that directly holds files counts too.
         """
         _checked(below)
         sql = """
@@ -274,11 +277,11 @@ class MlflowTable:
         return {name: bytes(version) for name, version in rows}
 
     def _lock(self, tx: Transaction) -> None:
-        """Make other writers wait: concurrent writers would not see each other's rows."""
+        """Lock the repository's row: concurrent writers would otherwise not see each other's new files."""
         tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
 
     def _check_tree(self, tx: Transaction, path: str) -> None:
-        """Raise `Conflict` if there are files below `path`, or if one of its parents is a file."""
+        """Raise `Conflict` if there are files below `path`, or if a parent of `path` is a file."""
         below = f"SELECT name FROM kept_files WHERE {_BELOW} LIMIT 1"
         if tx.first(below, space=self._space, **_range(path)) is not None:
             raise Conflict(f"{path!r} is a folder: remove it first, or choose another name for the file")
@@ -305,7 +308,7 @@ class MlflowTable:
         )
 
     def _drop_empty(self, tx: Transaction, folder: str) -> None:
-        """Delete a folder without files."""
+        """Delete the row of a folder if the folder has no files."""
         tx.run(
             """
             DELETE FROM names WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :folder
@@ -318,27 +321,27 @@ class MlflowTable:
 
 
 def artifact_folder(path: str) -> str:
-    """Return the outermost folder called `artifacts` on the way to a file, or the file's own folder.
+    """Return the outermost folder called `artifacts` in the path of a file, else the folder of the file.
 
-    Empty for a file in no folder.
+    Return an empty text for a file that is in no folder.
     """
     *folders, _ = path.split("/")
     return "/".join(folders[: folders.index(ARTIFACTS) + 1] if ARTIFACTS in folders else folders)
 
 
 def folder_version(versions: Mapping[str, bytes]) -> bytes:
-    """Return the version of a folder whose files, by path, have these versions."""
+    """Return the version of a folder, computed from the versions of its files, by path."""
     return hashlib.sha256(json.dumps([(path, versions[path].hex()) for path in sorted(versions)]).encode()).digest()
 
 
 class ChangedFolders:
-    """Folders of artifacts, of all spaces, whose latest changes are in no store."""
+    """The folders of artifacts, in all spaces, whose latest changes are in no store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def quiet(self, seconds: float, limit: int) -> list[ChangedFolder]:
-        """Return at most `limit` folders whose last change is at least `seconds` ago, oldest first."""
+        """Return at most `limit` folders that have been unchanged for at least `seconds`, oldest first."""
         sql = """
             SELECT space, name, changed FROM names WHERE changed IS NOT NULL AND changed <= :before
             ORDER BY changed LIMIT :limit"""
@@ -348,7 +351,7 @@ class ChangedFolders:
         )
 
     async def settle(self, folder: ChangedFolder) -> None:
-        """Record that a store was made of a folder, unless the folder has changed since."""
+        """Record that a store was made from a folder, unless the folder has changed since `folder` was read."""
         sql = """
             UPDATE names SET changed = NULL
             WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name AND changed = :changed"""
@@ -357,8 +360,8 @@ class ChangedFolders:
 
 
 def _range(folder: str) -> dict[str, str]:
-    """Return the bounds of the paths below a folder."""
-    return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" follows "/"
+    """Return the bounds, in SQL parameters, of the paths below a folder."""
+    return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" sorts after "/"
 
 
 def _checked(folder: str) -> str:

@@ -1,6 +1,6 @@
-"""Objects that one request writes: their rows, their bytes with checksums, and what happens to them at the end.
+"""The objects that one request writes: their rows, their bytes and checksums, and their publication or disposal.
 
-A process reserves the rows in blocks, so that an upload commits only once.
+A process reserves rows for many objects in advance, so that an upload needs only one transaction.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from protoslice.errors import ProtosliceError, StorageUnavailable
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 
 BLOCK: Final = 64
-"""Objects that are reserved at a time for a space."""
+"""Number of objects that are reserved at a time for a space."""
 USABLE_SECONDS: Final = 3600.0
-"""Seconds for which reserved objects are taken; an upload has the rest of the day to write and publish them."""
+"""Seconds for which reserved objects may be used; an upload has the rest of the day to write and publish them."""
 _TRIES: Final = 4
-"""Failed reservations after which one is given up."""
+"""Number of failed reservations after which a request fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Objects that were reserved at one time and are not used yet."""
+    """Unused objects that were reserved at the same time."""
 
     at: float
     objects: list[ReservedObject]
@@ -44,7 +44,7 @@ class _Block:
 
 
 class Reservations:
-    """Objects that this process may write, by space."""
+    """The reserved objects that this process may write, by space."""
 
     def __init__(self, database: Database) -> None:
         self._table = ObjectTable(database)
@@ -52,10 +52,10 @@ class Reservations:
         self._filling: SingleFlight[str, None] = SingleFlight()
         self._background: set[asyncio.Task[None]] = set()
         self.unpublished_bytes = 0
-        """Bytes of objects that were written and are neither published nor dropped."""
+        """Bytes of objects that were written and are neither published nor dropped yet."""
 
     async def take(self, space: str) -> ReservedObject:
-        """Return an object for one request."""
+        """Return a reserved object for one request; raise `StorageUnavailable` if reservations keep failing."""
         lost = 0
         while lost < _TRIES:
             block = self._free.get(space)
@@ -63,21 +63,21 @@ class Reservations:
                 return block.objects.pop()
             try:
                 await self._filling.get(space, lambda: self._fill(space))
-            except UniqueViolation:  # another process has one of the ids
+            except UniqueViolation:  # another process has reserved one of the ids
                 lost += 1
         raise StorageUnavailable("The service is busy; try again")
 
     def forget(self) -> None:
-        """Forget reserved objects that are not used; their rows become garbage in a day."""
+        """Forget unused reserved objects; the collector deletes their rows after a day."""
         self._free.clear()
 
     def drop(self, space: str, objects: Collection[ReservedObject]) -> None:
-        """Leave objects that were written but not published to the collector, in the background."""
+        """Mark objects that were written but not published for the collector, in the background."""
         if objects:
             self._begin(self._table.drop(space, objects))
 
     async def close(self) -> None:
-        """Delete the rows of reserved objects that are not used."""
+        """Delete the rows of unused reserved objects, and wait for all background work."""
         unused = [(space, each) for space, block in self._free.items() for each in block.objects]
         self._free.clear()
         if unused:
@@ -85,7 +85,7 @@ class Reservations:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _fill(self, space: str) -> None:
-        """Reserve a block of objects, and discard those that are too old."""
+        """Reserve a new block of objects, and discard the unused objects of the previous block."""
         at, objects = monotonic(), new_objects(BLOCK)
         await self._table.reserve(space, objects)
         old = self._free.get(space)
@@ -100,16 +100,16 @@ class Reservations:
 
 
 async def _suppressed(work: Coroutine[Any, Any, None]) -> None:
-    with suppress(ProtosliceError):  # then the rows are collected in a day
+    with suppress(ProtosliceError):  # after a failure, the collector deletes the rows a day later
         await work
 
 
 _SUMS_ROOM: Final = 1 << 20
-"""Bytes of checksums that a request holds in memory, those of 16 GiB."""
+"""Largest number of bytes of checksums that a request keeps in memory; they cover 16 GiB of data."""
 
 
 class NewObjects:
-    """Objects that one request writes; those that it does not publish become garbage with `end`."""
+    """The objects that one request writes; `end` leaves the unpublished ones to the collector."""
 
     def __init__(self, storage: Storage, reservations: Reservations, quotas: Quotas, space: str) -> None:
         self._storage = storage
@@ -118,32 +118,32 @@ class NewObjects:
         self._space = space
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
-        """Bytes of the objects of which writing has begun, with those of their checksums."""
+        """Bytes written to each object, including its checksums, by object id."""
         self._unpublished = 0
         self._sums: dict[str, bytes] = {}
         self._sums_room = _SUMS_ROOM
 
     @property
     def has_written(self) -> bool:
-        """True when bytes of an object may be in the storage."""
+        """True if the storage may contain bytes of an object of this request."""
         return bool(self._sizes)
 
     async def put(self, data: Buffer) -> ObjectKey:
-        """Write a new object whole and return its key."""
+        """Write a whole new object and return its key."""
         key = await self._key()
         await self._put(key, key, data)
         return key
 
     async def writer(self) -> ObjectWriter:
-        """Begin a new object, whose bytes are counted as they arrive."""
+        """Return a writer for a new object, whose bytes count towards the quota as they arrive."""
         key = await self._key()
         self._sizes.setdefault(object_id(key.text), 0)
         return ObjectWriter(self, key, await self._storage.writer(key))
 
     def sums(self, key: str | None) -> bytes | None:
-        """Return the checksums of an object that this request wrote, so that they are not read again.
+        """Return the checksums of an object that this request wrote, to save reading them from the storage.
 
-        None if unknown.
+        Return None if they are unknown.
         """
         return self._sums.get(key or "")
 
@@ -153,9 +153,9 @@ class NewObjects:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Run a transaction that publishes objects; if it finds them lost, discard all reservations.
+        """Wrap a transaction that publishes objects; if their rows are lost, discard all reservations and raise again.
 
-        A database that was reset to an older state has lost all rows that this process reserved.
+        The rows are lost if the database was reset to an older state, which lacks all rows that this process reserved.
         """
         try:
             yield
@@ -164,13 +164,13 @@ class NewObjects:
             raise
 
     def kept(self, own: Collection[OwnObject]) -> None:
-        """Hand over published objects, which now have references and count for the space."""
+        """Stop tracking objects that were published; they now have references and count in the space's usage."""
         for each in own:
             self._reserved.pop(each.id, None)
             self._settle(self._sizes.pop(each.id, 0))
 
     def end(self) -> None:
-        """Give up all objects that were not published."""
+        """Leave all objects that were not published to the collector."""
         self._reservations.drop(self._space, list(self._reserved.values()))
         self._settle(self._unpublished)
         self._reserved, self._sizes = {}, {}
@@ -181,14 +181,14 @@ class NewObjects:
         return ObjectKey(reserved.key)
 
     async def _count(self, key: ObjectKey, size: int) -> None:
-        """Count bytes of an object; raise `QuotaExceeded` if the bytes written so far exceed the quota."""
+        """Count `size` more bytes of an object; raise `QuotaExceeded` if this request then exceeds the quota."""
         id = object_id(key.text)
         await self._quotas.check(stored_bytes=self._unpublished + size)
         self._settle(-size)
         self._sizes[id] = self._sizes.get(id, 0) + size
 
     def _settle(self, size: int) -> None:
-        """Stop counting bytes that were published or are garbage."""
+        """Stop counting bytes that were published or dropped."""
         self._unpublished -= size
         self._reservations.unpublished_bytes -= size
 
@@ -197,11 +197,11 @@ class NewObjects:
         await self._storage.put(key, data)
 
     async def _commit(self, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
-        """Make the object of a writer durable, and store the checksums that its location does not hold."""
+        """Make a writer's object durable, and store its checksums separately if they are too large for the location."""
         size = writer.size
         if len(sums) <= LARGEST_INLINE_SUMS:
             return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
-        # Side by side: nothing names either before both are durable.
+        # Both writes may run at once: nothing refers to either object until both are durable.
         etag, _ = await both(writer.commit, lambda: self._put(key, sums_of(key), sums))
         if len(sums) <= self._sums_room:
             self._sums_room -= len(sums)
@@ -210,29 +210,29 @@ class NewObjects:
 
 
 class ObjectWriter:
-    """Writer of a new object, with the checksums of its blocks."""
+    """A writer of a new object that also collects the checksums of the object's blocks."""
 
     def __init__(self, objects: NewObjects, key: ObjectKey, writer: Writer) -> None:
         self._objects = objects
         self._key = key
         self._writer = writer
         self.sums = _core.BlockSums()
-        """Checksums of the blocks; the caller passes each batch that it writes."""
+        """Checksums of the blocks; the caller passes each batch that it writes to them as well."""
 
     @property
     def size(self) -> int:
-        """Bytes written."""
+        """The number of bytes written."""
         return self._writer.size
 
     async def write(self, batch: bytes | memoryview) -> None:
-        """Append a batch; the caller passes the same batch to `sums`."""
+        """Append a batch; the caller must also pass the batch to `sums`."""
         await self._objects._count(self._key, len(batch))
         await self._writer.write(batch)
 
     async def commit(self) -> ObjectLocation:
-        """Finish the object and its checksums; both are durable on return."""
+        """Finish the object and its checksums; both are durable when this returns."""
         return await self._objects._commit(self._key, self._writer, self.sums.finish())
 
     async def abort(self) -> None:
-        """Discard the object."""
+        """Discard the object's bytes."""
         await self._writer.abort()

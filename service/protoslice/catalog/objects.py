@@ -1,8 +1,8 @@
-"""Objects of the storage: reserved by writers, published with their first reference, trashed after the last.
+"""Objects of the storage: writers reserve them, publish them with a first reference, and the collector deletes them.
 
-While the row of an object exists, a foreign key may refer to it; a later reference raises `ForeignKeyViolation`. A
-writer reserves rows before it writes bytes, so bytes without a row do not occur. It publishes them within a day:
-`unpublished` is the time of the reservation, and NULL after publishing.
+A foreign key can refer to an object only while the object's row exists; later references raise `ForeignKeyViolation`.
+A writer reserves rows before it writes bytes, so there are no bytes without a row. It must publish the objects within
+a day. The column `unpublished` holds the time of the reservation, and NULL once the object is published.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from protoslice.database.transactions import SECOND, Database, Transaction
 from protoslice.errors import Conflict
 
 UNFINISHED_SECONDS: Final = 86_400.0
-"""Seconds after its reservation for which an object may be published."""
+"""Seconds after its reservation in which an object may be published."""
 LARGEST_SUMLESS: Final = 16 << 20
-"""Bytes of the largest object whose checksums are in manifests; a larger one has an object for its checksums."""
+"""Largest size in bytes of an object whose checksums are in manifests; larger objects have a checksum object."""
 _UNPUBLISHED: Final = "space = :space AND id = :id AND unpublished IS NOT NULL"
 _CHANGE: Final = 1_798_761_600_000
-"""2027-01-01 in milliseconds since the epoch: ids before it have 22 random bits, which 63 bits hold until 2039; later
-ones have 20, until 2077. An id has to be larger than all older ones."""
+"""The start of 2027 in milliseconds since the epoch, from which ids have fewer random bits.
+
+Ids before this time have 22 random bits, and 63 bits suffice for them until 2039. Later ids have 20 random bits,
+which suffice until 2077. The change keeps every id larger than all older ids.
+"""
 
 
 class Collected(Conflict):
-    """Garbage collection deleted objects of an upload before the upload was complete."""
+    """The error for an upload whose objects the collector deleted before the upload was complete."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -38,12 +41,12 @@ class Collected(Conflict):
 
 
 class ReservationLost(Collected):
-    """An object that this process reserved is gone, and perhaps all its other reservations."""
+    """The error for a reserved object whose row is gone; all reservations of this process may be gone too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedObject:
-    """Row of an object that is about to be written."""
+    """The row of an object that is about to be written."""
 
     id: int
     key: str
@@ -51,14 +54,14 @@ class ReservedObject:
 
 @dataclass(frozen=True, slots=True)
 class OwnObject:
-    """Object that a request has written; without a `size` it does not count for quotas."""
+    """An object that a request has written; if `size` is None, the object does not count towards quotas."""
 
     id: int
     size: int | None
 
 
 class _Ids:
-    """Ids of this process.
+    """A generator of ids.
 
     In each millisecond, ids start at a random number, so that two processes seldom make the same id.
     """
@@ -80,47 +83,47 @@ _ids: Final = _Ids()
 
 
 def new_id() -> int:
-    """Return an id that sorts after older ids, to a millisecond; two processes may, rarely, make the same id."""
+    """Return an id that sorts after ids of earlier milliseconds; two processes may rarely make the same id."""
     return _ids.new()
 
 
 def new_objects(count: int) -> list[ReservedObject]:
-    """Return objects under random keys, which are never used again.
+    """Return objects with random keys, which are never used again.
 
-    The keys share a folder, which a storage on a disk creates and syncs only once.
+    All keys share one folder, which a storage on a disk then creates and syncs only once.
     """
     folder, ids = secrets.token_hex(1), [new_id() for _ in range(count)]
     return [ReservedObject(id, f"objects/{folder}/{id:x}-{secrets.token_hex(15)}") for id in ids]
 
 
 def object_id(key: str) -> int:
-    """Return the id of the object at a key that `new_objects` made."""
+    """Return the id of an object from its key, which `new_objects` made."""
     return int(key.rpartition("/")[2].partition("-")[0], 16)
 
 
 class ObjectTable:
-    """Objects that are about to be written: each has a row before a byte of it is in the storage."""
+    """The rows of objects that are about to be written; a row exists before any byte of its object is stored."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def reserve(self, space: str, objects: Sequence[ReservedObject]) -> None:
-        """Insert objects, which are collected after `UNFINISHED_SECONDS` unless they are published before."""
+        """Insert the rows of objects; the collector deletes objects that are unpublished after `UNFINISHED_SECONDS`."""
         sql = "INSERT INTO objects (space, id, key, unpublished) VALUES (:space, :id, :key, :now)"
         rows = [{"space": space, "id": each.id, "key": each.key} for each in objects]
         await self._database.write(lambda tx: tx.many(sql, [row | {"now": tx.now} for row in rows]))
 
     async def drop(self, space: str, objects: Iterable[ReservedObject]) -> None:
-        """Leave objects that were written but not published to the collector; published ones stay."""
+        """Mark written but unpublished objects for the collector; published objects stay unchanged."""
         sql = f"UPDATE objects SET unpublished = NULL, due = :now WHERE {_UNPUBLISHED}"
         await self._change(sql, [(space, each) for each in objects])
 
     async def delete(self, unused: Iterable[tuple[str, ReservedObject]]) -> None:
-        """Delete the rows of objects (space, object) of which no byte was written."""
+        """Delete the rows of reserved objects, as pairs (space, object), of which no byte was written."""
         await self._change(f"DELETE FROM objects WHERE {_UNPUBLISHED}", unused)
 
     async def count_unpublished(self, seconds: float) -> int:
-        """Return how many objects were reserved longer ago than `seconds` and are not published."""
+        """Return the number of unpublished objects that were reserved more than `seconds` ago."""
         sql = "SELECT count(*) FROM objects WHERE unpublished < :before"
         return int(
             await self._database.read(
@@ -141,7 +144,7 @@ class ObjectTable:
 
 
 def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> int:
-    """Publish objects and return the bytes that count; raise `Collected` if an object was collected."""
+    """Publish objects and return the bytes that count towards quotas; raise `ReservationLost` if a row is gone."""
     sql = f"UPDATE objects SET unpublished = NULL, size = :size WHERE {_UNPUBLISHED}"
     total = 0
     for each in sorted(own, key=lambda each: each.id):
@@ -152,6 +155,6 @@ def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> in
 
 
 def release_objects(tx: Transaction, space: str, objects: Iterable[int]) -> None:
-    """Mark objects that lost a reference, so that the collector examines them."""
+    """Mark objects that lost a reference as due; the collector then examines them."""
     sql = "UPDATE objects SET due = :now WHERE space = :space AND id = :id AND unpublished IS NULL"
     tx.many(sql, [{"now": tx.now, "space": space, "id": id} for id in sorted(objects)])

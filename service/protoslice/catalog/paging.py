@@ -1,4 +1,4 @@
-"""Pages of listings, bounded in items and in bytes of JSON."""
+"""Pages of lists, limited both in items and in bytes of JSON."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from protoslice.errors import InvalidInput
 T = TypeVar("T")
 
 PAGE_BYTES: Final = 1 << 20
-"""Bytes of JSON per page, about."""
+"""Approximate limit in bytes for the JSON of a page."""
 MAX_PAGE_ITEMS: Final = 1000
 ITEM_BYTES: Final = 200
-"""Bytes of JSON of an item without its texts and lists, about."""
+"""Approximate number of bytes of an item's JSON, without its texts and lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPage(Generic[T]):
-    """Items of one page, and the cursor of the next page; None at the end."""
+    """The items of one page, and the cursor of the next page, which is None on the last page."""
 
     items: Sequence[T]
     next: str | None = None
 
 
 def item_bytes(*parts: str | Sequence[int | None] | None) -> int:
-    """Return the approximate size of an item's JSON in bytes; `parts` are its texts and lists of numbers."""
+    """Return the approximate size in bytes of an item's JSON; `parts` are the item's texts and lists of numbers."""
     return ITEM_BYTES + sum([len(part) if isinstance(part, str) else 6 * len(part) for part in parts if part])
 
 
 class PageBudget:
-    """Room left on a page, in items and bytes. The first item always fits."""
+    """The number of items and bytes that still fit on a page; the first item always fits."""
 
     def __init__(self, items: int, size: int = PAGE_BYTES) -> None:
         self._items = items
@@ -40,11 +40,11 @@ class PageBudget:
 
     @property
     def left(self) -> int:
-        """Number of items that may follow; 0 when the bytes are used up."""
+        """The largest number of items that may follow; 0 if the bytes are used up."""
         return self._items if self._size > 0 or self._empty else 0
 
     def takes(self, weight: int) -> bool:
-        """Return True, and count the item, if an item of about `weight` bytes fits; False ends the page."""
+        """Count an item of about `weight` bytes and return True; if it does not fit, end the page and return False."""
         if self._items <= 0 or (weight > self._size and not self._empty):
             self._items = 0
             return False
@@ -55,7 +55,7 @@ class PageBudget:
 
 
 def first_item(cursor: str | None) -> int:
-    """Return the number of the page's first item, from a numeric cursor; raise `InvalidInput` for any other."""
+    """Return the number of a page's first item, which is its cursor; raise `InvalidInput` for an invalid cursor."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

@@ -1,4 +1,4 @@
-"""Requests for new stores, their validation, and their results."""
+"""The requests for new stores, their validation, and their results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from protoslice.facts import UNKNOWN, ModelReport, Store
 from protoslice.file_names import check_file_path, check_form
 
 TAGS_AT_ONCE: Final = 64
-"""Tags that one request may set."""
+"""Largest number of tags that one request may set."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """Options of an ingest: type and root, tags, chunk sizes."""
+    """The options of an ingest, such as type, root, tags and chunk sizes."""
 
     type: str | None = None
     root: str | None = None
@@ -27,49 +27,56 @@ class IngestRequest:
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
     plan: str | None = None
-    """`policy` plans a chunked root by the chunk sizes; None keeps the plan that it came with."""
+    """`policy` splits a chunked root again by the chunk sizes; None keeps the plan of the uploaded file."""
     rules: tuple[str, ...] | None = None
-    """Rules that go before the sizes, and before the plan that a chunked root came with.
+    """Splitting rules that have priority over the chunk sizes and over a chunked root's own plan.
 
-    None takes the rules kept for the root's type; an empty tuple takes none.
+    None applies the rules that are stored for the root's type; an empty tuple applies no rules.
     """
     source: str = "upload"
     report: bool = False
-    """True to return a report on the model."""
+    """True if the response must include a report on the model."""
     of_commit: bool = False
-    """True for the store of a commit or of a manifest, which goes with its last name."""
+    """True for a store of a commit or manifest, which is removed with its last name."""
     strict: bool = False
-    """True to refuse a model that lacks files or fails its own checksums."""
+    """True to refuse a model that lacks files or that does not match its own checksums."""
 
     @property
     def names_a_root(self) -> bool:
-        """True when the client names the root, its type or rules; then a store without a root is an error."""
+        """True if the client names the root, its type or rules; a store without a root is then an error."""
         return self.root is not None or self.type is not None or bool(self.rules)
 
     def type_or(self, detected: str | None) -> str | None:
-        """Return the requested type of the root, else the detected one; None for `unknown`."""
+        """Return the requested type of the root, else the detected type; return None if the request says `unknown`."""
         return None if self.type == UNKNOWN else self.type or detected
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The store of an upload; `created` is False when the service had it already."""
+    """The store that an upload made; `created` is False if the store already existed."""
 
     store: Store
     created: bool
     report: ModelReport | None = None
-    """Report on the model; None unless requested."""
+    """Report on the model, or None if the client did not request it."""
 
 
 class FilePaths:
-    """File paths of one store: unique, and none is a folder of another path, so that all fit on one disk."""
+    """The file paths of one store, which are all different.
+
+    No path is at the same time a folder of another path, so that all files can be written to one disk.
+    """
 
     def __init__(self) -> None:
-        # Separators become NUL, which sorts first, so that the contents of a folder follow its name.
+        # Separators are replaced by NUL, which sorts first: a folder's files then directly follow the folder's name.
         self._sorted: list[str] = []
 
     def add(self, path: str) -> None:
-        """Add a path; raise `InvalidInput` when malformed or in conflict with another, `LimitExceeded` for too many."""
+        """Add a path.
+
+        Raise `InvalidInput` if it is malformed or conflicts with another path, and `LimitExceeded` if there are too
+        many.
+        """
         if len(self._sorted) >= MAX_FILES:
             raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
         name = check_file_path(path).replace("/", "\0")
@@ -86,7 +93,7 @@ class FilePaths:
 
 
 def check_request(request: IngestRequest) -> None:
-    """Raise `InvalidInput` for bad chunk sizes, rules, tags or root path, before any byte is read."""
+    """Raise `InvalidInput` for invalid chunk sizes, rules, tags or root paths, before any byte of a file is read."""
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
         raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
     if len(request.tags) > TAGS_AT_ONCE:
