@@ -321,7 +321,7 @@ class ArtifactTable:
         return [(Digest(text), size or 0) for text, size in rows]
 
     async def descriptors(self, digests: Sequence[Digest]) -> list[bytes]:
-        """Return the descriptors of manifests with a subject, in the order of `digests`; deleted ones are left out."""
+        """Return the descriptors of manifests that have a subject, in the order of `digests`, without deleted ones."""
         sql = f"SELECT digest, referrer FROM manifests WHERE {_THESE} AND digest IN {{listed}} AND referrer IS NOT NULL"
         texts = [digest.text for digest in digests]
         found: dict[str, str] = dict(await self._database.read(lambda tx: tx.among(sql, texts, **self._key)))

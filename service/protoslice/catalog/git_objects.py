@@ -149,7 +149,7 @@ class GitObjectTable:
         return await self._database.read(work)
 
     async def clear(self) -> None:
-        """Delete commits and objects, in several transactions; until the last one, the history is stale."""
+        """Delete commits and objects in several transactions; until the last one ends, `is_stale` returns True."""
         await self._write(partial(self._note_clearing, 1))
         sql = f"DELETE FROM kept_files WHERE {_ALL} AND name IN (SELECT name FROM kept_files WHERE {_ALL} LIMIT :limit)"
         for kind in (_COMMIT, _OBJECT):

@@ -164,7 +164,7 @@ class History:
                 yield ref
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Ref], str | None]:
-        """Return a page of branches and tags, sorted by kind and name, and the next cursor (None on the last page)."""
+        """Return a page of branches and tags, sorted by kind and name, and the next cursor or None."""
         kind, slash, name = (cursor or "/").partition("/")
         if not slash:
             raise InvalidInput("this cursor was not given by this service")

@@ -181,7 +181,7 @@ async def upgrade_catalogue(uri: str, options: Mapping[str, str], url: str | Non
     database = await asyncio.to_thread(connect, url, uri, create=found is None)
     try:
         if found is not None and await version_of(database):
-            row = await database.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))  # in every schema
+            row = await database.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))  # a column of every schema
             if row is not None and found.catalogue != bytes(row[0]).hex():
                 raise Unsupported(_OTHER)
         return await upgrade(database, create=found is None)

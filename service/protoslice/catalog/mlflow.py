@@ -74,7 +74,10 @@ class MlflowTable:
         self._space = usage.space
 
     async def put(self, path: str, file: RepositoryFile) -> None:
-        """Create or replace a file; an identical one stays. Raise `Conflict` if its path is that of a folder."""
+        """Create or replace a file, unless it is unchanged.
+
+        Raise `Conflict` if its path is that of a folder, or if one of its folders is a file.
+        """
         folder = artifact_folder(check_file_path(path))
 
         def work(tx: Transaction) -> None:

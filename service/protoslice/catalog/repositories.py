@@ -1,4 +1,4 @@
-"""Repositories: their names, lists of them, and the stores that they name."""
+"""Repositories: their names, lists of repositories, and the names that repositories give to stores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from protoslice.database.transactions import BATCH, LAST, Database, Transaction,
 from protoslice.errors import Conflict, InvalidInput
 
 FILE: Final = "file"
-"""Kind of the files of MLflow's artifacts."""
+"""Kind of the rows for files of MLflow's artifacts."""
 FIRST_ID: Final = 1 << 32
-"""Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
+"""Smallest id of a repository with a name; id 0 belongs to the tags of stores, id 1 to MLflow's artifacts."""
 _GIT: Final = ".git"
 _ROWS_OF_REF: Final = 4
-"""Rows that change with a branch or tag that goes: its name and commit, the audit, and an event."""
+"""Number of rows that the deletion of a branch or tag changes: its name, its commit, the audit and an event."""
 _STORES: Final = 100
-"""Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
+"""Number of stores that one statement looks up; SQLite allows 500 parts in a compound statement."""
 _INSERT: Final = """
     INSERT INTO repositories (space, id, protocol, name, created, folded)
     VALUES (:space, :id, :protocol, :name, :now, :folded)"""
 _REPOSITORY: Final = "SELECT r.id, r.name, r.created FROM repositories r"
 WALKED: Final = 2000
-"""Repositories that one page looks at; a page of a search may be short, or empty, and be followed by another."""
+"""Largest number of repositories that a page examines; a page of a search may be empty and still have a successor."""
 _DATASETS: Final = "datasets/"
 _COLUMNS: Final = "r.id, r.name, r.created, n.store, n.updated"
 _NAMED: Final = "n.space = r.space AND n.repository = r.id"
@@ -42,14 +42,15 @@ _HEADS: Final = (
         AND NOT EXISTS (SELECT 1 FROM repositories h
             WHERE h.space = r.space AND h.folded = r.name)""",
 )
-"""Current versions of repositories of the hub, and of OCI: a name that both have is one repository.
+"""SQL joins to the current versions of repositories, of the hub and of OCI.
 
-Without `coalesce` SQLite would read the stores of all names of a space, for each repository of OCI.
+A name that exists in both protocols is listed once, as the hub's repository. `coalesce` keeps SQLite from reading the
+stores of all names of the space for each OCI repository.
 """
 
 
 class RepositoryMoved(NoRepository):
-    """A former name of a repository, or its name in another case."""
+    """The error for a name that a repository had before, or that differs from its name in case."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(name)
@@ -58,7 +59,7 @@ class RepositoryMoved(NoRepository):
 
 
 class RepositoryExists(Conflict):
-    """A name for a new repository that another repository, called `current`, has, perhaps in another case."""
+    """The error for a new name that the repository `current` already has, perhaps in another case."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(f"The repository {name!r} already exists")
@@ -67,7 +68,7 @@ class RepositoryExists(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class RepositoryRow:
-    """A repository; times are in microseconds since the epoch."""
+    """A repository; `created` is in microseconds since the epoch."""
 
     id: int
     name: str
@@ -75,7 +76,7 @@ class RepositoryRow:
 
 
 class RepositoryTable:
-    """Repositories of one protocol in one space."""
+    """The repositories of one protocol in one space."""
 
     def __init__(self, database: Database, usage: Usage, protocol: str) -> None:
         self._database = database
@@ -83,7 +84,7 @@ class RepositoryTable:
         self._place = {"space": usage.space, "protocol": protocol}
 
     async def create(self, name: str) -> RepositoryRow:
-        """Insert a repository; raise `RepositoryExists` if there is one of that name in any case."""
+        """Insert a repository; raise `RepositoryExists` if its name exists already, in upper or lower case."""
         check_new(name)
         id = FIRST_ID + secrets.randbits(62)
 
@@ -99,7 +100,10 @@ class RepositoryTable:
             raise await self._exists(name) from None
 
     async def get(self, name: str) -> RepositoryRow | None:
-        """Return the repository with a name; else the one with its name in another case, else its last owner."""
+        """Return the repository that has or had a name, or None.
+
+        Prefer an exact match, then a name that differs only in case, then the repository that had the name last.
+        """
         sql = f"""
             {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.name = :name
             UNION ALL {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.folded = :folded
@@ -110,7 +114,7 @@ class RepositoryTable:
         return next((row for row in found if row.name == name), found[0] if found else None)
 
     async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of the names that begin with `prefix`, in order, and True if there are more."""
+        """Return a page of the names that begin with `prefix`, in order, and True if more names follow."""
         sql = """
             SELECT name FROM repositories
             WHERE space = :space AND protocol = :protocol AND name > :after AND name >= :prefix AND name < :end
@@ -120,9 +124,9 @@ class RepositoryTable:
         return found[:limit], len(found) > limit
 
     async def rename(self, name: str, new: str) -> None:
-        """Rename a repository and its artifacts; the old name leads to it until another repository takes that name.
+        """Rename a repository and its artifacts; the old name leads to it until another repository uses that name.
 
-        Raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken.
+        Raise `NoRepository` if the repository does not exist, and `RepositoryExists` if the new name is in use.
         """
         check_new(new)
 
@@ -161,10 +165,10 @@ class RepositoryTable:
             raise await self._exists(new) from None
 
     async def remove(self, name: str) -> bool:
-        """Delete a repository with its content; return False if there is none of that name.
+        """Delete a repository and its content; return False if it does not exist.
 
-        The repository loses its name at once; `purge_repositories` deletes its rows later. Very many branches and tags
-        are first deleted in batches.
+        The repository loses its name at once, and `purge_repositories` deletes its rows later. If it has very many
+        branches and tags, most of them are deleted first, in batches.
         """
         these = "WHERE space = :space AND protocol = :protocol AND name = :name"
         space, found = self._place["space"], f"SELECT id FROM repositories {these}"
@@ -196,18 +200,18 @@ class RepositoryTable:
         return RepositoryExists(name, name if row is None else row.name)
 
     def _folded(self, name: str) -> str | None:
-        """Return the name by which a repository is unique in its space; OCI allows only lower case."""
+        """Return the lower-case name that must be unique in the space, or None for OCI, which has no capitals."""
         return name.lower() if self._place["protocol"] == HUB else None
 
     def _forget(self, tx: Transaction, name: str) -> int:
-        """Delete a former name that a repository now takes; return 1 if there was one, else 0."""
+        """Delete a former name that a repository now takes; return 1 if the former name existed, else 0."""
         sql = "DELETE FROM former_names WHERE space = :space AND folded = :folded"
         return tx.run(sql, space=self._place["space"], folded=name.lower())
 
     def _pass_on(self, tx: Transaction, name: str) -> bool:
-        """Give a free name to a repository whose name differs only in case; return False if there is none.
+        """Let a repository whose name differs only in case from a free name be found by that name.
 
-        Such repositories are older than the rule that names have to differ in more than case: see migration 11.
+        Return False if there is no such repository. Only repositories from before migration 11 can differ only in case.
         """
         these = "space = :space AND folded > :start AND folded < :end"
         sql = f"""
@@ -219,7 +223,10 @@ class RepositoryTable:
 
 
 def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: str) -> None:
-    """Label the names of a renamed repository again; SQLite's index of labels follows inserted and deleted rows."""
+    """Compute the labels of a renamed repository's names again.
+
+    The rows are deleted and inserted, because SQLite's index of labels follows only insertions and deletions.
+    """
     columns = "kind, name, store, commit_id, manifest, version, updated, changed"
     these = "WHERE space = :space AND repository = :repository"
     names = [
@@ -235,7 +242,7 @@ def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: s
 
 
 def check_new(name: str) -> None:
-    """Raise `InvalidInput` for a name that no new repository may have; older repositories keep such names."""
+    """Raise `InvalidInput` for a name that new repositories must not have; older repositories keep such names."""
     if name.lower().endswith(_GIT):
         raise InvalidInput(
             f"Invalid repository name {name[:200]!r}: choose one that does not end in '.git', as git would take it for "
@@ -244,7 +251,7 @@ def check_new(name: str) -> None:
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
-    """Insert a repository unless one has that id or name; return 1 if it was inserted, else 0."""
+    """Insert a repository unless its id or name exists; return 1 if this call inserted it, else 0."""
     check_new(name)
     sql = f"{_INSERT} ON CONFLICT DO NOTHING"
     return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now, folded=None)
@@ -252,9 +259,10 @@ def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id:
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """A store, and its name in a repository: a branch or tag, else the id of a commit or digest of a manifest.
+    """A store and one of its names in a repository.
 
-    A folder of artifacts that has files in the store is of the kind `FILE`.
+    The name is a branch or tag, or the id of a commit or the digest of a manifest that has no other name. For a
+    folder of artifacts with files in the store, `kind` is `FILE`.
     """
 
     store: str
@@ -265,14 +273,14 @@ class NamedStore:
 
 
 class NamesOfStores:
-    """Names in all repositories of one space, found by the stores that the names point at."""
+    """The names in all repositories of one space, found by the stores that they point at."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
         self._space = space
 
     async def naming(self, stores: Collection[str], most: int) -> list[NamedStore]:
-        """Return the names of stores, at most `most` of each kind for each store."""
+        """Return the names of stores, limited to `most` names of each kind for each store."""
         listed = list(stores)
         parts = [listed[start : start + _STORES] for start in range(0, len(listed), _STORES)]
         naming = _naming_by_join if self._database.dialect == "postgresql" else _naming
@@ -302,7 +310,7 @@ _NAMING: Final = """
         JOIN repositories r ON r.space = k.space AND r.id = k.repository AND r.protocol <> 'removed'
         WHERE k.space = :space AND k.store = {store} AND k.kind = 'file' LIMIT :most
     ) k{alias}"""
-# SQLite has no LATERAL, and PostgreSQL takes a third of a second to plan the parts of a hundred stores.
+# SQLite has no LATERAL; PostgreSQL would need a third of a second to plan SQLite's statement for a hundred stores.
 _NAMING_BY_JOIN: Final = f"""
     SELECT found.* FROM unnest(CAST(:stores AS text[])) listed (store)
     CROSS JOIN LATERAL ({_NAMING.format(store="listed.store", alias="")}) found"""
@@ -321,7 +329,7 @@ def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> li
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository, and the store of its current version, if it has one; times are in microseconds."""
+    """A repository, with the store of its current version or None; times are in microseconds since the epoch."""
 
     id: int
     name: str
@@ -331,7 +339,7 @@ class ListedRepository:
 
 
 class RepositoryListing:
-    """Repositories of models, or of datasets, of one space, whose names begin with a prefix."""
+    """A list of one space's repositories, of models or of datasets, whose names begin with a prefix."""
 
     def __init__(self, database: Database, space: str, prefix: str, search: str, *, datasets: bool) -> None:
         self._database = database
@@ -347,7 +355,7 @@ class RepositoryListing:
         }
 
     async def rows(self, after: str) -> list[ListedRepository]:
-        """Return the next repositories after a name, at most `WALKED`; with a search, some may not match."""
+        """Return at most `WALKED` repositories that follow a name; if there is a search, some may not match it."""
         return await self._database.read(lambda tx: self._rows(tx, after))
 
     def _rows(self, tx: Transaction, after: str) -> list[ListedRepository]:
@@ -362,7 +370,7 @@ class RepositoryListing:
             if len(hits) < WALKED:
                 marks = {f"i{number}": id for number, (id,) in enumerate(hits)}
                 values |= marks
-                # The limit cuts nothing off: it keeps SQLite from reading all names of the space in order.
+                # The limit has no effect on the result, but keeps SQLite from reading all names of the space in order.
                 among = ", ".join(f":{mark}" for mark in marks) or "NULL"
                 source = f"(SELECT * FROM repositories WHERE space = :space AND id IN ({among}) LIMIT :walked)"
         found = list[ListedRepository]()

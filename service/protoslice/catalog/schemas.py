@@ -1,4 +1,4 @@
-"""Uploaded descriptor sets of each space, by name."""
+"""The descriptor sets that clients uploaded, by space and name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = "name, version, modified, size"
 
 @dataclass(frozen=True, slots=True)
 class SchemaRow:
-    """A descriptor set without its bytes; `version` changes whenever they change."""
+    """A descriptor set without its bytes; `version` changes whenever the bytes change."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class SchemaRow:
 
 
 class SchemaTable:
-    """Descriptor sets of one space."""
+    """The descriptor sets of one space."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
@@ -37,14 +37,14 @@ class SchemaTable:
         return await self._database.read(lambda tx: [_row(row) for row in tx.all(sql, space=self._space)])
 
     async def page(self, after: str, limit: int) -> list[SchemaRow]:
-        """Return at most `limit` schemas whose names follow `after`."""
+        """Return at most `limit` schemas whose names sort after `after`."""
         sql = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space AND name > :after ORDER BY name LIMIT :limit"
         return await self._database.read(
             lambda tx: [_row(row) for row in tx.all(sql, space=self._space, after=after, limit=limit)]
         )
 
     async def get(self, name: str) -> tuple[SchemaRow, bytes]:
-        """Return a schema and its bytes; raise `NotFound` if there is none of that name."""
+        """Return a schema and its bytes; raise `NotFound` if the space has no schema of that name."""
         sql = f"SELECT {_COLUMNS}, data FROM schemas WHERE space = :space AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
         if row is None:
@@ -60,16 +60,17 @@ class SchemaTable:
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> tuple[SchemaRow, bool]:
-        """Create or replace a schema, unless it already has these bytes; return it, and True if it is new.
+        """Create or replace a schema, and return it, and True if it is new; identical bytes change nothing.
 
         Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`. Raise `Changed`
-        unless this schema has the version `if_match`, or, with `if_none_match`, does not exist.
+        unless this schema has the version `if_match`. If `if_none_match` is True, raise `Changed` if the schema
+        exists.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"
 
         def work(tx: Transaction) -> tuple[SchemaRow, bool]:
-            tx.all("SELECT one FROM meta FOR UPDATE")  # one schema at a time, so that no two contradict each other
+            tx.all("SELECT one FROM meta FOR UPDATE")  # a lock: concurrent schemas could contradict each other
             found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
             before = found.pop(name, None)
             if found != others:
@@ -95,13 +96,16 @@ class SchemaTable:
                 data=data,
             )
             record(tx, self._space, "schema.set", name, {"size": len(data)})
-            assert row is not None  # RETURNING gives the row that was inserted or updated
+            assert row is not None  # RETURNING yields the row that was inserted or updated
             return _row(row), before is None
 
         return await self._database.write(work)
 
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a schema; raise `NotFound` if there is none, `Changed` unless it has the version `if_match`."""
+        """Remove a schema.
+
+        Raise `NotFound` if it does not exist, and `Changed` unless it has the version `if_match`.
+        """
         sql = "DELETE FROM schemas WHERE space = :space AND name = :name RETURNING version"
 
         def work(tx: Transaction) -> bool:

@@ -1,7 +1,8 @@
 """Spaces, their quotas and their usage.
 
-Usage is exact. The last statement of each transaction that changes the usage counts the change in one of several slots,
-so that commits of one space seldom wait for each other. Close to a quota, commits do wait, and the limit is exact.
+The usage is exact. Each transaction that changes the usage ends with a statement that adds to one of several slots,
+so that commits in one space seldom wait for each other. Near a limit, commits do wait for each other, so that the
+limit is never exceeded.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from protoslice.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, S
 from protoslice.sizes import format_size
 
 DEFAULT_SPACE: Final = "default"
-"""Name of the space at the root of the storage."""
+"""Name of the space of all requests whose path names no space."""
 _SLOTS: Final = 16
 _FULL: Final = 0.9
-"""Share of a quota above which commits wait for each other."""
+"""Fraction of a quota above which commits wait for each other."""
 _LARGE: Final = 0.005
-"""Share of a quota that one commit may add without waiting for others."""
+"""Largest fraction of a quota that one commit may add without waiting for other commits."""
 _MOST: Final = (1 << 63) - 1
 LIMITS: Final = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_requests")
-"""Columns of the members of `Quota`, in their order."""
+"""Columns for the fields of `Quota`, in the same order."""
 _QUOTA: Final = ", ".join(LIMITS)
 _SUMS: Final = ", ".join(f"coalesce(sum({each}), 0)" for each in ("stored_bytes", "stores", "logical_bytes", "entries"))
 _SPACES: Final = f"""
@@ -39,62 +40,65 @@ _SPACES: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class SpaceUsage:
-    """What a space holds."""
+    """The amounts that a space holds."""
 
     stored_bytes: int = 0
-    """Bytes of objects, each once, and of files and manifests in the catalogue."""
+    """Bytes of objects, each counted once, and of files and manifests in the catalogue."""
     stores: int = 0
     logical_bytes: int = 0
-    """Bytes of the files of all stores."""
+    """Bytes of the files of all stores, including bytes that stores share."""
     entries: int = 0
-    """Tags, repositories and their former names, branches, commits, artifacts, blobs and manifests."""
+    """Number of tags, repositories, former names of repositories, branches, commits, artifacts, blobs and manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a space; 0 means unlimited, None the limit of the service."""
+    """The limits of a space; 0 means unlimited, and None means that the service's limit applies."""
 
     stored_bytes: int | None = None
-    """Bytes of the objects of uploads, each once: those of removed stores too, until they are collected."""
+    """Bytes of objects, each counted once; objects of removed stores count until they are collected."""
     stores: int | None = None
     open_uploads: int | None = None
-    """Resumable uploads that are kept until they are whole."""
+    """Number of resumable uploads that are not finished yet."""
     requests: int | None = None
-    """Concurrent requests, at each replica."""
+    """Number of concurrent requests at each replica."""
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
+        """Raise `InvalidInput` for a limit that is below 0 or has more than 63 bits."""
         for name, value in asdict(self).items():
             if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
                 raise InvalidInput(f"Invalid quota {name}: use a number from 0 (no limit) to {_MOST}")
 
     def over(self, defaults: Quota) -> Quota:
-        """Return the limits of this quota, and the limits of `defaults` where this quota has None."""
+        """Return these limits, completed by the limits of `defaults` wherever a limit is None."""
         both = zip(_limits_of(self), _limits_of(defaults), strict=True)
         return Quota(*[default if limit is None else limit for limit, default in both])
 
 
 _limits_of: Final = attrgetter("stored_bytes", "stores", "open_uploads", "requests")
-"""The limits of a quota, in their order; `astuple` would copy each one."""
+"""Function that returns the limits of a quota, in order; `astuple` is slower because it copies each limit."""
 
 NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)
-"""Quota without a limit."""
+"""A quota in which everything is unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceRow:
-    """A space: its usage, and its own limits."""
+    """A space with its usage and its own limits."""
 
     name: str
     held: SpaceUsage
     quota: Quota
     version: Sequence[int | None]
-    """Its own limits and its usage, which a conditional write compares."""
+    """The space's own limits and its usage, which a conditional write compares with the current ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counter of a space's usage. The limits of the service apply where the space has no limits (0: unlimited)."""
+    """A counter that changes the usage of a space.
+
+    The fields hold the limits of the service, which apply where the space has no own limit; 0 means unlimited.
+    """
 
     space: str
     stored_bytes: int = 0
@@ -104,9 +108,9 @@ class Usage:
     def add(
         self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0, entries: int = 0
     ) -> None:
-        """Add to the usage, or subtract, as the last statement of a transaction.
+        """Add to the usage, or subtract from it; this must be the last statement of a transaction.
 
-        Raise `QuotaExceeded` above a limit.
+        Raise `QuotaExceeded` if the usage then exceeds a limit.
         """
         if not stored_bytes and not stores and not entries:
             return
@@ -129,7 +133,7 @@ class Usage:
         )
 
     def check(self, tx: Transaction, stored_bytes: int, stores: int, entries: int = 0) -> None:
-        """Raise `QuotaExceeded` if this much more does not fit."""
+        """Raise `QuotaExceeded` if the space has no capacity for these additional amounts."""
         row = tx.first("SELECT quota_bytes, quota_stores FROM spaces WHERE name = :space", space=self.space)
         own = (None, None) if row is None else row
         most_bytes = self.stored_bytes if own[0] is None else own[0]
@@ -159,7 +163,7 @@ class Usage:
 def check_quota(
     used: SpaceUsage, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
 ) -> None:
-    """Raise `QuotaExceeded` if this many more bytes and stores of a caller do not fit; 0 means unlimited."""
+    """Raise `QuotaExceeded` if a space has no capacity for more bytes and stores; a limit of 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
             exceeded(
@@ -173,19 +177,19 @@ def check_quota(
 
 
 def exceeded(what: str, actor: Actor | None) -> str:
-    """Return the message about an exceeded quota; callers who may read in the space see its totals."""
+    """Return the message about an exceeded quota; only callers who may read in the space see its totals."""
     shown = what if actor is None or actor.reads else "the space has no room for this; ask its operator"
     return f"Quota exceeded: {shown}"
 
 
 class SpaceTable:
-    """Spaces of the catalogue."""
+    """The spaces of the catalogue."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, name: str) -> bool:
-        """Insert a space; return False if the name is taken."""
+        """Insert a space; return False if a space of that name exists."""
         return await self.put(name)
 
     async def put(
@@ -196,10 +200,10 @@ class SpaceTable:
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Insert a space unless the name is taken, set its `quota` if given, and return True if it is new.
+        """Insert a space unless it exists, and set its limits if `quota` is not None; return True if the space is new.
 
-        Raise `InvalidInput` for impossible limits. Raise `Changed` unless its version is `if_match`, if given, or, with
-        `if_none_match`, it does not exist.
+        Raise `InvalidInput` for invalid limits. Raise `Changed` unless the space has the version `if_match`, if that
+        is not None. If `if_none_match` is True, raise `Changed` if the space exists.
         """
         limits = dict[str, int | None]()
         if quota is not None:
@@ -218,15 +222,16 @@ class SpaceTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> None:
-        """Remove a space, so that no request changes anything in it; raise `NotFound` if there is none.
+        """Remove a space, after which no request can change anything in it.
 
-        Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its version
-        is `if_match`, if given. It can be restored until `purge_spaces` deletes its rows.
+        Raise `NotFound` if it does not exist. Raise `Conflict` if it has stores, names or open uploads and
+        `with_stores` is False. Raise `Changed` unless its version is `if_match`, if that is not None. A space that
+        was not empty can be restored until `purge_spaces` deletes its rows.
         """
         uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
 
         def work(tx: Transaction) -> None:
-            # Requests that have changed something in the space end first; the statements behind this see it.
+            # The lock waits for requests that have changed something in the space; later statements see their changes.
             row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR UPDATE", name=name)
             held = _held(tx, name)
             check_unchanged(f"Space {name!r}", row and _version(row, held), if_match and tuple(if_match))
@@ -248,7 +253,7 @@ class SpaceTable:
         await self._database.write(work)
 
     async def restore(self, name: str) -> bool:
-        """Undo the removal of a space; return False if there is none, or its data is being deleted."""
+        """Undo the removal of a space; return False if it does not exist or its data is already being deleted."""
 
         def work(tx: Transaction) -> bool:
             if not tx.run("UPDATE spaces SET removed = NULL WHERE name = :name AND removed > 0", name=name):
@@ -259,23 +264,23 @@ class SpaceTable:
         return await self._database.write(work)
 
     async def get(self, name: str) -> SpaceRow:
-        """Return a space; raise `NotFound` if there is none of that name."""
+        """Return a space; raise `NotFound` if it does not exist."""
         row = await self._database.read(lambda tx: tx.first(_SPACES.format("name = :name"), name=name))
         if row is None:
             raise NotFound(f"No space {name!r}")
         return _space(row)
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
-        """Return at most `limit` spaces after `after`, sorted by name."""
+        """Return at most `limit` spaces whose names sort after `after`."""
         sql = _SPACES.format("name > :after ORDER BY name LIMIT :limit")
         return await self._database.read(lambda tx: [_space(row) for row in tx.all(sql, after=after, limit=limit)])
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set some of the `LIMITS` of a space; raise `NotFound` if there is no such space.
+        """Set some of the `LIMITS` of a space; raise `NotFound` if the space does not exist.
 
-        Raise `Changed` unless its version is `if_match`, if given.
+        Raise `Changed` unless its version is `if_match`, if that is not None.
         """
         if not await self._database.write(lambda tx: _change(tx, name, limits, if_match, False)):
             raise NotFound(f"No space {name!r}")
@@ -311,12 +316,12 @@ def _change(
 
 
 def _version(limits: Sequence[int | None], held: SpaceUsage) -> tuple[int | None, ...]:
-    """Return what the entity tag of a space shows: its limits and usage."""
+    """Return the version of a space, from which its entity tag is made: its limits and its usage."""
     return *limits, held.stored_bytes, held.stores
 
 
 def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:
-    """Subtract bytes from the usage of spaces; a space may occur several times."""
+    """Subtract bytes from the usage of spaces, as pairs (space, bytes); a space may occur several times."""
     sizes: dict[str, int] = {}
     for space, size in bytes_of_spaces:
         sizes[space] = sizes.get(space, 0) + size
@@ -340,48 +345,48 @@ def _size(size: int) -> str:
 
 
 FRESH_SECONDS: Final = 1.0
-"""Seconds for which usage and quota are believed. Commits look again, in their own transaction."""
+"""Seconds for which a usage or quota that was read is used; commits read the values again in their transaction."""
 
 
 class Quotas:
-    """Quota of one space over the defaults of the service, and the usage that was last read."""
+    """The limits of one space, completed by the limits of the service, and the usage that was last read."""
 
     def __init__(self, spaces: SpaceTable, space: str, defaults: Quota, *, entries: int = 0) -> None:
-        """Set the service's limit `entries` on tags, commits and the like in one space; 0 is no limit."""
+        """Limit the tags, commits and similar entries of the space to `entries`; 0 means unlimited."""
         self._table = spaces
         self._space = space
         self.defaults = defaults
         self._entries = entries
         self.quota = defaults
-        """Limits of the space; 0 means unlimited."""
+        """The limits that apply to the space; 0 means unlimited."""
         self._held = SpaceUsage()
         self._read_at = float("-inf")
         self._reading: SingleFlight[None, None] = SingleFlight()
         self.requests = 0
-        """Running requests at this replica."""
+        """Number of running requests of the space at this replica."""
 
     @property
     def usage(self) -> Usage:
-        """The usage of the space, to which transactions add."""
+        """The counter with which transactions change the usage of the space."""
         return Usage(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0, self._entries)
 
     @property
     def used(self) -> SpaceUsage:
-        """Usage of the space when it was last read."""
+        """The usage of the space when it was last read."""
         return self._held
 
     def learn(self, row: SpaceRow) -> None:
-        """Replace quota and usage by values that were just read."""
+        """Replace the quota and the usage by values that were just read."""
         self.quota, self._held = row.quota.over(self.defaults), row.held
         self._read_at = asyncio.get_running_loop().time()
 
     async def refresh(self, *, after_seconds: float = 0.0) -> None:
-        """Read quota and usage, unless that was done less than `after_seconds` ago."""
+        """Read the quota and the usage, unless they were read less than `after_seconds` ago."""
         if asyncio.get_running_loop().time() >= self._read_at + after_seconds:
             await self._reading.get(None, self._read)
 
     async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Raise `QuotaExceeded` if the space has no room for this much more."""
+        """Raise `QuotaExceeded` if the space has no capacity for these additional amounts."""
         await self.refresh(after_seconds=FRESH_SECONDS)
         if self.quota.stored_bytes or self.quota.stores:
             check_quota(
@@ -390,7 +395,7 @@ class Quotas:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a running request while the context lasts; raise `SpaceLimit` if there are too many."""
+        """Count a request while the context is active; raise `SpaceLimit` if too many requests are running."""
         most = self.quota.requests
         if most and self.requests >= most:
             said = f"{self.requests} concurrent requests in this space, the limit is {most}"
@@ -402,7 +407,7 @@ class Quotas:
             self.requests -= 1
 
     def check_open_uploads(self, count: int) -> None:
-        """Raise `SpaceLimit` if `count` open uploads are as many as the space may have."""
+        """Raise `SpaceLimit` if the space already has `count` open uploads and may not have another."""
         most = self.quota.open_uploads
         if most and count >= most:
             said = f"{count} open uploads in this space, the limit is {most}; finish or remove some"

@@ -1,9 +1,9 @@
 """Lists of stores: filtered, sorted and paged, at a cost that does not grow with the number of stores.
 
-A list reads the index of its sort key. With filters that this index does not serve, it might have to read many rows, so
-the statement first takes candidates from the index of one filter. If there are few candidates, it sorts them. Otherwise
-it filters the next `_WALKED` rows of the sort key: a short or empty page may then be followed by another page. Only the
-first `_NAMES` names of a store are examined.
+A list reads stores from the index of its sort key. If other filters apply, this index alone might require the list to
+read many rows. The statement therefore first collects candidates from the index of one filter. If there are few
+candidates, it sorts them. Otherwise, it filters the next `_WALKED` rows of the sort key's index. A page may then be
+short or even empty, although another page follows. Only the first `_NAMES` names of a store are examined.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from protoslice.database.transactions import LAST, Actor, Row, Transaction
 Sort: TypeAlias = Literal["created", "size", "name", "type", "uploader"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 Key: TypeAlias = tuple[int | str, ...]
-"""Values of a row in the columns by which a list is sorted."""
+"""Values of a row in the columns by which a list is sorted; they mark a position in the list."""
 
 _CANDIDATES: Final = 2000
 _WALKED: Final = 2000
 _NAMES: Final = 64
-"""Names of a store that a walk looks at."""
+"""Largest number of names that are examined for each store when a list walks through an index."""
 _TYPE: Final = "coalesce(type, '')"
 _KEYS: Final[Mapping[Sort, tuple[str, ...]]] = {
     "created": ("created", "id"),
@@ -51,42 +51,42 @@ _LARGEST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreQuery:
-    """Which stores a list shows, and in which order; times are in microseconds since the epoch.
+    """The filters and the order of a list of stores; times are in microseconds since the epoch.
 
-    A list that is sorted by name shows each store at its first matching name. Stores whose only match is a file come
-    last.
+    In a list that is sorted by name, a store appears at its first matching name. Stores that match only by the path
+    of a file come last.
     """
 
     name: str | None = None
-    """Part of a name or of the path of a file, in upper or lower case."""
+    """Part of a name or of a file's path, in upper or lower case."""
     type: str | None = None
-    """Type of the root; empty for stores without one."""
+    """Type of the root; an empty text selects stores without a type."""
     uploader: str | None = None
     min_size: int | None = None
     max_size: int | None = None
     since: int | None = None
-    """Time of the oldest store."""
+    """Earliest creation time of the stores."""
     until: int | None = None
-    """Time before which the newest store was created."""
+    """Time before which the stores were created."""
     nameless: bool = False
-    """True for stores that have no name, by which they could be sorted."""
+    """True to select only stores without a name; such a list cannot be sorted by name."""
     sort: Sort = "created"
     descending: bool = True
 
     @property
     def order(self) -> Sort:
-        """Effective sort key: stores of one type, or of one uploader, are sorted by time."""
+        """The sort key that is used: stores of a single type or uploader are sorted by time instead."""
         fixed = {"type": self.type, "uploader": self.uploader}.get(self.sort)
         return self.sort if fixed is None else "created"
 
     @property
     def key_types(self) -> Sequence[Any]:
-        """Types of the values in the key of a store."""
+        """The types of the values in a store's key."""
         return tuple(int if each in {"created", "size", "id"} else str for each in _KEYS[self.order])
 
     @property
     def filters(self) -> list[str]:
-        """Given filters on the columns of a store, in the order in which they yield candidates."""
+        """The active filters on columns of stores, with the filters that yield the best candidates first."""
         given = {
             "uploader": self.uploader is not None,
             "type": self.type is not None,
@@ -97,7 +97,7 @@ class StoreQuery:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Values of the filters."""
+        """The SQL parameters of the filters."""
         return {
             "type": self.type,
             "uploader": self.uploader,
@@ -110,7 +110,7 @@ class StoreQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store of a list; the list continues after `key`."""
+    """A store in a list, with its position `key`, after which the next page may begin."""
 
     id: int
     digest: str
@@ -122,7 +122,7 @@ class FoundStore:
 
 
 class StoreListing:
-    """The statements of one list in one space."""
+    """The SQL statements of one list in one space."""
 
     def __init__(self, dialect: str, space: str, query: StoreQuery) -> None:
         self._query = query
@@ -130,7 +130,7 @@ class StoreListing:
         self._keys = _KEYS[self._sort]
         self._order = "DESC" if query.descending else "ASC"
         self._search = None if query.name is None else LabelSearch.of(dialect, space, query.name)
-        # The index of an uploader or a type is sorted by time.
+        # The index of uploaders, like that of types, is sorted by time within each value.
         index = next((name for name in query.filters if name in {"uploader", "type"}), "")
         served = {self._sort, index} if self._sort == "created" else {self._sort}
         self._served = [_CONDITIONS[name] for name in query.filters if name in served]
@@ -141,9 +141,10 @@ class StoreListing:
         }  # fmt: skip
 
     def page(self, tx: Transaction, *, limit: int, after: Key | None, room: int) -> tuple[list[FoundStore], Key | None]:
-        """Return at most `limit` stores after a key, and, for a short page, the key after which to continue.
+        """Return at most `limit` stores that follow the key `after`.
 
-        Manifests are left out once earlier ones have filled `room` bytes.
+        For a short page, also return the key after which to continue, or None if the list has ended. A manifest is
+        None if the manifests before it already fill `room` bytes.
         """
         values = self._values | {"limit": limit, "room": room}
         behind = ""
@@ -157,14 +158,14 @@ class StoreListing:
             chosen, walk = self._by_store(behind)
         rows = tx.planned(self._ordered(chosen), **values)
         found = [found_store(row) for row in rows if row[0] is not None]
-        if len(found) == len(rows) or len(found) >= limit:  # without a row of nulls, all stores were looked at
+        if len(found) == len(rows) or len(found) >= limit:  # without a row of nulls, no later store can match
             return found, None
         last = tx.first(f"SELECT {self._named} FROM ({walk}) w {self._sorted} LIMIT 1 OFFSET :walked - 1", **values)
         return found, None if last is None else tuple(last)
 
     @property
     def _named(self) -> str:
-        """The key, each column with its name in the page."""
+        """The columns of the key, each under its name in the page, such as `k0`."""
         return ", ".join(f"{key} AS k{number}" for number, key in enumerate(self._keys))
 
     @property
@@ -172,7 +173,7 @@ class StoreListing:
         return f"ORDER BY {', '.join(f'{key} {self._order}' for key in self._keys)}"
 
     def _ordered(self, chosen: str) -> str:
-        """Return the statement of a page of chosen stores, in order and with the manifests that fit."""
+        """Return the statement for a page of the `chosen` stores, in order, with the manifests that fit."""
         names = [f"k{number}" for number in range(len(self._keys))]
         order = ", ".join(f"{name} {self._order}" for name in names)
         keys = ", ".join(f"p.{name}" for name in names)
@@ -184,10 +185,10 @@ class StoreListing:
             ) p LEFT JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY {order}"""
 
     def _by_store(self, behind: str) -> tuple[str, str]:
-        """Return the statement for the stores of a page, which examines a bounded number of stores."""
+        """Return the statement for a page, and the walk through the index that it examines; both are bounded."""
         walk = f"""
             SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
-        if self._query.nameless:  # no index has them
+        if self._query.nameless:  # no index contains the stores without a name
             nameless = f"NOT ({is_named('listed.digest')})"
             return f"{self._picked(f'({walk}) listed', *self._rest, nameless)} {self._nulls}", walk
         if self._search is None and not self._rest:
@@ -205,7 +206,7 @@ class StoreListing:
         return self._choice(hits, few, many), walk
 
     def _by_name(self, behind: str) -> tuple[str, str]:
-        """Return the statement for the stores of a page, which examines a bounded number of names."""
+        """Return the statement for a page sorted by name, and the walk through the names that it examines."""
         search = self._search
         if search is not None and search.by_trigrams:
             walk = self._names(_WITHIN, behind)
@@ -235,12 +236,12 @@ class StoreListing:
         return f"SELECT label, store FROM names n WHERE {conditions} {self._sorted} LIMIT :walked"
 
     def _choice(self, hits: str, few: str, many: str) -> str:
-        """Return the statement for the stores of `few` or of `many`, depending on the number of `hits`."""
+        """Return the statement that selects stores from `few` or from `many`, depending on the number of `hits`."""
         ends = f"{few} UNION ALL {many} {self._nulls} WHERE {_MANY}"
         return f"WITH hits AS MATERIALIZED ({hits} LIMIT :candidates) {ends}"
 
     def _picked(self, source: str, *conditions: str) -> str:
-        """Return the statement for at most one page of the rows of `source` that meet conditions, in order."""
+        """Return the statement for at most one page of the rows of `source` that meet the conditions, in order."""
         return f"""
             SELECT * FROM (
                 SELECT id, digest, weight, {self._named} FROM {source} WHERE {_all(*conditions)}
@@ -253,7 +254,7 @@ class StoreListing:
 
 
 def _first_label(store: str, low: str) -> str:
-    """Return the first label of a store, starting at `low`; row values make PostgreSQL use the index of stores."""
+    """Return the SQL for a store's first label that is not below `low`; row values let PostgreSQL use an index."""
     return f"""(
         SELECT m.label FROM names m WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :{low})
         ORDER BY m.store, m.label LIMIT 1
@@ -261,7 +262,7 @@ def _first_label(store: str, low: str) -> str:
 
 
 def _first_names(store: str) -> str:
-    """Return the source of the first names of a store, at most `_NAMES`: it may have any number."""
+    """Return the SQL source of a store's first `_NAMES` names; the number of names of a store is unlimited."""
     return f"""(
         SELECT m.label FROM names m
         WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :first) AND (m.store, m.label) < ({store}, :end)
@@ -270,9 +271,9 @@ def _first_names(store: str) -> str:
 
 
 def _of_names(names: str, columns: str = "") -> str:
-    """Return the source of the stores of `names`, each looked up by its digest.
+    """Return the SQL source of the stores of `names`, which looks up each store by its digest.
 
-    The limit is never reached: it keeps PostgreSQL from joining in another order.
+    The limit is never reached; it keeps PostgreSQL from joining the tables in another order.
     """
     return f"(SELECT {columns}n.store, {_STORE} FROM {names} n CROSS JOIN stores s WHERE {_NAMED} LIMIT :most) listed"
 
@@ -282,7 +283,7 @@ def _all(*conditions: str) -> str:
 
 
 def found_store(row: Row) -> FoundStore:
-    """Return the store of a row: id, digest, weight, id and name of its uploader, description, manifest and key."""
+    """Return the store of a row: id, digest, weight, uploader's id and name, description, manifest and key."""
     id, digest, weight, uploader_id, uploader, description, manifest, *key = row
     data = None if manifest is None else bytes(manifest)
     return FoundStore(id, digest, weight, Actor(uploader_id, uploader), description, data, tuple(key))

@@ -1,4 +1,4 @@
-"""Stores: published, listed, removed and restored. A store exists while one of its rows is not deleted."""
+"""Stores: how they are published, listed, removed and restored; a store exists while one of its rows is not deleted."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from protoslice.errors import Conflict
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
 _TRIES: Final = 5
 _CHANGES: Final = 100
-"""Changes of a tag that are looked at for its removal, the newest."""
+"""Number of a tag's newest audit entries among which its removal is searched."""
 _NEWEST: Final = 8
-"""Stores that have a file or a piece of one digest which are looked at, the newest."""
+"""Largest number of stores that a search for a file or piece by digest returns, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """Row of a store; `manifest` is None if the caller has it already."""
+    """The row of a store; `manifest` is None if the caller already has the manifest."""
 
     id: int
     digest: str
@@ -51,33 +51,33 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreDraft:
-    """Store to be published; `created` is in microseconds since the epoch."""
+    """A store that is to be published; `created` is in microseconds since the epoch."""
 
     id: int
     digest: str
     type: str | None
     size: int
     held: int = 0
-    """Bytes of its files that are in the manifest, which count for the quota."""
+    """Bytes of the files that are part of the manifest, which count towards the quota."""
     created: int
     manifest: bytes
     weight: int
-    """Bytes of the JSON that shows the store, about."""
+    """Approximate number of bytes of the JSON that shows the store."""
     own: Sequence[OwnObject] = ()
-    """Objects that the sender has written."""
+    """Objects that the publishing request has written."""
     shared: Collection[int] = ()
-    """Objects that other stores and uploads have."""
+    """Ids of objects to which other stores or uploads already refer."""
     digests: Sequence[tuple[int, bytes]] = ()
-    """Numbers and SHA-256 of the files that can be found by digest."""
+    """Number and SHA-256 of each file that can be found by its digest."""
     paths: Sequence[str] = ()
-    """Paths by which the store is found, the root's first."""
+    """Paths by which searches find the store, with the path of the root first."""
     of_commits: bool = False
-    """True for a store that goes with the last commit or other name that refers to it."""
+    """True for a store that is removed with the last commit or other name that refers to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The published store; `created` is False if it existed before."""
+    """A published store; `created` is False if the store existed before."""
 
     row: StoreRow
     created: bool
@@ -86,7 +86,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class RestoredRow:
-    """A restored store, and its former tags that now point at another store."""
+    """A restored store; `taken` are its former tags, which now point at other stores."""
 
     row: StoreRow
     taken: Sequence[str] = ()
@@ -94,7 +94,7 @@ class RestoredRow:
 
 @dataclass(frozen=True, slots=True)
 class ListedStore:
-    """Store of a list, with the first of its tags; the list continues after `key`."""
+    """A store in a list, with its first tags; the next page may begin after `key`."""
 
     row: StoreRow
     weight: int
@@ -105,7 +105,7 @@ class ListedStore:
 
 
 class StoreTable:
-    """Stores of one space."""
+    """The stores of one space."""
 
     def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
@@ -113,14 +113,14 @@ class StoreTable:
         self._space = usage.space
 
     async def get(self, digest: str, known: int | None = None) -> StoreRow | None:
-        """Return a store, without its manifest if its row is the `known` one; None if there is none."""
+        """Return a store, or None if it does not exist; leave out the manifest if the row's id is `known`."""
         sql = f"SELECT id, CASE WHEN id = :known THEN NULL ELSE manifest END FROM stores WHERE {LIVE}"
         values = {"space": self._space, "digest": digest, "known": -1 if known is None else known}
         row = await self._database.read(lambda tx: tx.first(sql, **values))
         return None if row is None else _row((row[0], digest, row[1]))
 
     async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
-        """Return up to two digests of existing or removed stores that begin with `prefix`."""
+        """Return at most two digests that begin with `prefix`, of existing or, if `removed` is True, removed stores."""
         sql = f"""
             SELECT DISTINCT digest FROM stores
             WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted {"> 0" if removed else "IS NULL"}
@@ -129,7 +129,7 @@ class StoreTable:
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
     async def last_with(self, tag: str) -> str | None:
-        """Return the digest of the store whose tag was removed last; None if the audit no longer has it."""
+        """Return the digest of the store that last lost a tag, or None if the audit has no record of this."""
         order = "ORDER BY at DESC, change DESC, n DESC LIMIT"
         sql = f"""
             SELECT detail FROM (SELECT * FROM audit WHERE space = :space AND subject = :tag {order} {_CHANGES}) newest
@@ -138,10 +138,10 @@ class StoreTable:
         return None if row is None else json.loads(row[0]).get("store")
 
     async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
-        """Insert a store unless it exists, and point tags at it; return the existing store.
+        """Insert a store unless it exists, point tags at a new store, and return the new or existing store.
 
-        `replaces` is a damaged row of the same store, which the new row replaces. Raise `Collected` if an object that
-        the store needs is gone.
+        If `replaces` is not None, it is the id of a damaged row of the same store, which the new row replaces. Raise
+        `Collected` if an object that the store needs is gone.
         """
 
         def work(tx: Transaction) -> Published:
@@ -157,7 +157,7 @@ class StoreTable:
                     raise Transient("The store is being removed")
                 if not new.of_commits:
                     _keep(tx, self._space, new.digest)
-                if not tx.actor.reads:  # the answer is that for a store that is new
+                if not tx.actor.reads:  # the response must not reveal that the store exists
                     self._usage.check(tx, sum(each.size or 0 for each in new.own) + new.held, stores=1)
                 return Published(there, created=False)
             size = publish_objects(tx, self._space, new.own)
@@ -177,17 +177,17 @@ class StoreTable:
             return await self._database.write(work)
         except ForeignKeyViolation:
             raise Collected from None
-        except UniqueViolation:  # another process has this id
+        except UniqueViolation:  # another process has used this id
             return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
 
     async def version(self, digest: str) -> str | None:
-        """Return a text that changes with the description and the tags of a store; None if there is no store."""
+        """Return a text that changes with a store's description and tags, or None if the store does not exist."""
         return await self._database.read(lambda tx: _version(tx, self._space, digest))
 
     async def remove(self, digest: str, *, if_match: str | None = None) -> list[str] | None:
-        """Remove a store and its tags, and return the tags; return None if it does not exist.
+        """Remove a store and its tags, and return the tags; return None if the store does not exist.
 
-        Raise `Changed` unless it has the version `if_match`, if that is given.
+        Raise `Changed` unless the store has the version `if_match`, if that is not None.
         """
 
         def work(tx: Transaction) -> list[str] | None:
@@ -202,13 +202,14 @@ class StoreTable:
         return await self._database.write(work)
 
     async def keep(self, digest: str) -> None:
-        """Keep a store even without names: it was uploaded directly too."""
+        """Mark a store as uploaded directly: it then remains when it loses its last name."""
         await self._database.write(lambda tx: _keep(tx, self._space, digest))
 
     async def restore(self, digest: str) -> RestoredRow | None:
-        """Undo the last removal of a store, and set its tags again unless other stores have these names.
+        """Undo the last removal of a store; set its tags again unless other stores now have them.
 
-        If the store was sent again meanwhile, the existing store gets these tags. Return None if neither store exists.
+        If the store was uploaded again meanwhile, that store gets the tags. Return None if the store neither exists
+        nor was removed.
         """
 
         def work(tx: Transaction) -> RestoredRow | None:
@@ -219,7 +220,7 @@ class StoreTable:
                 ORDER BY deleted DESC, id DESC LIMIT 1 FOR UPDATE""",
                 space=self._space, digest=digest,
             )  # fmt: skip
-            there = self._live(tx, digest)  # after waiting for a request that may have restored it
+            there = self._live(tx, digest)  # read after the lock: another request may have restored the store
             if removed is None:
                 return None if there is None else RestoredRow(there)
             restored = "" if there is not None else "deleted = NULL, "
@@ -238,12 +239,12 @@ class StoreTable:
             return RestoredRow(there or _row(removed[:3]), taken)
 
         for _ in range(_TRIES):
-            with suppress(UniqueViolation):  # it was sent again at the same time
+            with suppress(UniqueViolation):  # the store was uploaded again at the same time
                 return await self._database.write(work)
         raise Conflict("The store is being restored and sent at the same time: try again")
 
     async def removed(self, *, limit: int, after: tuple[int, int] | None) -> list[tuple[int, int, str, str]]:
-        """Return stores whose removal can be undone, latest first: time, number, digest, tags."""
+        """Return stores whose removal can be undone, latest removal first: time, row id, digest, tags in JSON."""
         behind = "" if after is None else "AND (r.deleted, r.id) < (:time, :id)"
         other = "SELECT 1 FROM stores s WHERE s.space = r.space AND s.digest = r.digest AND s.deleted"
         sql = f"""
@@ -256,7 +257,10 @@ class StoreTable:
         return [(time, id, digest, tags or "[]") for time, id, digest, tags in rows]
 
     async def describe(self, digest: str, text: str, *, if_match: str | None = None) -> bool:
-        """Set the description of a store; return False if there is none. See `remove` for `if_match`."""
+        """Set the description of a store; return False if the store does not exist.
+
+        Raise `Changed` unless the store has the version `if_match`, if that is not None.
+        """
 
         def work(tx: Transaction) -> bool:
             _check_version(tx, self._space, digest, if_match)
@@ -271,7 +275,7 @@ class StoreTable:
         return await self._database.write(work)
 
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
-        """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
+        """Return a store by its digest or a tag, with its first `tags` tags, or None if it does not exist."""
         where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
         sql = f"SELECT id, digest, manifest, weight, uploader_id, uploader, description FROM stores WHERE {where}"
 
@@ -287,10 +291,10 @@ class StoreTable:
     async def page(
         self, query: StoreQuery, *, limit: int, after: Key | None, room: int, tags: int
     ) -> tuple[list[ListedStore], Key | None]:
-        """Return at most `limit` stores after a key, each with its first `tags` tags.
+        """Return at most `limit` stores that follow the key `after`, each with its first `tags` tags.
 
-        Manifests are left out once earlier ones have filled `room` bytes. A page may be short, or empty, and still be
-        followed by another; then the key after which the next page begins is returned too.
+        A manifest is None if the manifests before it already fill `room` bytes. A page may be short or empty although
+        more stores follow. In that case, also return the key after which the next page begins.
         """
         listing = StoreListing(self._database.dialect, self._space, query)
 
@@ -301,9 +305,9 @@ class StoreTable:
         return await self._database.read(work)
 
     async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
-        """Return at most `limit` stores, sorted by tag, whose tags begin with `prefix` and follow `after`.
+        """Return at most `limit` stores, sorted by tag, whose tags begin with `prefix` and sort after `after`.
 
-        Each store is listed once, at its first such tag. See `page` for `room` and `tags`.
+        Each store is listed once, at its first matching tag. The limits `room` and `tags` are the same as for `page`.
         """
         sql = """
             SELECT p.id, p.digest, p.weight, s.uploader_id, s.uploader, s.description,
@@ -339,7 +343,7 @@ class StoreTable:
         ]  # fmt: skip
 
     async def about(self, digest: str, tags: int) -> tuple[Sequence[str], Actor, str, bool]:
-        """Return a store's first tags, at most `tags`, its uploader, its description, and whether commits made it."""
+        """Return a store's first `tags` tags, its uploader, its description, and True if only commits made it."""
         sql = f"SELECT uploader_id, uploader, description, of_commits FROM stores WHERE {LIVE}"
 
         def work(tx: Transaction) -> tuple[Sequence[str], Actor, str, bool]:
@@ -350,7 +354,7 @@ class StoreTable:
         return await self._database.read(work)
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
-        """Return the newest stores that have a file with a digest, and the number of the file in each store."""
+        """Return the newest stores that have a file with a digest, each with the number of that file in the store."""
         sql = """
             SELECT s.id, s.digest, f.n FROM file_digests f
             JOIN stores s ON s.space = f.space AND s.id = f.store
@@ -362,7 +366,7 @@ class StoreTable:
         )
 
     async def with_pieces(self, digests: Collection[bytes]) -> list[tuple[int, str, bytes]]:
-        """Return rows and digests of the newest stores for each piece, and the piece that led to each store."""
+        """Return, for each piece, the newest stores that contain it: row id, digest, and digest of the piece."""
         sql = f"""
             SELECT s.id, s.digest FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store
             WHERE p.space = :space AND p.digest = :piece AND s.deleted IS NULL
@@ -412,7 +416,10 @@ class StoreTable:
 
 
 def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[str]] | None:
-    """Remove a store with its tags; return its size and the tags, which the caller has to subtract, or None."""
+    """Remove a store and its tags; return the store's size and the tags, or None if the store does not exist.
+
+    The caller must subtract both from the usage.
+    """
     row = tx.first(
         f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size", now=tx.now, space=space, digest=digest
     )
@@ -430,13 +437,13 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
 
 
 def _find_by_files(tx: Transaction, space: str, id: int, digest: str | None) -> None:
-    """Let searches find a store by its files; with None, remove it from searches."""
+    """Let searches find a store by its files; if `digest` is None, exclude the store from searches."""
     these = "space = :space AND repository = 0 AND kind = 'files' AND name = :name"
     tx.run(f"UPDATE names SET store = :store WHERE {these}", space=space, name=str(id), store=digest)
 
 
 def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -> str | None:
-    """Return a text that changes with everything that `describe` and `remove` change; None if there is no store."""
+    """Return a text that changes whenever `describe`, `remove` or a tag changes a store; None if it does not exist."""
     lock = " FOR UPDATE" if locks else ""
     row = tx.first(f"SELECT id, description FROM stores WHERE {LIVE}{lock}", space=space, digest=digest)
     if row is None:
@@ -447,13 +454,13 @@ def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -
 
 
 def _check_version(tx: Transaction, space: str, digest: str, if_match: str | None) -> None:
-    """Raise `Changed` if a store has another version than `if_match`; lock its row for the transaction."""
+    """Lock the row of a store, and raise `Changed` if the store's version is not `if_match`; accept None."""
     if if_match is not None:
         check_unchanged(f"Store {digest[:12]}", _version(tx, space, digest, locks=True), if_match)
 
 
 def _keep(tx: Transaction, space: str, digest: str) -> None:
-    """Keep a store of commits when these are deleted: it was uploaded directly too."""
+    """Keep a store when the commits that made it are deleted, because it was also uploaded directly."""
     sql = f"UPDATE stores SET of_commits = 0 WHERE {LIVE} AND of_commits = 1"
     if tx.run(sql, space=space, digest=digest):
         record(tx, space, "store.kept", digest, {"store": digest})

@@ -1,4 +1,4 @@
-"""Syntax of names: stores, tags, schemas, repositories, branches, commits, and names and digests of OCI."""
+"""The syntax of names: stores, tags, schemas, repositories, branches and commits, and OCI's names and digests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 VIEWS: Final = "views/"
-"""Begin of revisions that are views, and of no branch or tag: of the branch `main`, `views/main`."""
+"""Prefix of revisions that are views, such as `views/main` of the branch `main`; no branch or tag begins with it."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -31,7 +31,7 @@ _LONGEST_OCI_NAME: Final = 255
 
 
 def check_tag(name: str) -> str:
-    """Return `name`; raise `InvalidInput` unless it may be a tag of a store."""
+    """Return `name`; raise `InvalidInput` unless it is a valid tag of a store."""
     if not _TAG.fullmatch(name):
         raise InvalidInput(
             f"Invalid tag {name!r}: use letters, digits or ._:@~+-, at most 128 characters, starting with "
@@ -43,12 +43,12 @@ def check_tag(name: str) -> str:
 
 
 def is_tag_prefix(text: str) -> bool:
-    """Return True if a tag may begin with `text`, which is not empty."""
+    """Return True if a tag may begin with `text`, which must not be empty."""
     return _TAG.fullmatch(text) is not None
 
 
 def check_schema_name(name: str) -> str:
-    """Return `name`; raise `InvalidInput` unless it may name a schema."""
+    """Return `name`; raise `InvalidInput` unless it is a valid name of a schema."""
     if not _TAG.fullmatch(name):
         raise InvalidInput(f"Invalid schema name {name!r}: use letters, digits or ._:@~+-, at most 128 characters")
     return name
@@ -60,12 +60,12 @@ def is_id(ref: str) -> bool:
 
 
 def is_id_prefix(ref: str) -> bool:
-    """Return True if `ref` has the form of a store id or of a long enough prefix of one."""
+    """Return True if `ref` has the form of a store id, or of its first 12 or more digits."""
     return _ID_PREFIX.fullmatch(ref) is not None
 
 
 def check_repository(name: str) -> str:
-    """Return `name`; raise `InvalidInput` unless it may name a repository."""
+    """Return `name`; raise `InvalidInput` unless it is a valid name of a repository."""
     segments = name.split("/")
     if len(name) > _LONGEST_NAME or ".." in name or not all(map(_SEGMENT.fullmatch, segments)):
         raise InvalidInput(
@@ -76,7 +76,7 @@ def check_repository(name: str) -> str:
 
 
 def check_ref(name: str) -> str:
-    """Return `name`; raise `InvalidInput` unless it may name a branch or tag."""
+    """Return `name`; raise `InvalidInput` unless it is a valid name of a branch or tag."""
     if len(name) > _LONGEST_REF or ".." in name or not _REF.fullmatch(name) or is_commit(name):
         raise InvalidInput(
             f"Invalid branch or tag name {name[:_LONGEST_REF]!r}: use letters, digits and ._+- with "
@@ -89,82 +89,82 @@ def check_ref(name: str) -> str:
 
 
 def is_commit(revision: str) -> bool:
-    """Return True if `revision` has the form of a commit's id, or of a store's."""
+    """Return True if `revision` has the form of a commit id or of a store id."""
     return _COMMIT.fullmatch(revision) is not None
 
 
 def is_short_commit(revision: str) -> bool:
-    """Return True if `revision` has the form of the first digits of a commit's id."""
+    """Return True if `revision` has the form of a commit id's first digits."""
     return _SHORT.fullmatch(revision) is not None
 
 
 class ArtifactFault(ProtosliceError):
-    """Base of the errors that the OCI distribution specification has a code for."""
+    """The base class of errors for which the OCI distribution specification defines a code."""
 
     code: ClassVar[str]
 
 
 class NameInvalid(ArtifactFault, InvalidInput):
-    """Malformed name of a repository or tag."""
+    """The error for a malformed name of a repository or tag."""
 
     code = "NAME_INVALID"
 
 
 class DigestInvalid(ArtifactFault, InvalidInput):
-    """Malformed digest, or bytes of another digest."""
+    """The error for a malformed digest, or for bytes that have another digest."""
 
     code = "DIGEST_INVALID"
 
 
 class BlobUnknown(ArtifactFault, NotFound):
-    """No such blob in the repository."""
+    """The error for a blob that is not in the repository."""
 
     code = "BLOB_UNKNOWN"
 
 
 class UploadUnknown(ArtifactFault, NotFound):
-    """No such upload in the repository."""
+    """The error for an upload that is not in the repository."""
 
     code = "BLOB_UPLOAD_UNKNOWN"
 
 
 class UploadInvalid(ArtifactFault, InvalidInput):
-    """Upload that cannot continue as requested."""
+    """The error for an upload that cannot continue as the client requests."""
 
     code = "BLOB_UPLOAD_INVALID"
 
 
 class ManifestUnknown(ArtifactFault, NotFound):
-    """No such manifest or tag in the repository."""
+    """The error for a manifest or tag that is not in the repository."""
 
     code = "MANIFEST_UNKNOWN"
 
 
 class ManifestInvalid(ArtifactFault, InvalidInput):
-    """Malformed manifest."""
+    """The error for a malformed manifest."""
 
     code = "MANIFEST_INVALID"
 
 
 class ManifestBlobUnknown(ArtifactFault, InvalidInput):
-    """Manifest that names a blob or manifest which the repository lacks."""
+    """The error for a manifest that refers to a blob or manifest that is not in the repository."""
 
     code = "MANIFEST_BLOB_UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryName:
-    """Name of a repository of OCI; raise `NameInvalid` for any other text."""
+    """The name of an OCI repository; the constructor raises `NameInvalid` for an invalid name."""
 
     text: str
 
     @property
     def key(self) -> str:
-        """The name in lower case, by which the artifacts of a repository are found."""
+        """The name in lower case, by which the repository's artifacts are found."""
         return self.text.lower()
 
     def __post_init__(self) -> None:
-        # The length goes first: the expression must not be tried on a megabyte.
+        # The length is checked first: matching the expression against a megabyte would be slow.
         if len(self.text) > _LONGEST_OCI_NAME or not _OCI_NAME.fullmatch(self.text):
             raise NameInvalid(
                 f"Invalid repository name {self.text[:80]!r}: use lower-case letters and digits, single "
@@ -174,14 +174,14 @@ class RepositoryName:
 
 @dataclass(frozen=True, slots=True)
 class HubName(RepositoryName):
-    """Name of a repository of the hub, which may have capitals: Ollama reads these, and clients of OCI do not."""
+    """The name of a hub repository, which may contain capitals; Ollama accepts capitals, but OCI clients do not."""
 
     def __post_init__(self) -> None:
         check_repository(self.text)
 
 
 def listed_name(name: str) -> RepositoryName:
-    """Return the name of a repository, which may have capitals; raise `NameInvalid` for other texts."""
+    """Return a repository's name, which may contain capitals; raise `NameInvalid` for an invalid name."""
     try:
         return RepositoryName(name)
     except NameInvalid:
@@ -192,7 +192,7 @@ def listed_name(name: str) -> RepositoryName:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A digest of OCI in its text form, `sha256:<hex>` or `sha512:<hex>`; raise `DigestInvalid` for any other text."""
+    """A digest in OCI's form, `sha256:<hex>` or `sha512:<hex>`; the constructor raises `DigestInvalid` otherwise."""
 
     text: str
 
@@ -207,21 +207,21 @@ class Digest:
 
     @property
     def algorithm(self) -> str:
-        """`sha256` or `sha512`."""
+        """The name of the hash algorithm, `sha256` or `sha512`."""
         return self.text.partition(":")[0]
 
     @property
     def hex(self) -> str:
-        """The digits alone."""
+        """The hex digits without the algorithm."""
         return self.text.partition(":")[2]
 
     def hasher(self) -> _Hash:
-        """Return a new hash object of the algorithm."""
+        """Return a new hash object of the digest's algorithm."""
         return hashlib.new(self.algorithm)
 
 
 def check_oci_tag(text: str) -> str:
-    """Return `text`; raise `ManifestUnknown` unless it is a valid OCI tag, since no manifest can have it."""
+    """Return `text`; raise `ManifestUnknown` unless it is a valid OCI tag, since no manifest can have another tag."""
     if not _OCI_TAG.fullmatch(text):
         raise ManifestUnknown(
             f"Invalid tag {text[:160]!r}: use letters, digits, '.', '_' or '-', at most 128 characters"

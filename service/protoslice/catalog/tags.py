@@ -1,4 +1,4 @@
-"""Tags of stores: names of repository 0 of each space, which point at stores by digest."""
+"""The tags of stores: names in repository 0 of each space, which point at stores by digest."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from protoslice.facts import Tag
 
 TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
 TAGS_OF_A_STORE: Final = 1000
-"""Tags of one store, at most: all are shown with it and removed with it."""
+"""Largest number of tags of one store; all of them are shown with the store and removed with it."""
 _COLUMNS: Final = "name, store, version, updated"
 _ID: Final = 0
 _FAMILY: Final = 1000
-"""Tags of one family that are looked at for the one that was set last."""
+"""Number of tags with one prefix among which the tag that was set last is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class StoredTag(Tag):
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag, True if it is new, and True if it was set (with `new`, an existing tag is kept)."""
+    """The result of setting a tag: the tag, True in `created` if it is new, and True in `is_set` if it was changed."""
 
     tag: StoredTag
     created: bool
@@ -43,7 +43,7 @@ class SetTag:
 
 
 class TagTable:
-    """Tags of one space."""
+    """The tags of one space."""
 
     def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
@@ -51,7 +51,7 @@ class TagTable:
         self._space = usage.space
 
     async def get(self, name: str) -> StoredTag:
-        """Return a tag; raise `NotFound` if there is none of that name."""
+        """Return a tag; raise `NotFound` if it does not exist."""
         check_tag(name)
         sql = f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
@@ -62,7 +62,10 @@ class TagTable:
     async def page(
         self, limit: int, cursor: str | None = None, *, store: str | None = None
     ) -> tuple[list[StoredTag], str | None]:
-        """Return a page of all tags or a store's tags, sorted by name, and the cursor of the next page or None."""
+        """Return a page of tags, sorted by name, and the cursor of the next page or None.
+
+        If `store` is not None, return only tags of that store.
+        """
         after = "" if cursor is None else check_tag(cursor)
         sql = f"""
             SELECT {_COLUMNS} FROM names
@@ -73,7 +76,7 @@ class TagTable:
         return found[:limit], found[limit - 1].name if len(found) > limit else None
 
     async def last_set(self, prefix: str) -> StoredTag | None:
-        """Return the tag that was set last among the first thousand that begin with `prefix`, or None."""
+        """Return the tag that was set last among the first 1000 tags that begin with `prefix`, or None."""
         sql = f"""
             SELECT {_COLUMNS} FROM (
                 SELECT {_COLUMNS} FROM names
@@ -86,10 +89,10 @@ class TagTable:
     async def put(
         self, names: Sequence[str], store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> list[tuple[StoredTag, bool]]:
-        """Point tags at a store, in one transaction; return each tag, by name, and True if it is new.
+        """Point tags at a store in one transaction; return each tag, sorted by name, with True if it is new.
 
-        Raise `NotFound` if the store does not exist. Raise `Changed` unless the tag has the entity tag `if_match`, or,
-        with `if_none_match`, does not exist.
+        Raise `NotFound` if the store does not exist. Raise `Changed` unless each tag has the entity tag `if_match`,
+        if that is not None. If `if_none_match` is True, raise `Changed` if a tag exists.
         """
         names = sorted(map(check_tag, names))
 
@@ -111,7 +114,10 @@ class TagTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
-        """Delete a tag; raise `NotFound` if there is none, `Changed` unless it has the entity tag `if_match`."""
+        """Delete a tag.
+
+        Raise `NotFound` if it does not exist, and `Changed` unless it has the entity tag `if_match`.
+        """
         check_tag(name)
 
         def work(tx: Transaction) -> None:
@@ -127,9 +133,9 @@ class TagTable:
 
 
 def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
-    """Point a tag at a store that exists; with `new`, keep an existing tag of that name.
+    """Point a tag at a store that exists; if `new` is True, leave an existing tag of that name unchanged.
 
-    The caller counts a tag that is created. Raise `LimitExceeded` if the store would have too many tags.
+    The caller must add a created tag to the usage. Raise `LimitExceeded` if the store would have too many tags.
     """
     values: dict[str, Any] = {"space": space, "name": name}
     old = _locked(tx, space, name)
@@ -162,7 +168,7 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
 
 
 def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -> dict[str, list[str]]:
-    """Return the names of tags by store, the first `most` tags of each store."""
+    """Return the first `most` tags of each store, as a mapping from stores to names."""
     sql = f"""
         SELECT store, name FROM (
             SELECT store, name, row_number() OVER (PARTITION BY store ORDER BY name) AS number FROM names
@@ -175,7 +181,7 @@ def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -
 
 
 def _locked(tx: Transaction, space: str, name: str) -> StoredTag | None:
-    """Return a tag, locked until the transaction ends; None if there is none."""
+    """Return a tag, which is locked until the transaction ends, or None if it does not exist."""
     row = tx.first(f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name FOR UPDATE", space=space, name=name)
     return None if row is None else _tag(row)
 

@@ -1,7 +1,7 @@
-"""Resumable uploads and their parts; parts that are not recorded do not count.
+"""Resumable uploads and their parts; bytes count as uploaded only once their part is recorded.
 
-Every change of an upload increases its epoch and names the epoch that it read, so a writer that was overtaken changes
-nothing.
+Every change of an upload increases its epoch, and must name the epoch that the writer has read. A writer that another
+writer has overtaken therefore changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from protoslice.errors import Gone, IntegrityError, NotFound, ProtosliceError
 
 _COLUMNS: Final = "id, client, state, used, epoch, expires, record"
 _APART: Final = ("id", "client", "state", "used", "epoch", "expires", "parts")
-"""Members of an upload that are not in its record."""
+"""Fields of an upload that are not in the JSON record, since they have their own columns or rows."""
 _ID: Final = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED: Final = (
     "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
@@ -45,12 +45,15 @@ _MOVED: Final = (
 _NAMELESS: Final = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
-"""`complete` is a partial upload, ready to be joined; `gone` has been removed or has expired."""
+"""State of an upload.
+
+A `complete` upload is partial and can be joined into another. A `gone` upload was removed or has expired.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedInspection:
-    """Location of a saved inspection state, the bytes inspected, and the state's size."""
+    """A saved state of an inspection: its key, the number `after` of bytes inspected, and its size in bytes."""
 
     key: str
     after: int
@@ -59,7 +62,7 @@ class SavedInspection:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Reason why no store was made of an upload."""
+    """The reason why no store was made from an upload."""
 
     kind: str
     message: str
@@ -68,18 +71,18 @@ class Failure:
 
     @classmethod
     def of(cls, error: ProtosliceError) -> Self:
-        """Convert an error to a storable failure."""
+        """Convert an error to a failure, which can be stored."""
         return cls(type(error).__name__, error.message, error.offset, error.path)
 
     def error(self) -> ProtosliceError:
-        """Rebuild the error; raise `InvalidInput` for an unknown kind."""
+        """Rebuild the error; use `InvalidInput` if its kind is unknown."""
         kind: type[ProtosliceError] = getattr(errors, self.kind, errors.InvalidInput)
         return kind(self.message, self.offset, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """Upload, which consists of immutable parts."""
+    """An upload, which consists of immutable parts."""
 
     id: str
     path: str | None
@@ -89,7 +92,7 @@ class Upload:
     length: int | None = None
     partial: bool = False
     joined: tuple[str, ...] = ()
-    """Ids of the uploads joined into this one."""
+    """Ids of the uploads that were joined into this upload."""
     sha256: str | None = None
     client_metadata: str = ""
     client: str = ""
@@ -99,43 +102,43 @@ class Upload:
     store: str | None = None
     failure: Failure | None = None
     used: bool = False
-    """True once a store was made with its bytes: a `complete` upload counts as open no longer."""
+    """True once a store was made with the upload's bytes; a `complete` upload then no longer counts as open."""
     epoch: int = field(default=0, compare=False)
-    """Number of its changes, which the next change has to name."""
+    """Number of changes so far, which the next change must name."""
 
     @property
     def offset(self) -> int:
-        """Number of durable bytes."""
+        """The number of durable bytes, which is the offset at which the client continues."""
         return sum(part.size for part in self.parts) if not self.joined else self.length or 0
 
     @property
     def object_ids(self) -> set[int]:
-        """Ids of the objects that the upload needs."""
+        """The ids of the objects that the upload needs."""
         saved = set() if self.saved is None else {object_id(self.saved.key)}
         return saved.union(*(part.object_ids for part in self.parts))
 
     @property
     def is_whole(self) -> bool:
-        """True when all bytes are durable."""
+        """True if all bytes are durable."""
         return self.offset == self.length
 
     @property
     def is_begun(self) -> bool:
-        """True when it has bytes, or is no longer open."""
+        """True if the upload has bytes or is no longer open."""
         return self.offset > 0 or self.state != "open"
 
     @property
     def filename(self) -> str:
-        """Path of the file in the store."""
+        """The path of the uploaded file in the store."""
         return self.path or _NAMELESS
 
     @property
     def wanted_type(self) -> str | None:
-        """Type requested for the file; None when none was requested or the file cannot be the root."""
+        """The type that the client requested for the file, or None; also None if another file is the root."""
         return self.request.type if self.request.root in {None, self.filename} else None
 
     def encode(self) -> str:
-        """Serialize the members without a column to JSON."""
+        """Serialize the fields that have no column of their own to JSON."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in _APART:
             del data[name]
@@ -147,7 +150,7 @@ class Upload:
 
     @classmethod
     def decode(cls, row: Row, parts: Sequence[str]) -> Self:
-        """Build an upload from its row; raise `IntegrityError` for a record that does not parse."""
+        """Build an upload from its row and parts; raise `IntegrityError` if the record does not parse."""
         id, client, state, used, epoch, expires, record = row
         try:
             raw = json.loads(record)
@@ -171,23 +174,23 @@ class Upload:
 
 
 def _tuples(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a request with tuples in place of JSON's lists."""
+    """Return the options of a request with tuples instead of the lists that JSON yields."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}
 
 
 def new_upload_id() -> str:
-    """Return an id that cannot be guessed."""
+    """Return a new id that cannot be guessed."""
     return f"{int(time.time()):010x}-{secrets.token_hex(10)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChanges:
-    """Objects that an upload begins to refer to, and objects that it no longer refers to."""
+    """The objects to which an upload begins to refer, and those to which it no longer refers."""
 
     own: Sequence[OwnObject] = ()
-    """New ones that the sender has written."""
+    """New objects that the publishing request has written."""
     shared: frozenset[int] = frozenset()
-    """New ones that others have."""
+    """Ids of new objects to which other stores or uploads already refer."""
     gone: frozenset[int] = frozenset()
 
 
@@ -200,7 +203,7 @@ class XorbRow:
 
 
 class UploadTable:
-    """Uploads of one space: of one client, or of all clients for None."""
+    """The uploads of one client in one space, or of all its clients if `client` is None."""
 
     def __init__(self, database: Database, usage: Usage, client: str | None = None) -> None:
         self._database = database
@@ -209,7 +212,7 @@ class UploadTable:
         self._client = client
 
     async def create(self, upload: Upload, *, keep_seconds: float) -> Upload:
-        """Insert an upload that expires after `keep_seconds`; return it with its time."""
+        """Insert an upload that expires after `keep_seconds`; return the upload with its expiry time."""
 
         def work(tx: Transaction) -> Upload:
             require_space(tx, self._space)
@@ -227,7 +230,7 @@ class UploadTable:
         return await self._database.write(work)
 
     async def read(self, id: str) -> Upload:
-        """Return an upload; raise `NotFound` if there is none, `Gone` if it was removed or has expired."""
+        """Return an upload; raise `NotFound` if it does not exist, and `Gone` if it was removed or has expired."""
         upload, lasts = await self._read(id)
         if upload.state == "gone":
             raise Gone("This upload was removed or has expired")
@@ -236,19 +239,22 @@ class UploadTable:
         return upload
 
     async def check(self, id: str) -> None:
-        """Raise `NotFound` unless an upload may exist, and is not another client's."""
+        """Raise `NotFound` if the id is malformed or the upload belongs to another client.
+
+        If no client is set, only the form of the id is checked.
+        """
         if self._client is not None or not _ID.fullmatch(id):
             await self._read(id)
 
     async def again(self, upload: Upload) -> Upload:
-        """Return `upload` if its epoch is still the latest, which needs only a small statement; else read it again."""
+        """Return `upload` if its epoch is still current, else read the upload again; a check of the epoch is cheap."""
         return upload if await self.epoch(upload.id) == upload.epoch else await self.read(upload.id)
 
     @asynccontextmanager
     async def unless_changed(self, upload: Upload) -> AsyncIterator[None]:
-        """Read parts; turn `IntegrityError` into `ConcurrentChange` if the upload has changed meanwhile.
+        """Wrap the reading of parts; raise `ConcurrentChange` instead of `IntegrityError` if the upload has changed.
 
-        Another replica may have merged the parts into larger ones.
+        The parts may be missing because another replica has merged them into larger ones.
         """
         try:
             yield
@@ -264,7 +270,7 @@ class UploadTable:
         return found
 
     async def get(self, id: str) -> tuple[Upload, bool] | None:
-        """Return an upload of any client, and True if it has not expired; None if there is none."""
+        """Return an upload of any client, and True if it has not expired; return None if it does not exist."""
 
         def work(tx: Transaction) -> tuple[Upload, bool] | None:
             row = tx.first(f"SELECT {_COLUMNS} FROM uploads WHERE space = :space AND id = :id", **self._key(id))
@@ -273,13 +279,16 @@ class UploadTable:
         return await self._database.read(work)
 
     async def epoch(self, id: str) -> int | None:
-        """Return the epoch of an upload that has not expired; None for any other upload."""
+        """Return the epoch of an upload, or None if the upload does not exist or has expired."""
         sql = "SELECT epoch FROM uploads WHERE space = :space AND id = :id AND expires >= :now"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key(id), now=tx.now))
         return None if row is None else int(row[0])
 
     async def take(self, id: str) -> Upload:
-        """Return an upload as `read` does, after `check`; other writers can then no longer change an open upload."""
+        """Return an upload as `read` does, and increase the epoch of an open upload.
+
+        Writers that have read the upload before can then no longer change it. The caller must call `check` first.
+        """
 
         def work(tx: Transaction) -> Upload | None:
             row = tx.first(
@@ -301,10 +310,10 @@ class UploadTable:
         keep_seconds: float | None = None,
         objects: NewObjects | None = None,
     ) -> Upload:
-        """Replace an upload; raise `ConcurrentChange` if another writer took it or changed it first.
+        """Replace an upload; raise `ConcurrentChange` if another writer has taken or changed it first.
 
-        The upload expires after `keep_seconds`; without `keep_seconds`, when `after` does. `objects` are the objects
-        that the caller wrote.
+        The upload expires after `keep_seconds`, or at the time in `after` if `keep_seconds` is None. `objects` are
+        the objects that the caller wrote.
         """
         pairs = zip(before.parts, after.parts, strict=False)
         kept = next((n for n, (old, new) in enumerate(pairs) if old != new), min(len(before.parts), len(after.parts)))
@@ -323,10 +332,10 @@ class UploadTable:
     async def put(
         self, upload: Upload, *, kept_parts: int, keep_seconds: float | None, objects: ObjectChanges
     ) -> Upload:
-        """Replace an upload that has the epoch of `upload`; the first `kept_parts` of its parts are stored already.
+        """Replace an upload whose epoch is still `upload.epoch`; its first `kept_parts` parts are already stored.
 
-        An upload that ends no longer refers to objects, also if other rows changed. Raise `ConcurrentChange` if the
-        upload has another epoch, `Collected` if an object that it needs is gone.
+        If the new state is `gone`, the references of the upload are deleted as well. Raise `ConcurrentChange` if the
+        epoch differs, and `Collected` if an object that the upload needs is gone.
         """
 
         def work(tx: Transaction) -> Upload:
@@ -372,14 +381,14 @@ class UploadTable:
         return changed
 
     async def open_by_client(self) -> dict[str, int]:
-        """Return the number of open uploads that have not expired, by client."""
+        """Return the number of unexpired open uploads of each client."""
         sql = """
             SELECT client, count(*) FROM uploads
             WHERE space = :space AND state IN ('open', 'complete') AND used = 0 AND expires >= :now GROUP BY client"""
         return await self._database.read(lambda tx: dict(tx.all(sql, space=self._space, now=tx.now)))
 
     async def xorbs(self, id: str) -> dict[str, int]:
-        """Return the sizes of the xorbs of a session by their names."""
+        """Return the sizes of a session's xorbs, by name."""
         sql = "SELECT name, size FROM xorbs WHERE space = :space AND upload = :id"
         return await self._database.read(lambda tx: dict(tx.all(sql, **self._key(id))))
 
@@ -390,9 +399,9 @@ class UploadTable:
         return None if row is None else XorbRow(row[0], bytes(row[1]))
 
     async def add_xorb(self, id: str, name: str, xorb: XorbRow, own: OwnObject) -> bool:
-        """Insert a xorb and refer to its object; return False if it exists.
+        """Insert a xorb and a reference to its object; return False if the xorb exists.
 
-        Raise `NotFound` if the session is gone.
+        Raise `NotFound` if the session has ended.
         """
 
         def work(tx: Transaction) -> bool:
@@ -434,7 +443,7 @@ class UploadTable:
 
 
 def expire_uploads(tx: Transaction, limit: int) -> int:
-    """End expired uploads of all spaces; return how many, at most `limit`."""
+    """End at most `limit` expired uploads of all spaces; return their number."""
     return tx.run(
         """
         UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = 0 WHERE (space, id) IN (
@@ -446,7 +455,7 @@ def expire_uploads(tx: Transaction, limit: int) -> int:
 
 
 async def release_uploads(database: Database) -> None:
-    """Delete the references, parts and xorbs of uploads that have ended; until then, `modified` is 0."""
+    """Delete the references, parts and xorbs of ended uploads, then set `modified`, which is 0 until then."""
 
     def work(tx: Transaction, limit: int) -> int:
         sql = "SELECT space, id FROM uploads WHERE state = 'gone' AND modified = 0 LIMIT :limit"
@@ -477,7 +486,7 @@ def _release(tx: Transaction, space: str, upload: str, limit: int) -> int:
 
 
 def purge_uploads(tx: Transaction, before: int, limit: int) -> int:
-    """Delete uploads that ended before a time, at most `limit`; return how many."""
+    """Delete at most `limit` uploads that ended before the time `before`; return their number."""
     sql = """
         DELETE FROM uploads WHERE (space, id) IN (
             SELECT space, id FROM uploads

@@ -1,4 +1,4 @@
-"""Webhooks: where each space sends its events, and the deliveries, written in the transaction of a change."""
+"""Webhooks, to which spaces send their events, and the deliveries, which are written in a change's transaction."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from protoslice.database.transactions import SECOND, Database, Row, Transaction,
 from protoslice.errors import LimitExceeded, NotFound
 
 MOST_HOOKS: Final = 16
-"""Webhooks of a space, each of which costs every change of the space one write more."""
+"""Largest number of webhooks of a space; each webhook adds one write to every change in the space."""
 _COLUMNS: Final = "id, space, name, url, events, created, secret"
 _DELIVERY: Final = "hook, id, event, written, due, attempts, error"
 _WEEK: Final = 7 * 86_400 * SECOND
 _ERROR_CHARACTERS: Final = 200
 _TAKEN: Final = 32
-"""Deliveries that a replica takes at a time: so many are made, or have failed, before others may take them."""
+"""Largest number of deliveries that a replica takes at a time.
+
+The replica must attempt all of them before they become due again for other replicas.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Webhook of a space. Each POST is signed with its secret."""
+    """A webhook of a space; each request to it is signed with its secret."""
 
     id: str
     space: str
     name: str
     url: str
     events: tuple[str, ...]
-    """Events that it is sent; empty for all."""
+    """Names of the events that are sent to the webhook; an empty tuple means all events."""
     created: float
     secret: bytes = field(repr=False)
 
     def wants(self, event: str) -> bool:
-        """Return True for an event of its space that goes to the webhook."""
+        """Return True if the webhook receives an event of its space."""
         return not self.events or event in self.events
 
     @property
     def secret_text(self) -> str:
-        """The secret in the form of Standard Webhooks."""
+        """The secret in the text form that Standard Webhooks defines."""
         return "whsec_" + b64encode(self.secret).decode()
 
 
 class WebhookTable:
-    """Webhooks of all spaces by name."""
+    """The webhooks of all spaces, by name."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,7 +68,7 @@ class WebhookTable:
         return await self._database.read(lambda tx: [_webhook(row) for row in tx.all(sql, space=space)])
 
     async def get(self, space: str, name: str) -> Webhook:
-        """Return a webhook; raise `NotFound` if the space has none of that name."""
+        """Return a webhook; raise `NotFound` if the space has no webhook of that name."""
         sql = f"SELECT {_COLUMNS} FROM webhooks WHERE space = :space AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=space, name=name))
         if row is None:
@@ -75,15 +78,16 @@ class WebhookTable:
     async def put(
         self, hook: Webhook, *, if_match: bytes | None = None, if_none_match: bool = False
     ) -> tuple[Webhook, bool]:
-        """Create or replace a webhook; return it with its former id, and True if it is new.
+        """Create or replace a webhook; return it, and True if it is new. A replaced webhook keeps its id.
 
-        Raise `LimitExceeded` if the space has too many. Raise `Changed` unless the webhook has the secret `if_match`,
-        which changes with each change, or, with `if_none_match`, does not exist.
+        Raise `LimitExceeded` if the space has too many webhooks. Raise `Changed` unless the webhook has the secret
+        `if_match`, which is replaced at each change. If `if_none_match` is True, raise `Changed` if the webhook
+        exists.
         """
         sql = "SELECT secret FROM webhooks WHERE space = :space AND name = :name"
 
         def work(tx: Transaction) -> Row | None:
-            tx.all("SELECT one FROM meta FOR UPDATE")  # one webhook at a time: there may be none to lock
+            tx.all("SELECT one FROM meta FOR UPDATE")  # a lock for all webhooks: a new webhook has no row to lock
             there = tx.first(sql, space=hook.space, name=hook.name)
             check_unchanged(f"Webhook {hook.name!r}", there and bytes(there[0]), if_match, if_none_match)
             others = "SELECT count(*) FROM webhooks WHERE space = :space AND name <> :name"
@@ -107,11 +111,14 @@ class WebhookTable:
             )
 
         row = await self._database.write(work)
-        assert row is not None  # RETURNING gives the row that was inserted or updated
+        assert row is not None  # RETURNING yields the row that was inserted or updated
         return _webhook(row), row[0] == hook.id
 
     async def remove(self, hook: Webhook, *, if_match: bytes | None = None) -> None:
-        """Remove a webhook; no error if it is gone. Raise `Changed` unless it has the secret `if_match`, if given."""
+        """Remove a webhook; a webhook that is already removed is no error.
+
+        Raise `Changed` unless the webhook has the secret `if_match`, if that is not None.
+        """
 
         def work(tx: Transaction) -> None:
             row = tx.first("DELETE FROM webhooks WHERE id = :id RETURNING secret", id=hook.id)
@@ -124,23 +131,23 @@ class WebhookTable:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event for one webhook. Times are in microseconds since the epoch."""
+    """One event for one webhook; times are in microseconds since the epoch."""
 
     hook: str
     """Id of the webhook."""
     id: str
     event: str
-    """The CloudEvent in the form in which it is sent, JSON."""
+    """The CloudEvent as JSON, exactly as it is sent."""
     written: int
     due: int
-    """Time of the next attempt; until then one replica has the delivery."""
+    """Time of the next attempt; until then, the delivery belongs to the replica that took it."""
     attempts: int
     error: str
-    """Reason of the last failure; empty before the first attempt."""
+    """Reason of the last failure, or an empty text before the first failure."""
 
 
 def emit(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
-    """Record a change in the audit, and write a delivery, due now, to each webhook that wants the event."""
+    """Record a change in the audit, and write a delivery, due now, for each webhook that receives the event."""
     record(tx, space, event, subject, data)
     hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space", space=space)
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
@@ -158,7 +165,7 @@ def emit(tx: Transaction, space: str, event: str, subject: str, data: Mapping[st
 
 
 def _cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> dict[str, object]:
-    """Return the CloudEvent, version 1.0, in its structured form."""
+    """Return a CloudEvent, version 1.0, in the structured JSON form."""
     return {
         "specversion": "1.0",
         "id": id,
@@ -172,13 +179,13 @@ def _cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[st
 
 
 class DeliveryTable:
-    """Deliveries to all webhooks: those that are retried, and dead ones, which were given up."""
+    """The deliveries to all webhooks: waiting ones, and dead ones, which are no longer retried."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def page(self, hook: str, *, dead: bool, limit: int, after: str = "") -> list[Delivery]:
-        """Return at most `limit` deliveries to a webhook after `after`, oldest first."""
+        """Return at most `limit` deliveries to a webhook whose ids follow `after`, oldest first."""
         sql = f"""
             SELECT {_DELIVERY} FROM deliveries WHERE hook = :hook AND dead = :dead AND id > :after
             ORDER BY id LIMIT :limit"""
@@ -186,9 +193,9 @@ class DeliveryTable:
         return await self._database.read(lambda tx: [Delivery(*row) for row in tx.all(sql, **values)])
 
     async def take(self, now: float, due: float) -> list[Delivery]:
-        """Take due deliveries, oldest first, and postpone them, so that no other caller gets them.
+        """Return due deliveries, oldest first, and postpone them to `due`; no other caller takes them until then.
 
-        Times are in seconds since the epoch.
+        The times `now` and `due` are in seconds since the epoch.
         """
         waiting = "SELECT 1 FROM deliveries WHERE dead = 0 AND due <= :now LIMIT 1"
         values = {"now": int(now * SECOND)}
@@ -211,7 +218,7 @@ class DeliveryTable:
         return await self._database.write(work, background=True)
 
     async def postpone(self, taken: Delivery, error: str, due: float) -> None:
-        """Record a failed attempt and the time of the next one, unless another replica has taken the delivery since."""
+        """Record a failed attempt and the time of the next one, unless another replica has since taken the delivery."""
         sql = """
             UPDATE deliveries SET due = :due, attempts = attempts + 1, error = :error
             WHERE hook = :hook AND id = :id AND dead = 0 AND due = :seen"""
@@ -228,21 +235,21 @@ class DeliveryTable:
         await self._trim(delivery.hook, dead=True, most=most)
 
     async def redeliver(self, hook: str, now: float) -> int:
-        """Make all dead deliveries to a webhook due; return their number."""
+        """Make all dead deliveries to a webhook due again; return their number."""
         sql = "UPDATE deliveries SET dead = 0, due = :now, attempts = 0 WHERE hook = :hook AND dead = 1"
         return await self._database.write(lambda tx: tx.run(sql, hook=hook, now=int(now * SECOND)))
 
     async def delete(self, delivery: Delivery) -> None:
-        """Delete a delivery; no error if it is gone."""
+        """Delete a delivery; a delivery that is already deleted is no error."""
         sql = "DELETE FROM deliveries WHERE hook = :hook AND id = :id"
         await self._database.write(lambda tx: tx.run(sql, hook=delivery.hook, id=delivery.id), background=True)
 
     async def trim(self, hook: str, most: int) -> int:
-        """Delete the oldest waiting deliveries to a webhook beyond `most`; return how many there were."""
+        """Delete the oldest waiting deliveries to a webhook beyond the newest `most`; return the number deleted."""
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
-        """Delete deliveries that have been due for a week, because no replica delivers anything."""
+        """Delete deliveries that have been due for a week; no replica delivers anything in that case."""
         sql = """
             DELETE FROM deliveries WHERE (hook, id) IN (
                 SELECT hook, id FROM deliveries WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit
@@ -253,7 +260,7 @@ class DeliveryTable:
             pass
 
     async def _trim(self, hook: str, *, dead: bool, most: int) -> int:
-        """Delete the oldest deliveries, dead or not, beyond `most`; return how many there were."""
+        """Delete the oldest deliveries, dead or waiting, beyond the newest `most`; return the number deleted."""
         kind = {"hook": hook, "dead": int(dead)}
 
         def work(tx: Transaction, limit: int) -> int:

@@ -1,1 +1,1 @@
-"""The library: a path or URI becomes an indexed proto, or a model with its tensors."""
+"""The library, which opens a path or URI as an indexed proto, or as a model with tensors."""

@@ -1,4 +1,4 @@
-"""Documents of files that are not protos, by path: headers of tensor files, indexes of bundles, streams of records."""
+"""Documents, which show files that are not protos by path: tensor headers, bundle indexes and record streams."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FIELDS: Final = {
     STRING: "text",
     LIST: "list",
 }
-"""Field of a `GgufValue` by the type of the value; that of a `GgufList` has an s at its end."""
+"""Field of a `GgufValue` for each type of value; the field of a `GgufList` has an additional s at the end."""
 
 
 def message_of(source: RangeSource, path: str, type_name: str) -> bytes:
-    """Return the header of `source` as a serialized message of type `type_name`.
+    """Return the header of `source` as a serialized message of the type `type_name`.
 
-    The message is returned in parts to be concatenated, so that no part is large. Raise `Unsupported` for a pipeline.
+    The message is serialized in small parts, so that only the result is large. Raise `Unsupported` for a pipeline.
     """
     message = schema.bundled().message_class(type_name)
     if path.rpartition("/")[2] == PIPELINE:
@@ -74,7 +74,7 @@ def _value(source: RangeSource, path: str, header: GgufHeader, key: str) -> dict
 
 
 def _read(cursor: Cursor, kind: int) -> dict[str, Any]:
-    """Return the value of type `kind` at `cursor`, as a `GgufValue` with one member."""
+    """Read the value of type `kind` at `cursor`; return the single field of a `GgufValue` that holds it."""
     if kind != LIST:
         return {_FIELDS[kind]: _plain(cursor, kind)}
     inner, count = cursor.list_head()
@@ -90,20 +90,20 @@ def _plain(cursor: Cursor, kind: int) -> Any:
 
 
 TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
-"""Type of the message that the index of a bundle is shown as."""
+"""Message type that represents the index of a tensor bundle."""
 RECORDS: Final = "records"
-"""The one field of a stream."""
+"""Name of the single field of a stream."""
 
 _LOOKED_AT: Final = 64
-"""Records among which the first that has a part is looked for."""
+"""Largest number of records that are searched for one that contains a path."""
 _PATH: Final = re.compile(r"records(?:\[(?P<number>[0-9]{1,18})\](?:\.(?P<rest>.+))?)?", re.DOTALL)
 
 Row = tuple[str, int, str | None, str | None, str | None, int | None, int, bool, str | None]
-"""One node: step, field number, name, kind, type, count, size, True if there is more below, text."""
+"""One node: step, field number, name, kind, type, count, size, True if it has nodes below it, text."""
 
 
 class Document(Protocol):
-    """Views and nodes by path, in the form of `_core.Document`."""
+    """A document that returns views and nodes by path, with the same interface as `_core.Document`."""
 
     def view(
         self,
@@ -112,24 +112,28 @@ class Document(Protocol):
         omit: int | None = None,
         without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """Return kind, message type and bytes of the value at `path`: `fields`, without `omit` and `without`."""
+        """Return the kind, message type and bytes of the value at `path`.
+
+        Only `fields` are kept if they are not None. Values larger than `omit` bytes and the paths `without` are left
+        out.
+        """
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
-        """Return at most `limit` rows below `path` from number `start` on, and the number of all."""
+        """Return at most `limit` rows of nodes below `path`, from the number `start`, and the number of all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDocument:
-    """A document over a file, and the sources that its ropes refer to."""
+    """A document of a file, with the sources that its ropes refer to."""
 
     document: Document
     sources: Sequence[RangeSource]
 
 
 def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> FileDocument:
-    """Return the index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
+    """Return the index of a tensor bundle as a `protoslice.TensorBundle`, with `header`, and `entries` by name.
 
-    This reads the whole index. Raise `CorruptModel` for a damaged index.
+    The whole index is read. Raise `CorruptModel` for a damaged index.
     """
     image = _core.Rope([_core.Bundle(index, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
@@ -138,9 +142,9 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
 def index_document(
     source: RangeSource, path: str, found: Detection, limits: _core.Limits | None = None
 ) -> FileDocument | None:
-    """Return the index of a tensor bundle, a JSON program, or a header of tensors, as a message.
+    """Return a message that represents a tensor bundle's index, a JSON program, or a header of tensors.
 
-    The header, of a safetensors or GGUF file, has `metadata`, and `tensors` by name. Return None for other files.
+    The header of a safetensors or GGUF file has `metadata`, and `tensors` by name. Return None for other files.
     """
     if found.kind == "table":
         return bundle_document(source, limits)
@@ -158,7 +162,8 @@ def stream_document(
 ) -> FileDocument:
     """Return the stream `records` over `sources` as a message with one repeated field, `records`.
 
-    `types` take precedence over the bundled types; records of an undeclared type have numbers for names.
+    `types` take precedence over the bundled types. If the type of the records is unknown, numbers replace the names
+    of their fields.
     """
     flat = None
     if records.type is not None:
@@ -168,7 +173,7 @@ def stream_document(
 
 
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
-    """Return the number of shards, endianness and version of a bundle, as JSON."""
+    """Return the header of a tensor bundle as JSON: its number of shards, endianness and version."""
     _, type_name, rope = bundle.document.view("header")
     header: Any = schema.parsed(schema.bundled().message_class(str(type_name)), Rope(rope, bundle.sources).read())
     endianness = header.Endianness.Name(header.endianness).lower()
@@ -177,15 +182,15 @@ def header_of(bundle: FileDocument) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class StreamDocument:
-    """A stream of records as a message of one repeated field: `records[1000].features`."""
+    """A stream of records, shown as a message with one repeated field; a path is, for example, `records[10].name`."""
 
     records: JoinedRecords
     type: str | None
-    """Full name of the records' type; None if unknown."""
+    """Full name of the records' message type, or None if it is unknown."""
     flat: _core.Schema | None
-    """The engine's table of that type; None if unknown."""
+    """The engine's table of the records' type, or None if the type is unknown."""
     limits: _core.Limits | None
-    """Limits of the engine for each record; None for its own."""
+    """Limits of the engine for each record, or None for the default limits."""
 
     def view(
         self,
@@ -194,14 +199,14 @@ class StreamDocument:
         omit: int | None = None,
         without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """See `Document.view`; raise `InvalidInput` for a path that leads to no single record."""
+        """Return the value at a path in one record, as `Document.view` does; raise `InvalidInput` without a record."""
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
             raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")
         return self._record(number).view(rest, fields, omit, without)
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Row], int]:
-        """See `Document.children`."""
+        """Return the nodes below a path, as `Document.children` does."""
         if not path:
             row = (RECORDS, 1, RECORDS, "message", self.type, self.records.count, self.records.end, True, None)
             return [row][start : start + limit], 1
@@ -212,7 +217,10 @@ class StreamDocument:
         return [self._row(each) for each in range(start, last)], self.records.count
 
     def type_at(self, ranges: Iterable[tuple[int, int]], path: str) -> str | None:
-        """Return the message type at `path` in the records of `ranges`, from the first few records; None if unknown."""
+        """Return the message type at `path` in the records of `ranges`, or None if it is unknown.
+
+        Only the first 64 records are searched for the path.
+        """
         if not path:
             return self.type
         for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):
@@ -236,7 +244,7 @@ class StreamDocument:
 
 
 def _parsed(path: str) -> tuple[int | None, str]:
-    """Return the number of the record, and the path in it; None for `records` itself."""
+    """Return the number of the record, or None for `records` itself, and the path in the record."""
     found = _PATH.fullmatch(path)
     if found is None:
         raise NotFound(f"Invalid path {path[:80]!r}: a stream only has records, such as records[1000].name")

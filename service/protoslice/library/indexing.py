@@ -1,7 +1,8 @@
 """Preparation of files for views: decoding and indexing of serialized, chunked and text protos.
 
-`decode` writes all bytes that the file does not hold in serialized form to a side: nothing for a serialized message,
-the compressed records of a chunked proto, the whole message of a text. `index` then indexes the proto. Both block.
+`decode` writes the bytes that the file lacks in serialized form to a side, which is another source of bytes. For a
+serialized message these are no bytes, for a chunked proto its compressed records, for a text the whole message. `index`
+then indexes the proto. Both functions block.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from protoslice.sources.source import RangeSource
 Form = Literal["serialized", "chunked", "text"]
 
 SMALLEST_FLOOR: Final = 64
-"""Smallest floor in bytes of large protos: below, an index may take twenty times its proto."""
+"""Smallest floor in bytes for large protos; with a smaller floor, an index may be 20 times as large as its proto."""
 _SMALL_PROTO: Final = 1 << 20
-"""Bytes of a proto up to which any floor is allowed."""
+"""Largest size in bytes of a proto for which every floor is allowed."""
 
 
 class KnownTypes(Protocol):
-    """Message types by full name; raise `Unsupported` for an unknown type."""
+    """The known message types, by full name; its methods raise `Unsupported` for an unknown type."""
 
     def of(self, name: str, /) -> schema.TypeSchema:
         """Return the schema of the type `name`."""
@@ -35,51 +36,51 @@ class KnownTypes(Protocol):
 
 
 class Side(Protocol):
-    """Destination of decoded bytes."""
+    """A destination of decoded bytes."""
 
     def write(self, data: bytes, /) -> None:
         """Append `data`."""
 
     def source(self) -> RangeSource:
-        """Return the bytes written, complete: no `write` may follow."""
+        """Return a source of all bytes that were written; the caller must not write any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProtoFile:
-    """A file to index, and known facts about it."""
+    """A file that is to be indexed, and the known facts about it."""
 
     source: RangeSource
     form: Form
     type: str | None
-    """Full name of the root's message type; None if unknown."""
+    """Full name of the root's message type, or None if it is unknown."""
     why: str | None = None
-    """The reason for the type, or for None."""
+    """The reason why `type` has this value, or is None."""
     name: str | None = None
-    """File name without folders; a hint at the type of a chunked proto."""
+    """File name without folders, which helps to detect the type of a chunked proto."""
     tell: bool = False
-    """True to detect the type of a chunked proto from its chunks."""
+    """True if the type of a chunked proto must be detected from its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexingTerms:
-    """Message types, limits and options for indexing."""
+    """The message types, limits and options of an indexing."""
 
     types: KnownTypes
     limits: _core.Limits | None = None
     decoding: _core.Limits | None = None
-    """Limits for decoding the records of a chunked proto."""
+    """Limits for the decoding of a chunked proto's records."""
     parse: Callable[[bytes, schema.TypeSchema], bytes] = schema.serialized
-    """Function from a text and its type to the serialized message."""
+    """Function that receives a text and its type, and returns the serialized message."""
     floor: int = _core.DEFAULT_FLOOR
     index: bytes | None = None
-    """An existing index of the same bytes, which spares the scan."""
+    """An existing index of the same bytes, which makes a scan unnecessary."""
     progress: Callable[[int, int], object] | None = None
-    """Called now and then with the bytes done and the total."""
+    """Function that is called now and then with the number of bytes done and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A file and the sources of its bytes: the file itself and, unless it is serialized, the side."""
+    """A file and the sources of its bytes: the file itself, and the decoded bytes if the file is not serialized."""
 
     file: ProtoFile
     sources: tuple[RangeSource, ...]
@@ -93,24 +94,24 @@ class Indexed:
     type: str | None
     why: str | None
     flat: _core.Schema | None
-    """The engine's table of the root's type; None if unknown."""
+    """The engine's table of the root's type, or None if the type is unknown."""
     index: bytes
     sources: tuple[RangeSource, ...]
     image: _core.Rope | None
-    """The serialized proto as a rope over `sources`; None if it is the first source itself."""
+    """The serialized proto as a rope over `sources`, or None if the first source is the serialized proto."""
     chunked: _core.Chunked | None = None
-    """The chunks that the file came with; None for other files."""
+    """The chunks of a chunked file, or None for another file."""
 
     def own_plan(self) -> _core.Plan | None:
-        """Return the plan of a chunked file; None for other files, and for the split protos of XLA."""
+        """Return the plan of a chunked file, or None for other files and for the split protos of XLA."""
         return None if self.chunked is None else self.chunked.plan(self.flat, self.type)
 
 
 def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
-    """Write to `side` the bytes of `file` that are compressed or in text format.
+    """Decode a file that is compressed or in text format, and write the decoded bytes to `side`.
 
-    Raise `Unsupported` for a riegeli file that is no chunked proto, `CorruptModel` for a malformed file or text,
-    `LimitExceeded` above the limits.
+    Raise `Unsupported` for a riegeli file that is not a chunked proto, and `CorruptModel` for a malformed file or
+    text. Raise `LimitExceeded` if the file exceeds the limits.
     """
     chunked = None
     if file.form == "serialized":
@@ -125,9 +126,9 @@ def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
 
 
 def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
-    """Index a decoded file, or use `terms.index` if given; detect the type if `file.tell`.
+    """Index a decoded file, or use the index in `terms` if there is one; detect the type if `file.tell` is True.
 
-    Raise `InvalidInput` for a floor that is out of range, `Unsupported` for an unknown type.
+    Raise `InvalidInput` if the floor is out of range, and `Unsupported` for an unknown type.
     """
     file, sources, chunked = decoded.file, decoded.sources, decoded.chunked
     name, why = file.type, file.why
@@ -153,17 +154,17 @@ def _check_floor(floor: int, size: int) -> None:
 
 
 def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
-    """Return the type of a chunked proto's root, and the reason: its manifest, root chunk or a trial merge.
+    """Return the type of a chunked proto's root, or None, and the reason for it.
 
-    The type may be None.
+    The type comes from the file's manifest, from the root chunk, or from a trial merge of the chunks.
     """
     if chunked.declared is not None:
         return chunked.declared, "named by the manifest of the split proto"
     found = _look(chunked.root(), sources, filename)
     if found.type_name is not None:
         return found.type_name, found.why
-    # The root chunk lacks its extracted parts and may resemble any type. A merge as the right type restores a message
-    # that is detected as such; a merge as a wrong one fails, since the chunks do not fit its fields.
+    # The root chunk lacks its extracted parts and may resemble any type. Merged as the right type, the message is
+    # detected as that type. Merged as a wrong type, it fails, since the chunks do not fit the fields of that type.
     types = schema.bundled()
     for name in candidates():
         try:

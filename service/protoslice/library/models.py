@@ -1,4 +1,4 @@
-"""Models in files, local or at a URI: tensors by name and slice, as ropes."""
+"""Models in local files or at a URI, whose tensors can be read by name and slice as ropes."""
 
 from __future__ import annotations
 
@@ -44,33 +44,37 @@ from protoslice.tensors.slices import parsed_slice
 
 Progress = Callable[[int, int], object]
 _SHOWN: Final = 10
-"""Tensors that a notebook shows of a model."""
+"""Number of tensors that a notebook shows for a model."""
 
 
 class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
-    """A model in files or on a service: a mapping of names to tensors, whose elements are read when they are used.
+    """A model in files or on a service: a mapping of names to tensors, whose elements are read on first use.
 
-    If several tensors share a name, each is listed by its address. Close the model after use, or use it in a `with`.
+    A tensor that shares its name with another is listed by its address. Close the model after use, or use it in a
+    `with` statement.
     """
 
     @abstractmethod
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """Return the inputs and outputs of the model."""
+        """Yield the signatures, which describe the inputs and outputs of the model."""
 
     @abstractmethod
     def _entries(self) -> Iterator[TensorEntry]:
-        """Return all tensors."""
+        """Yield all tensors."""
 
     @abstractmethod
     def _named(self, name: str) -> Sequence[TensorEntry]:
-        """Return the tensors of this name, or the one with this address."""
+        """Return the tensors with this name, or the tensor with this address."""
 
     @abstractmethod
     def _elements(self, address: str, slice: str | None) -> Any:
-        """Return the elements of a tensor, or of a slice, as a NumPy array."""
+        """Return the elements of a tensor, or of a slice of it, as a NumPy array."""
 
     def __getitem__(self, name: str) -> LazyArray:
-        """Return the tensor of this name or address; raise `NoTensor`, a `KeyError`, or `Conflict` if several match."""
+        """Return the tensor with this name or address.
+
+        Raise `NoTensor`, a `KeyError`, if no tensor matches, and `Conflict` if several match.
+        """
         found = self._named(name) if isinstance(name, str) else ()
         if not found:
             hint = did_you_mean(name, (each.name for each in self._entries())) if isinstance(name, str) else None
@@ -80,7 +84,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
         return LazyArray(found[0], partial(self._elements, found[0].address))
 
     def __contains__(self, name: object) -> bool:
-        """Return True for a name that exactly one tensor has, and for an address."""
+        """Return True if exactly one tensor has this name or address."""
         return isinstance(name, str) and len(self._named(name)) == 1
 
     def __bool__(self) -> bool:
@@ -90,7 +94,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
     __hash__ = object.__hash__
 
     def _repr_html_(self) -> str:
-        """Return a table of the largest tensors, for notebooks."""
+        """Return an HTML table of the largest tensors, for notebooks."""
         largest = nlargest(_SHOWN, self.values(), key=lambda tensor: tensor.facts.size or 0)
         rows = "".join(
             f"<tr><td>{escape(each.name)}</td><td>{each.facts.dtype or '?'}</td><td>{each.dimensions}</td>"
@@ -103,15 +107,15 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
 
 
 class LocalModel(OpenedModel):
-    """Read a model in local files or at a URI; `open_model` returns one.
+    """A model in local files or at a URI, as a mapping of names to tensors; `open_model` returns it.
 
-    A mapping of names to tensors. If several tensors share a name, each is listed by its address.
+    If several tensors share a name, each is listed by its address.
 
     Args:
-        model: Root and files of the model.
+        model: The root and the files of the model.
         proto: The root, if it is a proto.
-        held: What to close with the model.
-        tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+        held: Resources that are closed with the model.
+        tags: All tags of a SavedModel's meta graph; None selects the first meta graph.
 
     Examples:
         >>> with protoslice.open_model("model.onnx") as model:
@@ -128,29 +132,29 @@ class LocalModel(OpenedModel):
     ) -> None:
         self._tags = tags
         self.model = model
-        """Root and files of the model."""
+        """The root and the files of the model."""
         self.proto = proto
-        """The root, if it is a proto; else None."""
+        """The root if it is a proto, else None."""
         self._held = held
 
     @cached_property
     def tensors(self) -> Tensors:
-        """All tensors, in the model's order; using it reads metadata, but no elements.
+        """All tensors, in the order of the model; the first access reads metadata, but no elements.
 
-        Raise `Unsupported` if no format applies.
+        Raise `Unsupported` if the model has no supported format.
         """
         found = tensors_of(self.model)
         return found if self._tags is None else tensors_with_tags(self.model, found, self._tags)
 
     def tagged(self, tags: Sequence[str]) -> LocalModel:
-        """Return the meta graph of a SavedModel with exactly these tags; it needs this model to stay open.
+        """Return the SavedModel's meta graph that has exactly these tags; this model must remain open meanwhile.
 
         Args:
             tags: All tags of the meta graph.
 
         Returns:
-            A model with the tensors and variables of the meta graph. Their first use raises `NotFound` if no meta graph
-            has these tags.
+            A model with the tensors and variables of the meta graph. If no meta graph has these tags, the first use of
+            the tensors raises `NotFound`.
 
         Examples:
             >>> with protoslice.open_model("model.onnx") as model:
@@ -189,10 +193,10 @@ class LocalModel(OpenedModel):
         """Return the inputs and outputs of the model.
 
         Args:
-            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+            tags: All tags of a SavedModel's meta graph; None selects the first meta graph.
 
         Returns:
-            An iterator of signatures: several for a SavedModel, one for other models.
+            An iterator of signatures. A SavedModel may have several, other models have one.
 
         Raises:
             NotFound: No meta graph has these tags.
@@ -209,10 +213,10 @@ class LocalModel(OpenedModel):
         """Return the part of a graph around a node.
 
         Args:
-            query: Graph, node in the middle, most links, and most nodes.
+            query: The graph, the central node, and the largest numbers of links and nodes.
 
         Returns:
-            Nodes, and the edges between them.
+            The nodes, and the edges between these nodes.
 
         Raises:
             NotFound: There is no such graph or node.
@@ -243,7 +247,7 @@ class LocalModel(OpenedModel):
             name: Name or address.
 
         Returns:
-            The tensor: its facts, and where its bytes are.
+            The tensor, with its facts and the place of its bytes.
 
         Raises:
             NotFound: There is no such tensor.
@@ -260,8 +264,8 @@ class LocalModel(OpenedModel):
         """Return the tensors that match a name and a data type.
 
         Args:
-            name: Name or address, with `*` for any characters in a name; None for all.
-            dtype: Data type such as `F32`; None for all.
+            name: Name or address, in which `*` matches any characters of a name; None matches all tensors.
+            dtype: Data type such as `F32`; None matches all types.
 
         Returns:
             An iterator of tensors.
@@ -274,13 +278,13 @@ class LocalModel(OpenedModel):
         return filter(wanted(name, dtype), self.tensors)
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
-        """Return the elements of a tensor or of a slice as a rope, which is read when it is used.
+        """Return the elements of a tensor or of a slice as a rope, whose bytes are read on use.
 
-        Without a slice, checksums of the model are compared for parts up to 64 MiB.
+        Without a slice, the model's own checksums are compared for parts of at most 64 MiB.
 
         Args:
             tensor: Name, address or tensor.
-            slice: Text such as `0:128,:`; the whole tensor if None.
+            slice: Text such as `0:128,:`; None selects the whole tensor.
             form: `raw` (little-endian, row-major), `npy`, `packed` or `json`.
 
         Returns:
@@ -299,11 +303,11 @@ class LocalModel(OpenedModel):
         return self.look(tensor, slice, form).bytes
 
     def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> ReadableTensor:
-        """Return the elements of a tensor or of a slice with their data type and shape; see `read`.
+        """Return the elements of a tensor or of a slice, with their data type and shape; see `read`.
 
         Args:
             tensor: Name, address or tensor.
-            slice: Text such as `0:128,:`; the whole tensor if None.
+            slice: Text such as `0:128,:`; None selects the whole tensor.
             form: `raw`, `npy`, `packed` or `json`.
 
         Returns:
@@ -322,7 +326,7 @@ class LocalModel(OpenedModel):
         return read(found, slice, form)
 
     def close(self) -> None:
-        """Close the files that this model opened."""
+        """Close the files that this model has opened."""
         if self._held is not None:
             self._held.close()
 
@@ -343,10 +347,10 @@ def open_files(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> LocalModel:
-    """Open the model in the file or directory at `path`, or in sources by path, which stay open.
+    """Open a model in the file or directory at `path`, or in a mapping of paths to sources, which remain open.
 
-    See `protoslice.open_model` for the arguments. The files next to the root belong to the model. Raise `NoRoot` if no
-    file of a directory is in a supported format.
+    See `protoslice.open_model` for the arguments. The files next to the root belong to the model. Raise `NoRoot` if
+    no file of a directory has a supported format.
     """
     with ExitStack() as held:
         if isinstance(path, Mapping):
@@ -368,16 +372,16 @@ def open_files(
 
 
 def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
-    """Return the model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
+    """Return the model whose root is `proto`, opened from the file `root`; closing the model leaves all files open."""
     return LocalModel(Model(root, proto.type, files, RootProto(proto.document, proto.sources)), proto)
 
 
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
-    """Return the path in `folder` of the model's root, chosen as in `open_files`; raise `NoRoot` if there is none.
+    """Return the path of the model's root in `folder`, chosen as in `open_files`; raise `NoRoot` if there is none.
 
     `progress` receives the number of examined files, and the number of all files.
     """
-    # Detection settles most folders by first bytes; a candidate in doubt is indexed.
+    # The first bytes of the files settle most folders; only a candidate in doubt is indexed.
     return _likeliest(folder, named=type is not None, progress=progress)[0]
 
 
@@ -390,10 +394,10 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> Detection:
 def _likeliest(
     files: Mapping[str, RangeSource], *, named: bool = False, progress: Progress | None = None
 ) -> tuple[str, Detection]:
-    """Return the likeliest root, chosen as by the service, with its detection.
+    """Return the most likely root, chosen as the service chooses it, with its detection.
 
-    `named` is True when the caller gave the root's type: the likeliest file is then used without a check. Raise
-    `NoRoot` if no file is a root, `InvalidInput` without files.
+    If `named` is True, the caller has named the root's type, and the most likely file is used without a check. Raise
+    `NoRoot` if no file can be a root, and `InvalidInput` if there are no files.
     """
     found: dict[str, Detection] = {}
     paths = list(files)
@@ -423,7 +427,7 @@ def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[s
 
 
 def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
-    """Return True when the file can be a root that the caller did not name; open it if its detection is in doubt."""
+    """Return True if the file can be a root that the caller did not name; open it if its detection is in doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
         return True
@@ -433,6 +437,6 @@ def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
         with open_looked_at(file, found, path.rpartition("/")[2], None):
             return found.kind != "unknown" or file.size > 0
     except (CorruptModel, LimitExceeded):
-        return found.kind == "riegeli"  # a chunked proto that is damaged
+        return found.kind == "riegeli"  # a damaged chunked proto is still the root
     except Unsupported:
         return False

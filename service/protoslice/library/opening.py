@@ -1,4 +1,4 @@
-"""Opening of protos: a path, a URI, bytes or any object with range reads becomes a `Proto`."""
+"""Opening of protos: a `Proto` can be made from a path, a URI, bytes or any object with range reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protoslice.sources.source import RangeSource
 
 NAMED: Final = "type given by the caller"
 _DECODED_IN_MEMORY: Final = 8 << 20
-"""Bytes of decoded records held in memory; more of them go to a temporary file."""
+"""Largest number of bytes of decoded records in memory; more bytes are written to a temporary file."""
 
 Progress = Callable[[int, int], object]
 
@@ -35,20 +35,20 @@ def open_proto(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Proto:
-    """Open a proto in a file or in other bytes: serialized, chunked or as text.
+    """Open a proto, which may be serialized, chunked or a text, in a file or in other bytes.
 
-    The bytes are indexed, not parsed: opening needs little memory for any size. Close the proto after use, or use it in
-    a `with`.
+    The bytes are indexed but not parsed, so that even a huge file needs little memory. Close the proto after use, or
+    use it in a `with` statement.
 
     Args:
         source: Path, URI, bytes, seekable file, or object with `size` and `read(offset, length)`.
-        type: Full name of the root's message type; detected by default.
-        types: Message types that are not bundled.
+        type: Full name of the root's message type; None detects the type.
+        types: Message types in addition to the bundled ones.
         index: `Proto.index_bytes` of the same bytes, which makes the scan unnecessary.
-        floor: Size in bytes of the smallest message that is indexed; smaller ones are parsed when they are used.
+        floor: Size in bytes of the smallest indexed message; smaller messages are parsed on use.
         limits: Limits for hostile input.
-        progress: Function that is called now and then with the bytes done and the total.
-        storage_options: Options of the storage at a URI.
+        progress: Function that is called now and then with the number of bytes done and the total.
+        storage_options: Options of the storage, if the source is a URI.
 
     Returns:
         The proto.
@@ -85,9 +85,10 @@ def open_looked_at(
     types: schema.MessageTypes | None = None,
     progress: Progress | None = None,
 ) -> Proto:
-    """Open a proto by its `detection` from `look_at`; `type`, unless None, overrides the detected type.
+    """Open a proto according to its `detection`, which `look_at` has returned.
 
-    `types` take precedence over the bundled types. Closing the proto leaves `source` open.
+    If `type` is not None, it overrides the detected type. `types` take precedence over the bundled types. Closing the
+    proto leaves `source` open.
     """
     return _open(source, detection, filename, type, IndexingTerms(_Types(types), progress=progress))
 
@@ -106,16 +107,16 @@ def _open(
         return opened("serialized", _type_of_message(detection, type))
     if type is None:
         return opened("text", type_name)
-    try:  # a binary proto may look like text
+    try:  # a serialized proto may look like text, so it is tried first
         return opened("serialized", type)
     except CorruptModel:
         return opened("text", type)
 
 
 def _type_of_message(detection: Detection, type: str | None) -> str | None:
-    """Return the type of a serialized message.
+    """Return the type of a serialized message, or None if it is unknown.
 
-    Raise `Unsupported` for other kinds of files, unless `type` names one.
+    Raise `Unsupported` for other kinds of files, unless the caller named a `type`.
     """
     if type is None and detection.kind not in {"proto", "unknown"}:
         raise Unsupported(f"{detection.why} (to read it as a protobuf all the same, pass its type)")
@@ -145,7 +146,7 @@ def _indexed(file: ProtoFile, terms: IndexingTerms) -> Proto:
 
 @dataclass(frozen=True, slots=True)
 class _Types:
-    """Types of `extra`, if given, and the bundled types."""
+    """The types of `extra`, if it is not None, and the bundled types."""
 
     extra: schema.MessageTypes | None = None
 
@@ -160,7 +161,7 @@ class _Types:
 
 
 class _DecodedBytes:
-    """Decoded bytes: of a text in memory, of records above 8 MiB in a temporary file."""
+    """A destination of decoded bytes: a text is kept in memory, records above 8 MiB in a temporary file."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -179,6 +180,6 @@ class _DecodedBytes:
         return BytesSource(self._text) if self._file is None else FileObjectSource(self._file)
 
     def close(self) -> None:
-        """Free the memory or remove the temporary file."""
+        """Release the memory, or remove the temporary file."""
         if self._file is not None:
             self._file.close()

@@ -1,4 +1,4 @@
-"""Protos of any size without parsing: nodes, views and chunks."""
+"""Protos of any size, which are read without parsing them: their nodes, views and chunks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from protoslice.sources.source import RangeSource, SourceOwner
 
 
 class LargeChunkWarning(UserWarning):
-    """Warning about chunks that no protobuf runtime parses."""
+    """The warning about chunks that are too large for protobuf runtimes."""
 
 
 def size_problem(path: str, size: int) -> str | None:
-    """Return the problem of a chunk that protobuf runtimes cannot parse; None for other chunks."""
+    """Return a message about a chunk that is too large for protobuf runtimes, or None if it is small enough."""
     if size <= LARGEST_MESSAGE:
         return None
     return (
@@ -33,11 +33,11 @@ def size_problem(path: str, size: int) -> str | None:
 
 
 _ALL_NODES = 1 << 40
-_STRIDE = 64 << 20  # bytes hashed between two reports of progress
+_STRIDE = 64 << 20  # bytes that are hashed between two calls of `advance`
 
 
 class View(Rope):
-    """Bytes at a path of a proto: a rope with the kind and the type of its content.
+    """The bytes at a path of a proto: a rope that also has the kind and the type of its content.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -58,14 +58,14 @@ class View(Rope):
     ) -> None:
         super().__init__(core, sources, read)
         self.kind = kind
-        """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
+        """The kind of the content: `message`, a scalar kind such as `bytes`, `repeated`, or `unknown`."""
         self.type = type_name
-        """Full name of the message type; None for other kinds and unknown types."""
+        """Full name of the message type; None for other kinds and for unknown types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A large part of a proto: one field, or `count` small elements of one field together; `size` is in bytes.
+    """A large part of a proto, with its size in bytes: one field, or `count` small elements of one field.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -97,12 +97,12 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The length in bytes."""
         return self.rope.size
 
 
 class Split(Sequence[Chunk]):
-    """Sequence of the chunks of a proto, and the metadata to merge them; `Proto.split` returns one.
+    """The sequence of a proto's chunks, with the metadata to merge them; `Proto.split` returns it.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -127,17 +127,17 @@ class Split(Sequence[Chunk]):
 
     @property
     def plan(self) -> _core.Plan:
-        """The engine's plan: places of all chunks."""
+        """The engine's plan, with the places of all chunks."""
         return self._plan
 
     @property
     def metadata(self) -> bytes:
-        """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as in the file of `cpb`."""
+        """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as in the file that `cpb` returns."""
         return self._plan.metadata()
 
     @property
     def problem(self) -> str | None:
-        """The problem with chunks above 2 GiB, which no protobuf runtime parses; None if there are no such chunks."""
+        """A message about chunks above 2 GiB, which protobuf runtimes cannot parse, or None if there are none."""
         found = [text for chunk in self if (text := size_problem(chunk.path, chunk.size)) is not None]
         if not found:
             return None
@@ -147,10 +147,10 @@ class Split(Sequence[Chunk]):
         """Yield the hash of each chunk's record in a `.cpb` file, in order; this reads all chunks.
 
         Args:
-            advance: Function that is called with the bytes hashed since its last call.
+            advance: Function that receives the number of bytes hashed since its last call.
 
         Returns:
-            An iterator of numbers of 64 bits.
+            An iterator of 64-bit integers.
 
         Examples:
             >>> with protoslice.open("model.onnx") as proto:
@@ -169,11 +169,11 @@ class Split(Sequence[Chunk]):
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
         """Return the chunked file (`.cpb`) that TensorFlow's Merger reads; all chunks are read once to hash them.
 
-        For the chunks of a chunked file, return that file without reading it. Warn (`LargeChunkWarning`) about chunks
-        above 2 GiB, which protobuf runtimes cannot parse.
+        If the chunks come from a chunked file, return that file without reading it. Issue a `LargeChunkWarning` for
+        chunks above 2 GiB, which protobuf runtimes cannot parse.
 
         Args:
-            advance: Function that is called with the bytes hashed since its last call.
+            advance: Function that receives the number of bytes hashed since its last call.
 
         Returns:
             The file as a rope.
@@ -190,16 +190,16 @@ class Split(Sequence[Chunk]):
 
 
 class RuleSplitter(Protocol):
-    """Source of rules for protos, such as a class of another package; see `protoslice.splitters`."""
+    """An object that provides split rules, such as a class of another package; see `protoslice.splitters`."""
 
     def rules(self, proto: Proto, /) -> Sequence[str]:
-        """Return split rules for `proto`, by its type and its index; none to split it by size."""
+        """Return split rules for `proto`, based on its type and its index; return no rules to split it by size."""
 
 
 class Proto(SourceOwner):
-    """Read an indexed proto, in the same way for serialized, chunked and text files; `open` returns one.
+    """An indexed proto, which is read in the same way for serialized, chunked and text files; `open` returns it.
 
-    Close the proto after use, or use it in a `with`; afterwards, its ropes can no longer be read.
+    Close the proto after use, or use it in a `with` statement. A closed proto's ropes can no longer be read.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -220,29 +220,29 @@ class Proto(SourceOwner):
         own_plan: Callable[[], _core.Plan | None] = lambda: None,
     ) -> None:
         self.sources = tuple(sources)
-        """Sources that the ropes of the document refer to."""
+        """The sources to which the ropes of the document refer."""
         super().__init__(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
-        """The serialized index; passed to `open`, it spares the scan of the same bytes."""
+        """The serialized index; if it is passed to `open` with the same bytes, `open` does not scan them."""
         self.document = _core.Document(self.index, flat, self.sources, image, limits=limits)
-        """The engine's document."""
+        """The engine's document of the proto."""
         self.type = self.index.root_type
-        """Full name of the root's message type; None if unknown."""
+        """Full name of the root's message type, or None if it is unknown."""
         self.why = why
-        """The reason for the type, or for the lack of one."""
+        """The reason why `type` has this value, or is None."""
         self.form = form
-        """`serialized`, `chunked` or `text`: the form of the file."""
+        """The form of the file: `serialized`, `chunked` or `text`."""
         self._own_plan = own_plan
 
     @property
     def size(self) -> int:
-        """Bytes of the serialized proto; for a chunked file, after merging."""
+        """The size in bytes of the serialized proto; for a chunked file, this is the size after merging."""
         return self.index.size
 
     @cached_property
     def rope(self) -> View:
-        """The serialized proto: the bytes of a serialized file, or the merged chunks."""
+        """The serialized proto: the bytes of a serialized file, or the merged chunks of a chunked file."""
         return self.merge()
 
     def merge(
@@ -287,10 +287,10 @@ class Proto(SourceOwner):
         Args:
             path: Path such as `graph.node[3]`; the root if empty.
             start: Number of the first node.
-            limit: Most nodes; None for all.
+            limit: Largest number of nodes, or None for all nodes.
 
         Returns:
-            The nodes: path, kind, type, size in bytes, value.
+            The nodes, each with its path, kind, type, size in bytes and value.
 
         Raises:
             NotFound: There is nothing at the path.
@@ -329,10 +329,11 @@ class Proto(SourceOwner):
         """Return the largest parts of the proto, largest first.
 
         Args:
-            limit: Most parts.
+            limit: Largest number of parts.
 
         Returns:
-            The parts: path, size in bytes and, for small elements that are listed together, their number.
+            The parts, each with its path and size in bytes. Small elements of one field count as one part, with their
+            number.
 
         Examples:
             >>> with protoslice.open("model.onnx") as proto:
@@ -355,8 +356,8 @@ class Proto(SourceOwner):
         Args:
             min_chunk: Fields of at least this size in bytes become chunks.
             max_chunk: Runs of repeated elements are cut into chunks of about this size in bytes.
-            rules: Split rules, such as `node: every 1000` or `node[*].attr["value"]: always`, which precede the sizes.
-            splitter: Source of further rules for this proto, which come first.
+            rules: Split rules, such as `node: every 1000` or `node[*].attr["value"]: always`. A rule overrides the sizes.
+            splitter: Object that provides further rules for this proto, which are applied before `rules`.
 
         Returns:
             The chunks, and the metadata to merge them.
@@ -364,7 +365,7 @@ class Proto(SourceOwner):
         Raises:
             InvalidInput: A rule or a size is invalid.
             NotFound: A rule names a field that the type lacks.
-            Unsupported: A rule cannot apply, such as for an unknown type.
+            Unsupported: A rule cannot be applied, for example because the type is unknown.
 
         Examples:
             >>> with protoslice.open("model.onnx") as proto:
@@ -381,13 +382,13 @@ class Proto(SourceOwner):
 
     @cached_property
     def own_chunks(self) -> Split | None:
-        """The chunks of a chunked file, in its order; None for other files."""
+        """The chunks of a chunked file, in the order of the file, or None for another file."""
         plan = self._own_plan()
         return None if plan is None else Split(plan, self.sources)
 
     @cached_property
     def chunks(self) -> Split:
-        """The chunks of a chunked file; for other files, the chunks under the default policy."""
+        """The chunks of a chunked file; for another file, the chunks that the default sizes yield."""
         return self.own_chunks or self.split()
 
     @property
@@ -396,9 +397,9 @@ class Proto(SourceOwner):
         return self.chunks.metadata
 
     def verify(self) -> None:
-        """Raise `CorruptModel` unless all checksums match: of the index, and of records in a chunked file.
+        """Raise `CorruptModel` unless all checksums match: those of the index, and of the records of a chunked file.
 
-        Read all of a chunked file; other protos have no checksums.
+        A chunked file is read completely; the bytes of other protos have no checksums.
 
         Raises:
             CorruptModel: A checksum does not match.
@@ -408,7 +409,7 @@ class Proto(SourceOwner):
             ...     proto.verify()
         """
         self.index.verify()
-        # Opening has compared the checksums of compressed records alone, since it decodes those.
+        # The opening has already compared the checksums of compressed records, since it decodes only these.
         if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
 
@@ -422,9 +423,9 @@ def _check_size(name: str, value: int) -> None:
 
 
 def node_at(above: str, row: tuple[Any, ...]) -> Node:
-    """Return the node of a `row` from the engine's `children`, below the path `above`."""
+    """Return the node for a `row` from the engine's `children`, below the path `above`."""
     step, *facts = row
     if not above:
         return Node(step.removeprefix("."), *facts)
-    # An element is appended as it is, and so is an extension, whose step begins with a dot.
+    # The step of an element begins with a bracket, and that of an extension with a dot: neither needs another dot.
     return Node(above + step if step.startswith(("[", ".")) else f"{above}.{step}", *facts)

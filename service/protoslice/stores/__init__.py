@@ -1,4 +1,4 @@
-"""Use cases of the service, without HTTP: spaces and their stores, collection, backups."""
+"""The use cases of the service, independent of HTTP: spaces and their stores, garbage collection, and backups."""
 
 from protoslice.catalog.paging import ResultPage
 from protoslice.catalog.requests import TAGS_AT_ONCE, Created, IngestRequest

@@ -1,8 +1,8 @@
-"""Backups: a folder or bucket with the objects of a storage and snapshots of its catalogue.
+"""Backups: folders or buckets that contain the objects of a storage and snapshots of its catalogue.
 
-Objects never change and their keys are never used again, so a later backup only copies new objects. A hold keeps the
+Objects never change and their keys are never used again, so a later backup copies only new objects. A hold keeps the
 collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves earlier backups
-unchanged, and the next backup continues it.
+unchanged. The next backup continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ _log = logging.getLogger(__name__)
 SNAPSHOTS: Final = ObjectKey("snapshots")
 OBJECTS: Final = ObjectKey("objects")
 GONE: Final = SNAPSHOTS / "gone.json"
-"""Objects of a backup that are in no snapshot since a time."""
+"""Key of the list of objects that no snapshot of the backup contains, each with the time since when."""
 NO_SNAPSHOTS: Final = "No snapshots found: name a backup, or a storage with snapshots"
 _NAME: Final = re.compile(r"snapshots/(\d{8}T\d{6}Z)\.sqlite")
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _HOUR: Final = 3600.0
 _BATCH: Final = 256
-"""Objects that are copied before the next are looked for."""
+"""Number of objects that are copied at the same time."""
 _ROWS: Final = 10_000
-"""Rows that a thread reads at a time."""
+"""Number of rows that a thread reads at a time."""
 _SMALL: Final = 1 << 20
 _SKEW_SECONDS: Final = 3600.0
-"""Difference of the clocks of storage and service, at most."""
+"""Largest expected difference in seconds between the clocks of the storage and the service."""
 Progress = Callable[[int], object]
-"""Called with the bytes of each object that was copied."""
+"""Function that receives the size in bytes of each copied object."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """Result of a backup or a restoration."""
+    """The result of a backup or a restoration."""
 
     snapshot: str = ""
-    """Time of the snapshot, which names it."""
+    """Name of the snapshot, which is its time."""
     objects: int = 0
     bytes: int = 0
-    """Objects that were copied, and their bytes; others were there."""
+    """Number of bytes of the copied objects; `objects` is the number of these objects."""
     kept: int = 0
-    """Objects that were there."""
+    """Number of objects that the target already had."""
     deleted: int = 0
-    """Objects that no snapshot needs any more."""
+    """Number of deleted objects, which no snapshot needs any more."""
     missing: list[str] = field(default_factory=list)
-    """Keys of objects that the catalogue has and the storage has not, or not whole."""
+    """Keys of objects in the catalogue that are missing or incomplete in the source."""
 
 
 async def back_up(
     storage: Storage, database: Database, target: Storage, *, keep: int, progress: Progress | None = None
 ) -> Copied:
-    """Copy a catalogue and its objects into `target`, and keep the `keep` newest snapshots there.
+    """Copy a catalogue and its objects into `target`, and keep the newest `keep` snapshots there.
 
-    Raise `Unsupported` unless the target is empty or a backup of this catalogue.
+    Raise `Unsupported` unless the target is empty or contains backups of this catalogue.
     """
     mine = (await marker_of(database)).catalogue
     marker = await read_marker(target)
@@ -107,7 +107,7 @@ async def back_up(
 
 
 async def dump_daily(database: Database, storage: Storage, *, keep: int, first_seconds: float = 60.0) -> None:
-    """Write a snapshot of a catalogue into its storage each day, without end; keep the `keep` newest."""
+    """Write a snapshot of a catalogue into its storage once a day, without end; keep the newest `keep` snapshots."""
     wait = first_seconds
     while True:
         await asyncio.sleep(wait)
@@ -115,7 +115,7 @@ async def dump_daily(database: Database, storage: Storage, *, keep: int, first_s
         try:
             if await _is_due(storage):
                 await _dump(database, storage, keep)
-        except Conflict:  # another process does it, or a backup runs
+        except Conflict:  # another process writes a snapshot, or a backup or check is running
             pass
         except (ProtosliceError, OSError) as error:
             _log.warning("the database could not be dumped into the storage: %s", error)
@@ -139,7 +139,7 @@ async def _dump(database: Database, storage: Storage, keep: int) -> None:
 
 
 async def _new_name(target: Storage) -> str:
-    """Return the time, or the second after the newest snapshot if the clock is behind it."""
+    """Return a name for a new snapshot: the current time, or a second after the newest snapshot if that is later."""
     now = datetime.now(UTC)
     if names := await snapshots(target):
         now = max(now, _time_of(names[-1]) + timedelta(seconds=1))
@@ -151,7 +151,7 @@ def _time_of(name: str) -> datetime:
 
 
 async def snapshots(source: Storage) -> list[str]:
-    """Return the names of all snapshots, oldest first."""
+    """Return the names of all snapshots in a storage, oldest first."""
     found = list[str]()
     async with aclosing(source.iterate(SNAPSHOTS)) as items:
         async for each in items:
@@ -161,7 +161,7 @@ async def snapshots(source: Storage) -> list[str]:
 
 
 async def _keep_newest(target: Storage, keep: int) -> list[str]:
-    """Delete all but the `keep` newest snapshots, and return the names of the rest."""
+    """Delete all snapshots except the newest `keep`, and return the names of these."""
     names = await snapshots(target)
     for old in names[:-keep]:
         await target.delete(SNAPSHOTS / f"{old}.sqlite")
@@ -169,7 +169,7 @@ async def _keep_newest(target: Storage, keep: int) -> list[str]:
 
 
 def _is_plausible(name: str) -> bool:
-    """Return True for the time of a snapshot, False for a time of a clock that was ahead and for other names."""
+    """Return True if `name` is the time of a snapshot, and not a time more than one day in the future."""
     try:
         return _time_of(name) < datetime.now(UTC) + timedelta(days=1)
     except ValueError:
@@ -188,8 +188,9 @@ async def restore(
 ) -> Copied:
     """Fill an empty database and storage from a backup, by default from its newest snapshot.
 
-    With `in_place`, `source` is the storage itself, and only the database is filled. A restoration that was interrupted
-    continues. With `take_over`, the storage may be that of the original service, which deletes nothing from then on.
+    If `in_place` is True, `source` is the storage itself, and only the database is filled. A restoration that was
+    interrupted continues. If `take_over` is True, the storage may belong to the original service, which then no
+    longer deletes anything.
     """
     names = await snapshots(source)
     if not names:
@@ -212,7 +213,7 @@ async def restore(
                 "The storage is in use by the database of this backup: restore into a new storage, or add --take-over "
                 "if that database is lost. A service that still runs over it would lose data"
             )
-        # First, so that the collector of an original that still runs deletes nothing of what is restored.
+        # The marker comes first: the collector of an original service that still runs then deletes no restored objects.
         own = Marker(snapshot.catalogue_id, incarnation=secrets.token_hex(16))
         await write_marker(storage, replace(own, restoring=True))
         if not in_place:
@@ -224,7 +225,7 @@ async def restore(
 
 
 async def _copy_objects(copier: Copier, snapshot: Snapshot) -> set[str]:
-    """Copy the objects of a snapshot that the target lacks; return the keys of those that only the target has."""
+    """Copy the objects of a snapshot that the target lacks; return the keys of objects that only the target has."""
     only_there = set[str]()
     async with aclosing(_compared(snapshot.objects(), copier.target)) as pairs:
         async for key, row, there in pairs:
@@ -240,24 +241,24 @@ async def _copy_objects(copier: Copier, snapshot: Snapshot) -> set[str]:
 
 @dataclass(slots=True)
 class Copier:
-    """Copier of objects, many at a time."""
+    """A copier of objects, which copies many objects at the same time."""
 
     source: Storage
     target: Storage
     done: Copied
     progress: Progress | None = None
     check: Callable[[], None] = lambda: None
-    """Called before each batch; raises to stop."""
+    """Function that is called before each batch, and raises an error to stop the copier."""
     _wanted: list[tuple[str, int | None]] = field(default_factory=list)
 
     async def add(self, key: str, size: int | None) -> None:
-        """Copy an object, now or together with later ones."""
+        """Copy an object, either now or together with objects that are added later."""
         self._wanted.append((key, size))
         if len(self._wanted) >= _BATCH:
             await self.flush()
 
     async def flush(self) -> None:
-        """Copy all objects that were added."""
+        """Copy all objects that were added and are not copied yet."""
         self.check()
         await map_concurrently(self._copy, self._wanted)
         self._wanted.clear()
@@ -287,7 +288,7 @@ class Copier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Sizes of an object and of its checksums in a storage, None if missing, and the time of its last change."""
+    """The sizes of an object and of its checksums in a storage, and the time of its last change; None if missing."""
 
     size: int | None = None
     sums: int | None = None
@@ -295,9 +296,9 @@ class Found:
 
 
 def _is_whole(size: int | None, there: Found) -> bool:
-    """Return True if an object exists, with the checksums that a large one has.
+    """Return True if an object is complete, including the checksum object that every large object has.
 
-    `size` is the expected size of both, if it is known.
+    `size` is the expected size of both together, or None if it is unknown.
     """
     if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
         return False
@@ -307,7 +308,11 @@ def _is_whole(size: int | None, there: Found) -> bool:
 async def _compared(
     rows: Iterator[tuple[str, int | None]], storage: Storage
 ) -> AsyncGenerator[tuple[str, tuple[int | None] | None, Found | None], None]:
-    """Yield the keys of rows and of objects in order, each with the size in its row, and what the storage has."""
+    """Yield every key that is in `rows` or in the storage, in order.
+
+    Each key comes with a tuple of the size in its row, or None without a row, and with the facts from the storage, or
+    None.
+    """
     batches = _in_batches(rows)
     listed = _objects(storage)
     async with aclosing(batches), aclosing(listed):
@@ -324,7 +329,7 @@ async def _compared(
 
 
 async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[tuple[str, int | None], None]:
-    """Yield rows that a thread reads, many at a time."""
+    """Yield rows, which a thread reads many at a time."""
 
     def some() -> list[tuple[str, int | None]]:
         return list(islice(rows, _ROWS))
@@ -335,7 +340,7 @@ async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[
 
 
 async def _objects(storage: Storage) -> AsyncGenerator[tuple[str, Found], None]:
-    """Return the keys of the objects of a storage in order, with the sizes of the objects and of their checksums."""
+    """Yield the keys of a storage's objects in order, each with the sizes of the object and of its checksums."""
     held: tuple[str, Found] | None = None
     async with aclosing(storage.iterate(OBJECTS)) as items:
         async for each in items:
@@ -353,7 +358,7 @@ async def _objects(storage: Storage) -> AsyncGenerator[tuple[str, Found], None]:
 
 
 async def _copy(source: Storage, target: Storage, key: ObjectKey, size: int | None) -> int:
-    """Copy an object and return its size; raise `IntegrityError` if the size is wrong."""
+    """Copy an object and return its size in bytes; raise `IntegrityError` if the size is not `size`."""
     if size is not None and size <= _SMALL:
         data = (await source.get(key)).data
         if len(data) != size:
@@ -373,28 +378,29 @@ async def _copy(source: Storage, target: Storage, key: ObjectKey, size: int | No
 
 @dataclass(slots=True)
 class Checked:
-    """Result of a check."""
+    """The result of a check."""
 
     objects: int = 0
-    """Objects that the catalogue has."""
+    """Number of objects that the catalogue needs."""
     stores: int = 0
-    """Stores whose bytes were read."""
+    """Number of stores whose bytes were read."""
     missing: list[str] = field(default_factory=list)
-    """Keys of objects that the storage has not, or not whole."""
+    """Keys of objects that are missing or incomplete in the storage."""
     damaged: list[str] = field(default_factory=list)
-    """Stores whose bytes are not those that were stored, as `space/id`."""
+    """Stores whose bytes do not match their checksums, in the form `space/id`."""
     unknown: list[str] = field(default_factory=list)
-    """Keys of objects that the catalogue does not have."""
+    """Keys of objects in the storage that are not in the catalogue."""
 
 
 async def check(
     storage: Storage, database: Database, worker: Worker, *, read: bool = False, delete_unknown: bool = False
 ) -> Checked:
-    """Compare the objects of a storage with its catalogue, and with `read`, compare all bytes with their checksums.
+    """Compare the objects of a storage with its catalogue.
 
-    With `delete_unknown`, objects that the catalogue does not have are deleted, unless they are new.
+    If `read` is True, also compare all bytes of the stores with their checksums. If `delete_unknown` is True, delete
+    the objects that are not in the catalogue, except new ones.
 
-    The service may keep running: bytes that are being written are not reported.
+    The service may keep running: objects that are being written are not reported.
     """
     done = Checked()
     async with Hold(database) as hold, _temporary() as folder:
@@ -422,7 +428,7 @@ async def check(
 
 
 def _write_objects(tx: Transaction, path: Path) -> None:
-    """Write the objects of a catalogue to a file, sorted: key, known size, and 0 if it may be missing."""
+    """Write the objects of a catalogue to a file, sorted by key: key, size if known, and 0 if it may be missing."""
     sql = f"""
         SELECT key, size, CASE WHEN {NEEDED} THEN 1 ELSE 0 END FROM objects
         UNION ALL SELECT key, NULL, 0 FROM trash ORDER BY 1"""
@@ -441,7 +447,7 @@ def _read_objects(path: Path, optional: set[str]) -> Iterator[tuple[str, int | N
 
 
 async def _read_stores(storage: Storage, database: Database, done: Checked, worker: Worker) -> None:
-    """Read the bytes of all stores, each object once."""
+    """Read the bytes of all stores and note damaged stores; bytes that several stores share are read once."""
     sql = """
         SELECT space, id, digest, manifest FROM stores
         WHERE deleted IS NULL AND (space, id) > (:space, :id) ORDER BY space, id LIMIT 50"""
@@ -462,10 +468,10 @@ def _rows(sql: str, space: str, id: int, tx: Transaction) -> list[Row]:
 
 
 async def _prune(target: Storage, only_there: set[str], done: Copied, keep: int) -> None:
-    """Delete old snapshots of a backup, and the objects that only these need."""
+    """Delete old snapshots of a backup, and the objects that only the deleted snapshots need."""
     oldest, *_ = await _keep_newest(target, keep)
     before = dict[str, str]()
-    with suppress(NotFound, ValueError):  # without it, objects are kept for longer
+    with suppress(NotFound, ValueError):  # without the list, objects are only kept for longer
         before = dict(json.loads((await target.get(GONE)).data))
     gone = {key: before.get(key, done.snapshot) for key in sorted(only_there)}
     useless = [key for key, since in gone.items() if since <= oldest]

@@ -1,4 +1,4 @@
-"""Garbage collection of abandoned uploads and removed stores, without disturbing readers."""
+"""Garbage collection of abandoned uploads and removed stores, which does not disturb readers."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from protoslice.storage import ObjectKey, Storage
 _log = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 86400.0
-"""Seconds for which a removed store can be restored."""
+"""Seconds after its removal in which a store can be restored."""
 EVERY_SECONDS: Final = 60.0
-"""Seconds between two collections of a service."""
+"""Seconds between two garbage collections of a service."""
 _PAGE: Final = 50
-"""Manifests that are read at once."""
+"""Number of manifests that are read at a time."""
 _TOLERATED_SECONDS: Final = 60.0
-"""Seconds by which a clock may be corrected between two looks at it."""
+"""Largest correction of the clock in seconds, between two readings, that does not count as a jump."""
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """Counts of a garbage collection."""
+    """The counts of a garbage collection."""
 
     objects: int = 0
-    """Objects that nothing refers to any more; their bytes are deleted after a delay."""
+    """Number of objects that nothing refers to any more; their bytes are deleted after a delay."""
     bytes: int = 0
     stores: int = 0
-    """Removed stores that can no longer be restored."""
+    """Number of removed stores that can no longer be restored."""
     deleted: int = 0
-    """Objects of this and earlier collections whose bytes were deleted now."""
+    """Number of objects, dropped in this or an earlier collection, whose bytes this collection deleted."""
     leftovers: int = 0
-    """Leftovers of interrupted writers of the storage itself, a day old."""
+    """Number of deleted leftovers of interrupted writers in the storage, which are at least a day old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage of a space."""
+    """The usage of a space."""
 
     stores: int
     logical_bytes: int
@@ -75,11 +75,12 @@ async def collect_garbage(
     delay_seconds: float = DELETION_DELAY_SECONDS,
     dry_run: bool = False,
 ) -> GarbageReport:
-    """Delete what no store and no upload needs, in all spaces.
+    """Delete everything that no store and no upload needs, in all spaces.
 
-    The grace period is for restoring removed stores, the delay for readers. Uploads that take longer than
-    `unfinished_seconds` fail. A dry run rolls back what it deletes from the database, and deletes no bytes. A step that
-    fails does not stop the others; the first error is raised at the end.
+    Removed stores can be restored for `grace_seconds`. Bytes are deleted `delay_seconds` after their objects are
+    dropped, so that readers can finish. Uploads that take longer than `unfinished_seconds` fail. A dry run rolls back
+    its deletions from the database, and deletes no bytes. A step that fails does not stop the others; the first error
+    is raised at the end.
     """
     if dry_run:
         async with database.rehearsal() as rehearsed:
@@ -90,7 +91,7 @@ async def collect_garbage(
 async def _collect(
     storage: Storage | None, database: Database, grace_seconds: float, unfinished_seconds: float, delay_seconds: float
 ) -> GarbageReport:
-    """Collect in a database and, if it is given, in its storage."""
+    """Collect garbage in a database and, if `storage` is not None, delete bytes in the storage."""
     table, done = CollectorTable(database), GarbageReport()
 
     async def purge_stores() -> None:
@@ -108,7 +109,7 @@ async def _collect(
             done = replace(done, deleted=await empty_trash(storage, database))
 
     async def remove_leftovers() -> None:
-        nonlocal done  # not by the grace: slow uploads write what looks like a leftover
+        nonlocal done  # the storage applies its own delay of a day, since a slow upload looks like a leftover
         if storage is not None:
             done = replace(done, leftovers=await storage.collect_garbage())
 
@@ -125,10 +126,10 @@ async def _collect(
 
 
 async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tuple[float, JumpWatch]:
-    """Return for how many seconds not to trust the database's clock, and the watch that decided this.
+    """Return for how many seconds the database's clock must not be trusted, and the watch that decided this.
 
-    If a clock was set ahead, everything would seem too old. Without a `watch`, the watch of the last process on this
-    machine is continued.
+    If the clock was set ahead, everything seems older than it is. Without a `watch`, continue the watch of the last
+    process on this machine.
     """
 
     def doubt(tx: Transaction) -> tuple[float, JumpWatch]:
@@ -141,9 +142,9 @@ async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tup
 
 
 async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
-    """Collect every minute, unless the clock is in doubt; after a failure, the next collection makes up for it."""
+    """Collect garbage every minute, unless the clock is in doubt; the next collection repeats what has failed."""
     watch: JumpWatch | None = None
-    with suppress(ProtosliceError):  # then the first collection learns the clock
+    with suppress(ProtosliceError):  # if this fails, the first collection reads the clock
         _, watch = await doubt_clock(database)
     while True:
         await asyncio.sleep(EVERY_SECONDS)
@@ -172,7 +173,10 @@ def usage_of(row: SpaceRow) -> Usage:
 
 
 async def empty_trash(storage: Storage, database: Database) -> int:
-    """Delete bytes whose delay is over, as long as the storage is ours; return the number of objects."""
+    """Delete the bytes of objects whose delay has ended; return the number of objects.
+
+    Raise `StorageUnavailable` if the storage now belongs to another catalogue.
+    """
 
     async def delete(row: TrashRow) -> None:
         key = ObjectKey(row.key)
@@ -191,20 +195,20 @@ async def empty_trash(storage: Storage, database: Database) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """An object with bytes that no store uses, which is kept because stores use other bytes of it."""
+    """An object that contains bytes of no store, and that is kept because stores use other bytes of it."""
 
     id: int
     key: str
     size: int
-    """Number of bytes that no store uses."""
+    """Number of bytes in the object that no store uses."""
     stores: Sequence[str]
-    """Stores that use others."""
+    """Digests of the stores that use other bytes of the object."""
 
 
 async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
-    """Return the `objects` in which bytes of the store `digest` stay when the store is erased.
+    """Return those of the `objects` that keep bytes of the store `digest` when the store is erased.
 
-    If the store no longer exists, all bytes that no other store uses are returned.
+    If the store no longer exists, count all bytes that no other store uses.
     """
     using = "SELECT store FROM store_objects WHERE space = :space AND object IN {listed}"
     manifests = "SELECT id, digest, manifest FROM stores WHERE space = :space AND id IN {listed}"
@@ -239,14 +243,14 @@ def _among(sql: str, ids: Sequence[int], space: str, tx: Transaction) -> list[Ro
 
 
 def _used(manifest: Manifest) -> Iterator[tuple[str, int, int | None]]:
-    """Yield the bytes of objects that a store uses, by key; None for the end of the object."""
+    """Yield the ranges of bytes that a store uses: key, start and end; the end is None for the end of the object."""
     yield from ((key, 0, None) for key in manifest.beside.values())
     for stored in manifest.stored:
         yield from ((each.object.key, each.start, each.end) for each in stored.extents() if each.object.key is not None)
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges that neither overlap nor touch, in order."""
+    """Return the union of ranges, in order, as ranges that neither overlap nor touch."""
     merged: Ranges = []
     for start, end in sorted(ranges):
         if merged and start <= merged[-1][1]:
@@ -261,24 +265,24 @@ def _total(ranges: Ranges) -> int:
 
 
 def elapsed() -> float:
-    """Return the seconds of a clock that is never set, and that runs while the machine sleeps, if there is one."""
+    """Return the seconds of a clock that no one sets; if possible, it also counts while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def boot() -> str:
-    """Return what identifies this run of the machine, since `elapsed` is not comparable to others; empty if unknown."""
+    """Return an id of the machine's current boot, or an empty text; `elapsed` is comparable only within one boot."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 class JumpWatch:
-    """Detects that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
+    """A watch that detects that a clock was set ahead, by comparing it with `elapsed` at each call."""
 
     def __init__(self, kept: str = "") -> None:
-        """Take what `kept` of an earlier process returned, which is used unless the machine was restarted since."""
+        """Continue with the value of `kept` from an earlier process, unless the machine was restarted since."""
         self._seen: tuple[float, float] | None = None
-        """Both clocks when they last agreed."""
+        """The values of both clocks when they last agreed."""
         self._jumped: float | None = None
         with suppress(ValueError, TypeError):
             where, clock, passed, jumped = json.loads(kept or "[]")
@@ -287,11 +291,11 @@ class JumpWatch:
 
     @property
     def kept(self) -> str:
-        """State that a later process needs to continue."""
+        """The state that a later process needs to continue the watch."""
         return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
 
     def wait(self, clock: float, most: float) -> float:
-        """Return for how many seconds not to rely on `clock`: by how much `clock` has jumped, at most `most`."""
+        """Return for how many seconds `clock` must not be trusted: the size of its jump, but at most `most`."""
         passed = elapsed()
         seen, since = self._seen or (clock, passed)
         ahead = (clock - seen) - (passed - since)

@@ -1,4 +1,4 @@
-"""Use cases of the stores of a space, and the spaces of a storage, which are isolated from each other. No HTTP."""
+"""The use cases of the stores of a space, and of the isolated spaces of a storage, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -39,18 +39,21 @@ from protoslice.views.pieces import PieceSearch, locate
 _log = logging.getLogger(__name__)
 
 Names = Callable[["Stores", str], Awaitable[str]]
-"""Resolves a reference with a slash, such as `owner/name@main`, to the id of a store, or `NotFound`."""
+"""Function that returns the store id for a reference with a slash, such as `owner/name@main`.
+
+It raises `NotFound` for an unknown reference.
+"""
 
 
 class Stores(Space):
-    """All stores of one space; several processes may share the storage and the catalogue."""
+    """All stores of one space; several processes may use the same storage and catalogue."""
 
     def __init__(self, shared: Shared, space: str = DEFAULT_SPACE, *, names: Names | None = None) -> None:
         super().__init__(shared, space)
         self._names = names
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.uploads = Uploads(self)
-        """Resumable uploads."""
+        """The resumable uploads of the space."""
         self._search = PieceSearch(self.files_by_digest, self.table, self.open_store)
 
     @classmethod
@@ -65,8 +68,9 @@ class Stores(Space):
     ) -> Stores:
         """Open the stores of the default space in `storage`, with their records in `database`.
 
-        They are read-only if writing to the storage fails. With `create`, an unmarked storage is marked as belonging to
-        the database; otherwise, raise `NotFound`. `names` resolves references that are neither ids nor tags.
+        If the storage does not accept writes, the database becomes read-only. If `create` is True, a storage without
+        a marker is marked as belonging to the database; otherwise, raise `NotFound`. `names` resolves references that
+        contain a slash.
         """
         try:
             await probe(storage)
@@ -79,7 +83,7 @@ class Stores(Space):
         return cls(Shared(storage, database, options), names=names)
 
     def of_space(self, space: str) -> Stores:
-        """Return the stores of another space, which shares storage, database, threads and memory."""
+        """Return the stores of another space, which shares storage, database, threads and memory with this space."""
         return Stores(self.shared, space, names=self._names)
 
     async def close(self) -> None:
@@ -87,28 +91,28 @@ class Stores(Space):
         await self.shared.close()
 
     def turn(self, name: str) -> asyncio.Lock:
-        """Return the lock of a name in this space, for work that would be useless if done twice at once."""
+        """Return the lock of a name in this space, for work that should not run twice at the same time."""
         return self._turns.setdefault(name, asyncio.Lock())
 
     async def ingest(self, request: IngestRequest) -> Ingest:
-        """Return a new ingest, to be used as an async context manager.
+        """Return a new ingest, which the caller uses as an async context manager.
 
-        Raise `QuotaExceeded` if no store may be added.
+        Raise `QuotaExceeded` if the space may have no more stores.
         """
         return await Ingest.begin(self, request)
 
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
-        """Create a store over external objects in allowed places; `files` maps paths to URIs."""
+        """Create a store from external objects in allowed places; `files` maps paths in the store to URIs."""
         return await register(self, files, request)
 
     async def get(self, ref: str) -> Store:
-        """Return the store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
+        """Return the store that `ref` names: an id or its first digits, a tag, or a name in a repository."""
         if is_id_prefix(ref) or "/" in ref:
             return await self.pages.get(await self.resolve(ref))
         return await self.pages.tagged(check_tag(ref))
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """Return the store id that `ref` names, which may also be a name in a repository; see `Space.resolve`."""
+        """Return the id of the store that `ref` names, including names in repositories; see `Space.resolve`."""
         if "/" in ref and self._names is not None:
             return await self._names(self, ref)
         return await super().resolve(ref, trusting=trusting)
@@ -116,7 +120,7 @@ class Stores(Space):
     async def list(
         self, query: StoreQuery | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:
-        """Return a page of stores, by default of all, newest first."""
+        """Return a page of the stores that match `query`, or of all stores, newest first, if `query` is None."""
         return await self.pages.page(query or StoreQuery(), limit=limit, cursor=cursor)
 
     async def delete(
@@ -126,11 +130,12 @@ class Stores(Space):
         *,
         if_match: str | None = None,
     ) -> Removed:
-        """Remove a store, named by its id or a prefix of it, and the tags that point at it.
+        """Remove a store, which `ref` names by its id or first digits, and the tags that point at it.
 
-        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. `check` gets the
-        id and the tags before anything is removed, and raises an error to refuse. Raise `Conflict` when `ref` is a tag,
-        and `Changed` unless the store has the version `if_match`, when given.
+        The objects remain for the grace period, so that readers can finish and `restore` can undo the removal.
+        `check` receives the id and the tags before anything is removed; it refuses the removal by raising an error.
+        Raise `Conflict` if `ref` is a tag. Raise `Changed` unless the store has the version `if_match`, if that is
+        not None.
         """
         if not is_id_prefix(ref):
             await self.resolve(ref)
@@ -152,17 +157,17 @@ class Stores(Space):
         return Removed(store_id, tuple(removed), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def version(self, store_id: str) -> str | None:
-        """Return a text that changes with the description and the tags of a store; None if there is no store."""
+        """Return a text that changes with a store's description and tags, or None if the store does not exist."""
         return await self.table.version(store_id)
 
     async def removed(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[Removed]:
-        """Return a page of stores whose removal can be undone, latest first."""
+        """Return a page of stores whose removal can be undone, latest removal first."""
         return await self.pages.removed(timedelta(seconds=GRACE_SECONDS), limit=limit, cursor=cursor)
 
     async def restore(self, store_id: str) -> Restored:
-        """Undo the last removal of a store and set its tags again, except those that now point elsewhere.
+        """Undo the last removal of a store, and set its tags again, except those that now point at another store.
 
-        `store_id` may be the beginning of an id, or a tag that was removed with the store.
+        `store_id` may also be the first digits of an id, or a tag that the store had when it was removed.
         """
         tag = "" if is_id_prefix(store_id) else check_tag(store_id)
         if tag:
@@ -182,16 +187,16 @@ class Stores(Space):
         return Restored(store, tuple(found.taken))
 
     async def files(self, ref: str) -> Mapping[str, FileRef]:
-        """Return the files of the store that `ref` names, by path, for `Ingest.take`.
+        """Return the files of the store that `ref` names, by path, in the form that `Ingest.take` accepts.
 
-        Objects registered in place are left out.
+        Leave out files that are external objects.
         """
         return refs_of(await self.manifests.get(await self.resolve(ref)))
 
     async def file_refs(self, files: Mapping[str, StoredPath]) -> dict[str, FileRef]:
-        """Return the references to files of stores, by their paths in a new store, for `Ingest.take`.
+        """Return references to files of stores, by their paths in a new store, in the form that `Ingest.take` accepts.
 
-        Raise `Conflict` when a store does not hold the bytes of a file itself.
+        Raise `Conflict` if a file is an external object, whose bytes no store holds.
         """
         stores = sorted({store for store, _ in files.values()})
         refs = dict(zip(stores, await map_concurrently(self.files, stores), strict=True))
@@ -209,7 +214,7 @@ class Stores(Space):
         return (await self.tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def bases(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Return the ids of the stores that uploads with these tags are compared with.
+        """Return the ids of the stores with which uploads that set these tags are compared.
 
         See `TagCache.version_before`.
         """
@@ -219,10 +224,11 @@ class Stores(Space):
     async def locate(
         self, wanted: Mapping[str, int], refs: Sequence[str] | None, bases: Sequence[str] = ()
     ) -> Sequence[PiecePlace]:
-        """Return places of the pieces in `wanted` (digest to size), in the stores `refs`, or in any for None.
+        """Return places of the pieces in `wanted`, which maps digests to sizes.
 
-        Without `refs`, the stores `bases` are searched first. Whole files of 1 MiB or more are found in all stores,
-        other pieces in the stores that have most of them by the index of pieces.
+        Search the stores `refs`, or all stores if `refs` is None. In all stores, whole files of at least 1 MiB are
+        always found. Other pieces are searched first in the stores `bases`, then in the stores that contain most of
+        them according to the index of pieces.
         """
         if refs is not None:
             return await locate(wanted, [await self.view(ref) for ref in refs])
@@ -230,17 +236,17 @@ class Stores(Space):
 
 
 _OPENED: Final = 256
-"""Spaces kept in memory. They are small: opened stores, threads and caches are shared by all."""
+"""Largest number of spaces in memory; each is small, since all share opened stores, threads and caches."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_space(name: str) -> bool:
-    """Return True when `name` is a valid name of a space."""
+    """Return True if `name` is a valid name of a space."""
     return _NAME.fullmatch(name) is not None
 
 
 class Spaces:
-    """Spaces of a catalogue; the space `default` is open."""
+    """The spaces of a catalogue; the stores of the space `default` are always open."""
 
     def __init__(self, default: Stores) -> None:
         self._table = SpaceTable(default.database)
@@ -249,11 +255,11 @@ class Spaces:
         self._opening: SingleFlight[str, Stores] = SingleFlight()
 
     def opened(self, name: str) -> Stores | None:
-        """Return the stores of a space that is in memory; None for any other space."""
+        """Return the stores of a space that is in memory, or None for any other space."""
         return self._opened.get(name)
 
     async def get(self, name: str) -> Stores:
-        """Return the stores of a space; raise `NotFound` when there is none of that name."""
+        """Return the stores of a space; raise `NotFound` if the space does not exist."""
         return self._opened.get(name) or await self._opening.get(name, lambda: self._open(name))
 
     async def create(
@@ -264,10 +270,10 @@ class Spaces:
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Create a space, or set its quota; return True when it is new. Other replicas notice within seconds.
+        """Create a space, or set its quota; return True if it is new. Other replicas notice within seconds.
 
-        Raise `InvalidInput` for an invalid name and for impossible limits. Raise `Changed` unless the space has the
-        version `if_match`, or, with `if_none_match`, does not exist.
+        Raise `InvalidInput` for an invalid name or invalid limits. Raise `Changed` unless the space has the version
+        `if_match`, if that is not None. If `if_none_match` is True, raise `Changed` if the space exists.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -278,18 +284,18 @@ class Spaces:
         return created
 
     async def usage(self, name: str) -> SpaceRow:
-        """Return the usage of a space, and its quota; the service's limits where the space has no limits.
+        """Return the usage of a space and its limits, completed by the limits of the service.
 
-        Raise `NotFound` if there is none of that name.
+        Raise `NotFound` if the space does not exist.
         """
         return self._limited(await self._table.get(name))
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set some limits of a space by their columns; other replicas notice within seconds.
+        """Set some limits of a space, by column name; other replicas notice within seconds.
 
-        Raise `Changed` unless its version is `if_match`, when given.
+        Raise `Changed` unless the space has the version `if_match`, if that is not None.
         """
         await self._table.change_limits(name, limits, if_match=if_match)
         await self._refresh(name)
@@ -297,10 +303,10 @@ class Spaces:
     async def remove(
         self, name: str, *, with_stores: bool = False, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Remove a space; other replicas notice within seconds, and the database refuses their changes at once.
+        """Remove a space; other replicas notice within seconds, but the database refuses their changes at once.
 
-        Raise `Conflict` unless it is empty or removed `with_stores`, `Changed` unless its version is `if_match`, when
-        given.
+        Raise `Conflict` if the space is not empty and `with_stores` is False. Raise `Changed` unless its version is
+        `if_match`, if that is not None.
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
@@ -312,11 +318,11 @@ class Spaces:
             await opened.quotas.refresh()
 
     def quotas(self) -> Iterator[tuple[str, Quotas]]:
-        """Yield names and quotas of the spaces in memory."""
+        """Yield the name and the quota of each space in memory."""
         return ((name, stores.quotas) for name, stores in [*self._opened.items()])
 
     async def refresh(self) -> None:
-        """Read usage and quotas of the spaces in memory, and forget removed spaces."""
+        """Read the usage and quota of each space in memory, and forget removed spaces."""
 
         async def refresh(name: str) -> None:
             try:
@@ -344,7 +350,7 @@ class Spaces:
         return ResultPage(shown, shown[-1].name if len(found) > limit else None)
 
     async def close(self) -> None:
-        """Close the stores of all spaces."""
+        """Wait until no space is being opened, and close the stores of all spaces."""
         await self._opening.idle()
         await self._default.close()
 
@@ -359,6 +365,6 @@ class Spaces:
         stores.quotas.learn(row)
         self._opened[name] = stores
         while len(self._opened) > _OPENED:
-            # The oldest but the default one. Not closed: requests may be using it, and it owns nothing to close.
+            # The oldest space is forgotten but not closed: requests may still use it, and it owns nothing to close.
             del self._opened[next(each for each in self._opened if each != DEFAULT_SPACE)]
         return stores
