@@ -1,4 +1,4 @@
-"""Merging chunks into messages, as TensorFlow's Merger does, with errors in place of its aborts."""
+"""The merging of chunks into messages, as TensorFlow's Merger does it; errors are raised instead of aborts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ DEPTH = 100
 
 
 class Merger:
-    """Merges chunks into a message; after an error the message is unchanged."""
+    """A collection of functions that merge chunks into a message; after an error, the message is unchanged."""
 
     @staticmethod
     def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
         """Merge chunks in memory into `into`, in the order of `chunked_message`.
 
-        Raise `InconsistentChunks` when chunks and places contradict each other, `LimitExceeded` beyond `depth` levels.
+        Raise `InconsistentChunks` if the chunks do not fit their places. Raise `LimitExceeded` if they are nested
+        more than `depth` levels deep.
         """
         with _unharmed(into):
             _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
@@ -46,9 +47,9 @@ class Merger:
     def read(
         prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH, storage_options: Options = None
     ) -> None:
-        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; raise `NotFound` when neither exists.
+        """Merge `<prefix>.cpb`, or, if it does not exist, `<prefix>.pb`, into `into`; raise `NotFound` without both.
 
-        `prefix` is a path or a URI; `storage_options` are those of the storage at a URI.
+        `prefix` is a path or a URI; for a URI, `storage_options` are the options of its storage.
         """
         path = os.fspath(prefix)
         with _opened([f"{path}.cpb", f"{path}.pb"], storage_options) as (source, found):
@@ -66,9 +67,10 @@ class Merger:
         depth: int = DEPTH,
         storage_options: Options = None,
     ) -> None:
-        """Merge the parts of `<prefix>.cpb` that `metadata` keeps; raise `NotFound` when there is no such file.
+        """Merge the parts of `<prefix>.cpb` that `metadata` keeps; raise `NotFound` if the file does not exist.
 
-        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed. In all else like `read`.
+        `metadata` is the `ChunkMetadata` of the file without some of its `chunked_fields`. The other arguments are
+        those of `read`.
         """
         with _opened([f"{os.fspath(prefix)}.cpb"], storage_options) as (source, _):
             _read_chunked(source, metadata, into, depth)
@@ -76,7 +78,7 @@ class Merger:
 
 @contextmanager
 def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[RangeSource, str]]:
-    """Yield the first of the files that exists, and its path; close it at the end."""
+    """Yield the first file that exists, and its path; close the file when the context ends."""
     for path in paths:
         try:
             source = as_source(path, storage_options)
@@ -105,8 +107,8 @@ def _read_whole(source: RangeSource, path: str, into: Message) -> None:
 
 @contextmanager
 def _unharmed(into: Message) -> Iterator[None]:
-    """Restore `into` when the block raises."""
-    # The copy is free for an empty message.
+    """Restore the message `into` if the block raises an error."""
+    # The copy costs nothing for an empty message.
     before = type(into)()
     before.CopyFrom(into)
     try:
@@ -117,7 +119,7 @@ def _unharmed(into: Message) -> Iterator[None]:
 
 
 class _Merge:
-    """One merge: the chunks, the order of the fields of a message, and the limit of nesting."""
+    """One merge, with its chunks, the order in which fields are merged, and the limit of nesting."""
 
     def __init__(self, chunks: Sequence[Chunk], order: Callable[[Iterable[Any]], list[Any]], depth: int) -> None:
         self._chunks = chunks
@@ -166,7 +168,7 @@ class _Merge:
             raise _inconsistent(path, f"Chunk {number} is not a {descriptor.full_name}: {error}") from error
 
     def _place(self, target: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
-        """Merge `message` at the place `tags` below `target`."""
+        """Merge `message` at the place `tags`, which is relative to `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
                 raise _inconsistent(path, "A chunked message has neither a chunk nor chunked fields")
@@ -231,7 +233,7 @@ class _Merge:
             each.of(target)[key] = self._value(each.map_value, tags, message, path, lenient=True)
 
     def _below(self, inside: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
-        """Descend along `tags`; at their end, merge `message`."""
+        """Follow `tags` down into the message `inside`; at the end of the tags, merge `message`."""
         if tags:
             self._place(inside, tags, message, path, depth + 1)
         else:
@@ -264,10 +266,10 @@ _Rank: TypeAlias = tuple[int, int, Any]
 
 
 def merge_order(fields: Iterable[Any]) -> list[Any]:
-    """Return the sorted `fields`: parts of the message itself first, parents before children, elements by index.
+    """Return `fields` in the order of merging: fields by number, parents before children, elements by index.
 
-    Equal places are ordered by chunk number, then as listed. Raise `InconsistentChunks` when tags of different kinds
-    are at one place.
+    Fields at equal places are ordered by chunk number, then as listed. Raise `InconsistentChunks` if tags of
+    different kinds are at the same place.
     """
     keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
     keyed.sort(key=lambda each: each[:2])
@@ -290,9 +292,9 @@ def _rank(tag: Any) -> _Rank:
 
 
 class ChunkRecords(Sequence[bytes]):
-    """Chunks that `metadata` lists; each access reads the chunk from the file.
+    """The chunks that `metadata` lists; each access reads a chunk from the file.
 
-    Raise `InconsistentChunks` when there is no record at the chunk's position, or a record of another size.
+    An access raises `InconsistentChunks` if no record starts at the chunk's position, or if it has another size.
     """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
@@ -328,9 +330,10 @@ class ChunkRecords(Sequence[bytes]):
 
 @contextmanager
 def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
-    """Yield the chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
+    """Yield the chunks of the file `src`, and their metadata.
 
-    Raise `Unsupported` for a riegeli file without such metadata.
+    This is `metadata`, or the file's own `ChunkMetadata` if `metadata` is None. Raise `Unsupported` for a riegeli
+    file without such metadata.
     """
     with RecordReader(src) as reader:
         found = _metadata(reader, str(getattr(src, "name", src))) if metadata is None else metadata
@@ -360,15 +363,16 @@ _FLOAT = re.compile(
 )
 _LONGEST_NUMBER = 4096
 _WORDS = {"true": True, "false": False}
-# Python's `str` of a bool: the guide's example makes chunks of map values that way.
+# Python's `str` of a bool; the guide's example makes chunks of map values in this way.
 _PYTHON_WORDS = _WORDS | {"True": True, "False": False}
 
 
 def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
-    """Return the value of a non-message `field` from a chunk; raise `ValueError`, with the reason, for a bad chunk.
+    """Return the value of a non-message `field` from a chunk; raise `ValueError` with the reason for a bad chunk.
 
-    Numbers are parsed as by C's `strtol` and `strtod`: blanks before and text after the number are ignored. A bool is
-    `true` or `false`, an enum a name; with `lenient`, also the form of Python's `str`.
+    Numbers are parsed as C's `strtol` and `strtod` parse them: blanks before a number and text after it are ignored.
+    A bool is `true` or `false`, and an enum is a name. If `lenient` is True, the forms of Python's `str` are accepted
+    too.
     """
     if field.type == _Field.TYPE_BYTES:
         return chunk
@@ -443,9 +447,10 @@ def _fits_float(value: float) -> bool:
 
 
 def key_of(field: Shape, tag: Any) -> Any:
-    """Return the key that the `MapKey` `tag` denotes in a map with key `field`; raise `ValueError` when there is none.
+    """Return the key of a map with the key field `field` that the `MapKey` `tag` means.
 
-    A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0.
+    A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0. Raise
+    `ValueError` if this is impossible.
     """
     name = tag.WhichOneof("type")
     if name is None:

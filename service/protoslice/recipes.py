@@ -1,14 +1,18 @@
-"""Recipes: files composed of new bytes and of copies from stores. No I/O; client and service share it.
+"""Recipes: descriptions of files as sequences of new bytes and of copies from stores.
 
-A recipe is lines of JSON, each an object with one member. Content follows the line that announces its length:
+This module does no I/O; the client and the service share it. A recipe consists of JSON lines, each an object with one
+member. The announced bytes of content directly follow the line that announces them:
 
-    {"file": "model.onnx"}                       begins a file {"bytes": 1048576}                           announces
-    that many bytes of content for the file {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length":
-    4194304}}
-                                                 appends these bytes of an existing store to the file
+    {"file": "model.onnx"}
+        begins a file
+    {"bytes": 1048576}
+        announces that many bytes of content for the file
+    {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length": 4194304}}
+        appends these bytes of an existing store to the file
     {"end": {"size": 5242880, "sha256": "<hex>"}}
-                                                 ends the file, with the size and digest required
-    {"done": "<hex>"}                            ends the recipe; the sha-256 of all lines before, line feeds included
+        ends the file, with the size and digest that it must have
+    {"done": "<hex>"}
+        ends the recipe, with the SHA-256 of all earlier lines, including their line feeds
 """
 
 from __future__ import annotations
@@ -29,21 +33,21 @@ _NUMBERS_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RecipeFile:
-    """Start of a file."""
+    """The beginning of a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Announcement of `length` bytes of content for the current file."""
+    """The announcement of `length` bytes of content for the current file."""
 
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy of `length` bytes, from `offset` in a file of a store, into the current file."""
+    """A copy of `length` bytes, from `offset` in a file of a store, into the current file."""
 
     store: str
     file: str
@@ -53,7 +57,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class RecipeEnd:
-    """End of a file, with the size and digest required."""
+    """The end of a file, with the size and digest that the file must have."""
 
     size: int
     sha256: str
@@ -63,7 +67,7 @@ Event = RecipeFile | Literal | bytes | Copy | RecipeEnd
 
 
 class RecipeWriter:
-    """Makes the lines of a recipe. Callers write content directly after the line of `literal`."""
+    """A writer of the lines of a recipe; callers write content directly after the line of `literal`."""
 
     def __init__(self) -> None:
         self._lines = hashlib.sha256()
@@ -77,7 +81,7 @@ class RecipeWriter:
         return self._line("bytes", length)
 
     def copy(self, copy: Copy) -> bytes:
-        """Return the line that copies bytes of a store."""
+        """Return the line that copies bytes from a store."""
         fields = {"store": copy.store, "file": copy.file, "offset": copy.offset, "length": copy.length}
         return self._line("copy", fields)
 
@@ -96,23 +100,23 @@ class RecipeWriter:
 
 
 class RecipeReader:
-    """Parser of a recipe fed in pieces, in constant memory.
+    """A parser of a recipe, which receives the recipe in pieces and needs constant memory.
 
-    A `CorruptModel` error holds the offset of the fault in the recipe.
+    Its `CorruptModel` errors contain the offset of the fault in the recipe.
     """
 
     def __init__(self) -> None:
         self._offset = 0
         self._line = bytearray()
         self._lines = hashlib.sha256()
-        self._literal = 0  # bytes of content still to come
+        self._literal = 0  # bytes of content that are still to come
         self._in_file = False
         self._done = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the events in `piece`, the next bytes of the recipe.
+        """Yield the events in `piece`, which is the next part of the recipe.
 
-        The caller consumes all events before feeding the next piece.
+        The caller must consume all events before it feeds the next piece.
         """
         position = 0
         while position < len(piece):

@@ -1,4 +1,4 @@
-"""Addresses of services, and of stores and tags on them, as the command line and `open_model` name them."""
+"""The addresses of services, stores and tags, in the forms that the command line and `open_model` accept."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STORE = re.compile(
     r"(?:v1/stores/(?P<store>[^/?#]+)/?|m/(?P<page>[^/?#]+)(?:/[a-z]*)?(?:[?#].*)?)",
     re.IGNORECASE,
 )
-"""The address of a store, or that of its page, of any view of it."""
+"""Pattern of the address of a store, or of a page for browsers that shows the store."""
 _VIEW = re.compile(r"(https?://[^?#]+/v1/stores/[^/?#]+)/.", re.IGNORECASE)
-"""The address of a view, and that of its store."""
+"""Pattern of the address of a view, which begins with the address of its store."""
 _REF = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}"
     # owner/name@revision, name/of/artifact:tag
@@ -37,7 +37,7 @@ _TRIED: Final = "was tried as"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A store on a service."""
+    """The address of a store on a service."""
 
     service: str
     ref: str
@@ -47,19 +47,25 @@ class Address:
 
     @property
     def page(self) -> str:
-        """The address for browsers; every command accepts it for the store too."""
+        """The address of the store's page for browsers, which commands also accept as the store."""
         return f"{self.service}/m/{quote(self.ref, safe=':@~+')}"
 
 
 def is_address(name: str) -> bool:
-    """Return True if `name` means a store on a service and not a file, as URLs without a path do."""
+    """Return True if `name` means a store on a service; other URLs and paths mean files.
+
+    A URL without a path counts as a store, too.
+    """
     if name.startswith("@"):
         return True
     return (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
 
 
 def address_of(name: str, service: str | None = None) -> Address:
-    """Return the store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
+    """Return the store that `name` means: its URL, or `@` with a tag or id.
+
+    A name with `@` refers to the service at `service`, or at PROTOSLICE_URL if `service` is None.
+    """
     if name.startswith("@"):
         if not name[1:]:
             raise InvalidInput("No store after '@': add a tag or a store id")
@@ -73,12 +79,12 @@ def address_of(name: str, service: str | None = None) -> Address:
 
 
 def store_of(name: str, service: str | None = None) -> Address:
-    """Return the store that `name` means where only a store is possible, so that a tag or an id needs no `@`."""
+    """Return the store that `name` means if it cannot mean a file; a tag or id then needs no `@`."""
     return address_of(f"@{name}" if _REF.fullmatch(name) else name, service)
 
 
 def ref_on(service: str, name: str) -> str:
-    """Return the tag or id of the store that `name` means; raise `InvalidInput` unless it is on `service`."""
+    """Return the tag or id of the store that `name` means; raise `InvalidInput` if it is not on `service`."""
     address = store_of(name, service)
     same = same_origin(address.service, service) and urlsplit(address.service).path == urlsplit(service).path
     if not same:
@@ -88,7 +94,7 @@ def ref_on(service: str, name: str) -> str:
 
 @contextmanager
 def saying_what_was_tried(name: str) -> Iterator[None]:
-    """Add to an error about a file what `name` was taken for, and how to name a store."""
+    """Add to an error about a file how `name` was interpreted, and how the user can name a store instead."""
     try:
         yield
     except ProtosliceError as error:
@@ -103,7 +109,7 @@ def saying_what_was_tried(name: str) -> Iterator[None]:
 
 
 def service_url(given: str | None) -> str:
-    """Return the URL of the service: the given one, else PROTOSLICE_URL."""
+    """Return the URL of the service: `given`, or PROTOSLICE_URL if `given` is None."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
         raise InvalidInput("No service given: set PROTOSLICE_URL to http://HOST:PORT, or pass --url")
@@ -113,18 +119,21 @@ def service_url(given: str | None) -> str:
 
 
 def is_trusted(service: str) -> bool:
-    """Return True if the environment's credentials are for `service`: PROTOSLICE_URL is unset or has its origin."""
+    """Return True if the environment's credentials may be sent to `service`.
+
+    This is the case if PROTOSLICE_URL is not set, or if it has the same origin as `service`.
+    """
     known = os.environ.get("PROTOSLICE_URL")
     return not known or same_origin(known, service)
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Return True if two URLs have scheme, host and port in common; raise `InvalidInput` for an invalid port."""
+    """Return True if two URLs have the same scheme, host and port; raise `InvalidInput` for an invalid port."""
     return _origin(one) == _origin(other)
 
 
 def origin_of(service: str) -> str:
-    """Return scheme, host and port of a URL as one text; the port is always included."""
+    """Return the scheme, host and port of a URL as one text, which always includes the port."""
     scheme, host, port = _origin(service)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -138,13 +147,13 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def authorization(service: str) -> dict[str, str]:
-    """Return the authorization header of requests to `service`; empty if no credentials are known.
+    """Return the authorization header for requests to `service`, or nothing if no credentials are known.
 
-    PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
-    If PROTOSLICE_URL is set, these credentials are only for that service. Otherwise, the token that `login` saved for
-    the origin of `service` is used.
+    PROTOSLICE_AUTHORIZATION contains the whole value, PROTOSLICE_TOKEN a token, and PROTOSLICE_TOKEN_FILE the path of
+    a file with a token. If PROTOSLICE_URL is set, these credentials are sent only to that service. Otherwise, the
+    token that `login` saved for the origin of `service` is used.
     """
-    # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
+    # The address may come from anyone, and must not make the client send the token to an untrusted service.
     value = _of_environment() if is_trusted(service) else ""
     if not value and (token := _saved(origin_of(service))):
         value = f"Bearer {token}"
@@ -152,7 +161,7 @@ def authorization(service: str) -> dict[str, str]:
 
 
 def _saved(origin: str) -> str | None:
-    """Return the saved token of `origin`, renewed if it expires soon; None if there is none."""
+    """Return the saved token of `origin`, which is renewed if it expires soon, or None if there is none."""
     saved = saved_token(origin)
     if saved is None or saved.grant is None:
         return None if saved is None else saved.token
@@ -162,7 +171,7 @@ def _saved(origin: str) -> str | None:
 
 
 def _of_environment() -> str:
-    # no argument of the command line: every user of the machine could read it in the list of processes
+    # There is no command-line option for tokens: every user of the machine could read it in the list of processes.
     value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
     if not value and (token := _token()):
         value = f"Bearer {token}"
@@ -170,9 +179,9 @@ def _of_environment() -> str:
 
 
 def header_of(value: str) -> dict[str, str]:
-    """Return the header Authorization with this value; none for an empty one.
+    """Return the header Authorization with this value, or no header for an empty value.
 
-    Raise `InvalidInput` for a value that is not one line of printable characters.
+    Raise `InvalidInput` if the value is not a single line of printable ASCII characters.
     """
     if not value:
         return {}
@@ -184,7 +193,7 @@ def header_of(value: str) -> dict[str, str]:
 
 
 def _token() -> str:
-    """Return the token of the environment, or of the file that it names; empty without either."""
+    """Return the token in PROTOSLICE_TOKEN, or in the file that PROTOSLICE_TOKEN_FILE names, or an empty text."""
     token, file = os.environ.get("PROTOSLICE_TOKEN", ""), os.environ.get("PROTOSLICE_TOKEN_FILE", "")
     if token or not file:
         return token.strip()
@@ -195,7 +204,7 @@ def _token() -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url`; raise `InvalidInput` if it holds secrets."""
+    """Return `url`; raise `InvalidInput` if it contains credentials."""
     if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
         raise InvalidInput(
             "Don't put credentials in a URL, where others can see them: set PROTOSLICE_AUTHORIZATION instead"

@@ -1,4 +1,4 @@
-"""Commits of a repository as OCI manifests, for clients of OCI and for Ollama. Equal commits give equal bytes."""
+"""The commits of a repository as OCI manifests, for OCI clients and Ollama; equal commits yield equal bytes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG: Final = "application/vnd.docker.container.image.v1+json"
 _LAYER: Final = "application/vnd.ollama.image."
 TEXTS: Final = {"template": "template", "params": "params", "system": "system", "LICENSE": "license"}
-"""Kinds of layers by the paths of the files that become such layers unchanged."""
+"""Kinds of layers, by the path of the file that becomes such a layer unchanged."""
 MOST_TEXT: Final = 1 << 20
-"""Bytes of the largest file that becomes a layer of text."""
+"""Largest size in bytes of a file that becomes a text layer."""
 _SUFFIX: Final = ".gguf"
 _PROJECTOR: Final = re.compile(r"(?i)(^|/|[-._])mmproj")
 _SPLIT: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
@@ -38,7 +38,7 @@ _PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """Marks around the messages of a chat format; chat templates that contain `mark` have this format."""
+    """The marks around messages in a chat format, which a chat template has if it contains all texts in `mark`."""
 
     mark: tuple[str, ...]
     system: tuple[str, str]
@@ -48,7 +48,7 @@ class ChatFormat:
 
     @property
     def template(self) -> str:
-        """The template that Ollama fills."""
+        """The template in the form that Ollama uses."""
         before, after = self.system
         system = f"{{{{ if .System }}}}{before}{{{{ .System }}}}{after}{{{{ end }}}}" if before or after else ""
         (start, end), (answer, stop) = self.user, self.assistant
@@ -59,7 +59,7 @@ class ChatFormat:
 def _by_role(
     mark: tuple[str, ...], start: str, end: str, roles: tuple[str, str, str] = ("system", "user", "assistant")
 ) -> ChatFormat:
-    """Return a format whose messages differ only in the name of the role."""
+    """Return a format in which messages differ only in the name of the role."""
     system, user, assistant = ((start.replace("ROLE", role), end) for role in roles)
     named = start.strip().startswith("<|ROLE")
     stops = [f"<|{role}|>" for role in roles[:2]] if named else [start.partition("ROLE")[0]]
@@ -83,12 +83,12 @@ CHATS: Final = (
 
 
 def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
-    """Return the path of the GGUF file of a quantization, or of the most usual quantization.
+    """Return the path of the GGUF file of a quantization, or, if that is None, of the most common quantization.
 
-    With `splits`, it may be the first split of a file.
+    If `splits` is True, the path may be that of the first part of a split file.
 
-    Raise `ManifestUnknown` if there is no such file, `InvalidInput` if there are only other quantizations (Ollama shows
-    their names), and `Unsupported` if there are only splits.
+    Raise `ManifestUnknown` if there is no GGUF file. Raise `InvalidInput` if all files have other quantizations,
+    whose names Ollama shows. Raise `Unsupported` if there are only split files.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
     whole = [path for path in found if not _SPLIT.search(path) or (splits and _FIRST.search(path))]
@@ -106,7 +106,7 @@ def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = Fal
 
 
 def projector(files: Iterable[str]) -> str | None:
-    """Return the path of the file that projects images, or None if there is none."""
+    """Return the path of the file that projects images, or None if there is no such file."""
     return min((path for path in files if path.lower().endswith(_SUFFIX) and _PROJECTOR.search(path)), default=None)
 
 
@@ -118,13 +118,13 @@ def _is_of(path: str, quantization: str) -> bool:
 
 
 def files_for_llama(files: Mapping[str, FileRef], quantization: str | None) -> dict[str, object]:
-    """Return the files of a model as llama.cpp asks for them before it downloads them by path."""
+    """Return the files of a model in the form that llama.cpp requests, before it downloads the files by path."""
     found = {"ggufFile": chosen(files, quantization, splits=True), "mmprojFile": projector(files)}
     return {kind: {"rfilename": path, "size": files[path].size} for kind, path in found.items() if path is not None}
 
 
 def texts_of(facts: GgufFacts, given: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the layers of text by kind: those `given`, and what the header of the model says."""
+    """Return the text layers by kind: the layers in `given`, completed from the header of the model."""
     made = dict(given)
     chat = next((each for each in CHATS if all(mark in facts.chat_template for mark in each.mark)), None)
     if chat is not None and "template" not in made:
@@ -136,7 +136,7 @@ def texts_of(facts: GgufFacts, given: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def config_of(facts: GgufFacts, layers: Iterable[str]) -> bytes:
-    """Return the config of a model whose layers have these digests."""
+    """Return the JSON config of a model whose layers have the digests `layers`."""
     return json.dumps(
         {
             "model_format": "gguf",
@@ -152,7 +152,7 @@ def config_of(facts: GgufFacts, layers: Iterable[str]) -> bytes:
 
 
 def manifest_of(config: bytes, model: FileRef, projected: FileRef | None, texts: Mapping[str, bytes]) -> bytes:
-    """Return the OCI manifest of a config and layers."""
+    """Return the OCI manifest with a config, a model, an optional projector and text layers."""
     layers = [_layer("model", f"sha256:{model.sha256}", model.size)]
     if projected is not None:
         layers.append(_layer("projector", f"sha256:{projected.sha256}", projected.size))
@@ -166,7 +166,7 @@ def _layer(kind: str, digest: str, size: int) -> dict[str, object]:
 
 
 def _rounded(count: int) -> str:
-    """Return the number of parameters as people write it: 1.1B."""
+    """Return the number of parameters in a short form, such as 1.1B."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if count >= size:
             return f"{count / size:.1f}".removesuffix(".0") + unit
@@ -177,11 +177,11 @@ _LATEST: Final = "latest"
 _MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _KIND: Final = "application/vnd.protoslice.commit.v1"
 _EMPTY: Final = b"{}"
-"""Config of an artifact that has none, as the specification has it."""
+"""The config that the specification defines for an artifact without a config."""
 
 
 class ExportedRepository:
-    """An OCI repository that shows its own tags, then the branches and tags of the repository of the same name."""
+    """An OCI repository with its own tags, and after these the refs of the hub's repository of the same name."""
 
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
         self._stores = stores
@@ -191,7 +191,7 @@ class ExportedRepository:
     async def manifest(self, ref: str) -> StoredManifest:
         """Return the manifest that a tag, a branch or a digest names; `latest` also means the branch `main`.
 
-        Raise `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
+        Raise `ManifestUnknown` if there is none, and `LimitExceeded` if the files are too many for a manifest.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -202,9 +202,10 @@ class ExportedRepository:
             return await self._exported(commit.store, commit.id)
 
     async def ollama(self, ref: str) -> StoredManifest:
-        """Return the manifest for Ollama: a GGUF file of a revision, or of a quantization on the branch `main`.
+        """Return the manifest for Ollama, which contains a GGUF file of a revision.
 
-        A manifest that was pushed is returned unchanged. Raise `ManifestUnknown` when there is no such file.
+        If `ref` is no revision, it is a quantization on the branch `main`. A pushed manifest is returned unchanged.
+        Raise `ManifestUnknown` if there is no such file.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -227,7 +228,7 @@ class ExportedRepository:
         config = config_of(facts, layers)
         data = manifest_of(config, files[path], projected, texts)
         made = StoredManifest(Digest.of(data), MEDIA_TYPE, data, revision)
-        # What a manifest names may have been removed since, alone or with the store of an earlier commit.
+        # The blobs of an existing manifest may have been removed since, alone or with the store of an earlier commit.
         for blob in (config, *texts.values()):
             await self._artifacts.keep(blob)
         if not await self._has(made.digest, models):
@@ -242,12 +243,12 @@ class ExportedRepository:
         return made
 
     async def llama(self, ref: str) -> dict[str, object]:
-        """Return the files of a model as llama.cpp asks for them: of a revision, or a quantization on `main`."""
+        """Return the files of a model in the form that llama.cpp requests; `ref` has the meaning as in `ollama`."""
         store, quantization = await self._model(ref)
         return files_for_llama(await self._stores.files(store), quantization)
 
     async def _model(self, ref: str) -> tuple[str, str | None]:
-        """Return the store of a revision; for any other word, the store of `main`, with the word as a quantization."""
+        """Return the store of a revision and None; if `ref` is no revision, the store of `main` and `ref` itself."""
         commit, quantization = await self._commit(ref), None
         if commit is None:
             commit, quantization = await self._commit(_LATEST), ref
@@ -256,7 +257,7 @@ class ExportedRepository:
         return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
-        """Return True if a manifest exists with all bytes of its models."""
+        """Return True if a manifest exists and the bytes of all its models exist too."""
         if not await self._artifacts.table.known([manifest]):
             return False
         with suppress(BlobUnknown):
@@ -266,14 +267,14 @@ class ExportedRepository:
         return False
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of names of manifests, in their order, and True when there are more."""
+        """Return a page of the names of manifests, in order, and True if more names follow."""
         own, more = await self._artifacts.tags(limit=limit, after=after)
         others = [name for name in await self._names() if name > (after or "")]
         names = sorted({*own, *others})
         return names[:limit], more or len(names) > limit
 
     async def _names(self) -> list[str]:
-        """Return the branches and tags that have files, and names that tags may have."""
+        """Return the names of the branches and tags that have files, if the names are valid OCI tags."""
         found = []
         with suppress(NoRepository, InvalidInput):
             async for ref in (await self._repositories.current(self._artifacts.name.text)).refs():
@@ -285,13 +286,13 @@ class ExportedRepository:
     async def _commit(self, tag: str) -> Commit | None:
         with suppress(NoRepository, NoCommit, InvalidInput):
             repository = await self._repositories.current(self._artifacts.name.text)
-            if repository.name.lower() != self._artifacts.name.key:  # moved: nothing is kept under a former name
+            if repository.name.lower() != self._artifacts.name.key:  # a former name must get no new rows
                 self._artifacts = ArtifactRepository(self._stores, listed_name(repository.name))
             return await repository.commit(MAIN if tag == _LATEST else tag)
         return None
 
     async def _exported(self, store: str, commit: str) -> StoredManifest:
-        """Return the manifest of a store; save it, with a record for each blob, unless it is saved already."""
+        """Return the manifest of a store; unless it is saved already, save it with a record for each blob."""
         files = await self._stores.files(store)
         data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:

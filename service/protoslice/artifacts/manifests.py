@@ -1,4 +1,4 @@
-"""Content of manifests: what they name, and the paths that their blobs have as files of a store."""
+"""The content of manifests: the blobs and manifests that they name, and the paths of blobs as files of a store."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from protoslice.file_names import is_version_control
 from protoslice.json_text import encode_json, parse_json
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
-"""The most that clients read of a manifest, and that is taken of one."""
+"""Largest size in bytes of a manifest that the service accepts, which is also the most that clients read."""
 MAX_ANNOTATION_BYTES: Final = 64 << 10
-"""Bytes of the annotations of a manifest with a subject, which lists of referrers repeat."""
+"""Largest size in bytes of the annotations of a manifest with a subject, since lists of referrers repeat them."""
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
-"""Media types of manifests: JSON, which browsers do not render."""
+"""Media types of manifests, all of which are JSON: browsers do not render them."""
 _TITLE: Final = "org.opencontainers.image.title"
-"""Annotation that names a layer; oras gives plain files the media type of a tar archive."""
+"""Annotation with the file name of a layer; oras marks even plain files with the media type of a tar archive."""
 _FILE_PATH: Final = "org.cncf.model.filepath"
-"""Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
+"""Annotation of ModelPack with the file name of a layer, which may also be an archive of that file."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
-"""Words in the media type of a layer that is an archive."""
+"""Words in the media types of layers that are archives."""
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _BLOBS: Final = "blobs"
-"""Folder of blobs without a title."""
+"""Folder of the blobs without a title."""
 _INDEXES: Final = frozenset({INDEX, "application/vnd.docker.distribution.manifest.list.v2+json"})
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Reference of a manifest to a blob or to another manifest."""
+    """A reference in a manifest to a blob or to another manifest."""
 
     place: str
     """Place in the manifest, such as `layers[0]`."""
     digest: Digest
     media_type: str
     title: str | None
-    """Path of the file that the blob is; None when the descriptor names none."""
+    """Path of the blob as a file, or None if the descriptor has no path."""
     size: int | None
-    """Number of bytes; None when the descriptor names none."""
+    """Number of bytes, or None if the descriptor has no size."""
     elsewhere: bool
-    """True for content that need not be in the repository: not distributable, or with other URLs."""
+    """True for content that need not be in the repository: it may not be distributed, or it has other URLs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestContent:
-    """Contents of a manifest: references and descriptions."""
+    """The content of a manifest: its references and its annotations."""
 
     media_type: str
     blobs: tuple[Descriptor, ...]
@@ -64,10 +64,11 @@ class ManifestContent:
 
 
 def parse(data: bytes, media_type: str) -> ManifestContent:
-    """Parse a manifest whose Content-Type is `media_type`; if that is empty, use its `mediaType`.
+    """Parse a manifest that was sent with the Content-Type `media_type`, or, if that is empty, with none.
 
-    Raise `ManifestInvalid` for anything but a manifest of that type in JSON, and `LimitExceeded` when it names more
-    than a store can hold, or has annotations that are too long to be listed.
+    Without a Content-Type, the field `mediaType` of the manifest counts. Raise `ManifestInvalid` unless the data is a
+    JSON manifest of that type. Raise `LimitExceeded` if it names more blobs and manifests than a store can hold. Also
+    raise it if the annotations are too long for lists of referrers.
     """
     try:
         raw = parse_json(data)
@@ -97,14 +98,14 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
 
 
 def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
-    """Return an index of descriptors in JSON, optionally of one artifact type."""
+    """Return an index of JSON descriptors; if `artifact_type` is not None, include only descriptors of that type."""
     found = [json.loads(each) for each in descriptors]
     listed = [each for each in found if artifact_type is None or each.get("artifactType") == artifact_type]
     return encode_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
 
 
 def described(manifest: StoredManifest, content: ManifestContent) -> dict[str, Any]:
-    """Return the descriptor of a manifest, as a list of referrers has it."""
+    """Return the descriptor of a manifest, in the form that lists of referrers contain."""
     found: dict[str, Any] = {
         "mediaType": manifest.media_type,
         "digest": manifest.digest.text,
@@ -118,14 +119,14 @@ def described(manifest: StoredManifest, content: ManifestContent) -> dict[str, A
 
 
 def blob_path(digest: Digest) -> str:
-    """Return the path of a blob without a title."""
+    """Return the path of a blob that has no title."""
     return f"{_BLOBS}/{digest.algorithm}/{digest.hex}"
 
 
 def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
     """Return the paths of each blob: the titles of its descriptors, or a path made from its digest.
 
-    A title that is not a valid path, or that another blob has, is ignored.
+    Titles are ignored if they are not valid paths, or if another blob has the same title.
     """
     found: dict[Digest, list[str]] = {}
     titled = {(each.title or "", each.digest): None for each in descriptors}
@@ -140,7 +141,10 @@ def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:
-    """Return the media type of a manifest sent as `sent`; raise `ManifestInvalid` unless both are JSON."""
+    """Return the media type of a manifest with the Content-Type `sent`.
+
+    Raise `ManifestInvalid` if the types in the header and in the manifest differ, or if the type is not JSON.
+    """
     said = raw.get("mediaType", sent)
     if not isinstance(said, str):
         raise ManifestInvalid("The mediaType of the manifest is not a string")
@@ -160,7 +164,7 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
-    """Return the type by which referrers are filtered: the manifest's type, else the type of its config."""
+    """Return the type by which lists of referrers are filtered: the manifest's own type, or that of its config."""
     found = raw.get("artifactType")
     if not found and media_type not in _INDEXES and isinstance(config, dict):
         found = config.get("mediaType")
@@ -190,7 +194,7 @@ def _descriptor(raw: object, place: str) -> Descriptor:
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
     title = annotations.get(_TITLE)
-    for name in (title, annotations.get(_FILE_PATH)):  # clients write the content to a file of this name
+    for name in (title, annotations.get(_FILE_PATH)):  # clients write the blob to a file of this name
         if name and is_version_control(name):
             raise ManifestInvalid(f"{place}: invalid file path {name!r}: leave out folders of version control")
     if not title and not any(word in media_type for word in _ARCHIVES):
@@ -200,5 +204,5 @@ def _descriptor(raw: object, place: str) -> Descriptor:
 
 
 def _texts(raw: object) -> dict[str, str]:
-    """Return the annotations whose values are text."""
+    """Return those of the annotations whose values are texts."""
     return {name: text for name, text in raw.items() if isinstance(text, str)} if isinstance(raw, dict) else {}

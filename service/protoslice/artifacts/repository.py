@@ -1,6 +1,7 @@
-"""Repositories of artifacts: uploads, blobs, manifests, tags and referrers.
+"""Repositories of artifacts: their uploads, blobs, manifests, tags and referrers.
 
-Tags are refs of the repository with that name, and the stores of manifests are its commits: see `ArtifactCommits`.
+The hub's repository of the same name shows these tags as refs, and the stores of manifests as commits; see
+`ArtifactCommits`.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ from protoslice.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
 _TRIES: Final = 8
 _SEARCHED_STORES: Final = 256
-"""Stores of manifests that are searched for a blob whose own store has been removed."""
+"""Largest number of manifests whose stores are searched for a blob when its own store was removed."""
 MOST_MISSING: Final = 32
-"""Most blobs that a manifest may name before they are uploaded."""
+"""Largest number of blobs that a manifest may name before they are uploaded."""
 _SESSION = "artifact "
-"""Beginning of the metadata of an upload to a repository; the repository's name follows."""
+"""Prefix of the metadata of uploads to repositories; the name of the repository follows."""
 
 
 class BlobLocations:
-    """Locations of the blobs of one repository: the chosen one of several uploads and stores with the same bytes."""
+    """The locations of the blobs of one repository; one location is chosen if several hold the same bytes."""
 
     def __init__(self, stores: Stores, table: ArtifactTable) -> None:
         self._stores = stores
         self._table = table
 
     async def is_there(self, blob: RepositoryFile) -> bool:
-        """Return True if the bytes of a blob are where its record says."""
+        """Return True if the bytes of a blob exist at the place in its record."""
         if not blob.has_come:
             return False
         with suppress(NotFound):
@@ -69,10 +70,10 @@ class BlobLocations:
         return False
 
     async def found(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile | None:
-        """Return the place of the bytes of a blob, by its record or in the store of another manifest; None if gone.
+        """Return the place of a blob's bytes: that in its record, or another in the store of a manifest.
 
-        The store that a blob was uploaded to may have been removed, while other manifests name a store that shares its
-        bytes. The record is corrected then.
+        Return None if the bytes are gone. The store in the record may have been removed, while another manifest's
+        store shares the bytes. In that case, the record is corrected.
         """
         if await self.is_there(blob):
             return blob
@@ -88,18 +89,18 @@ class BlobLocations:
         return None
 
     async def _path_in(self, store: str, digest: Digest) -> str | None:
-        """Return the path of a blob among the files of a store; None when it is not there."""
+        """Return the path of a blob among the files of a store, or None if the store does not have it."""
         files = await self._stores.files(store)
         if digest.algorithm != "sha256":
             return blob_path(digest) if blob_path(digest) in files else None
         return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
 
     async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
-        """Record the place of a blob, and return the place that is valid.
+        """Record the place of a blob; return the valid place, which may be an earlier one.
 
-        An earlier place in a store stays valid while its bytes exist, since uploads expire and manifests may name it
-        already. An earlier upload stays valid unless `blob` is `fresh`. Raise `StorageUnavailable` when other writers
-        keep changing it.
+        An earlier place in a store remains valid while its bytes exist, since manifests may refer to it, and uploads
+        expire. An earlier upload remains valid unless `blob` is `fresh`. Raise `StorageUnavailable` if other writers
+        keep changing the record.
         """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
@@ -112,10 +113,9 @@ class BlobLocations:
         raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
 
     async def find(self, digest: Digest) -> RepositoryFile | None:
-        """Return the place of a blob that a manifest names; None for one that was never uploaded.
+        """Return the place of a blob that a manifest names, or None if the blob was never uploaded.
 
-        Raise `ManifestBlobUnknown` for a blob that was uploaded and is gone, since the client does not expect to send
-        it again.
+        Raise `ManifestBlobUnknown` if the blob was uploaded but is gone: the client does not expect to send it again.
         """
         found = await self._table.find_blob(digest)
         if found is None or not found.has_come:
@@ -128,7 +128,7 @@ class BlobLocations:
     async def expect(self, digest: Digest) -> RepositoryFile | None:
         """Record that a manifest names a blob that is not uploaded yet.
 
-        Return its place if it was uploaded meanwhile.
+        Return the place of the blob if it was uploaded in the meantime, else None.
         """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
@@ -140,9 +140,9 @@ class BlobLocations:
 
 
 class ArtifactRepository:
-    """Blobs, manifests, tags and referrers under one name; without state in memory.
+    """The blobs, manifests, tags and referrers under one name; the object itself holds no state.
 
-    Clients can continue only `uploads`, by default all.
+    Clients can continue only uploads in `uploads`, or any upload of the space if `uploads` is None.
     """
 
     def __init__(self, stores: Stores, name: RepositoryName, uploads: Uploads | None = None) -> None:
@@ -153,13 +153,13 @@ class ArtifactRepository:
         self._locations = BlobLocations(stores, self.table)
 
     async def begin_upload(self, client: str = "") -> Upload:
-        """Begin the upload of a blob, which counts for `client`."""
+        """Begin the upload of a blob, which counts towards the limit of `client`."""
         await self.table.check_pushed()
         wanted = NewUpload(partial=True, path="blob", client=client, client_metadata=_SESSION + self.name.text)
         return await self._uploads.create(wanted)
 
     async def upload(self, upload_id: str) -> Upload:
-        """Return the upload of a blob; raise `UploadUnknown` unless it was begun here."""
+        """Return the upload of a blob; raise `UploadUnknown` if it does not exist in this repository."""
         try:
             found = await self._uploads.get(upload_id)
         except NotFound:
@@ -174,16 +174,16 @@ class ArtifactRepository:
         return await self._uploads.append(upload_id, body)
 
     async def end_upload(self, upload_id: str) -> None:
-        """Drop the upload of a blob."""
+        """Remove the upload of a blob, with its bytes."""
         await self.upload(upload_id)
         await self._uploads.remove(upload_id)
 
     async def finish_upload(
         self, upload_id: str, digest: Digest, pieces: AsyncIterator[bytes], size: int | None
     ) -> RepositoryFile:
-        """End an upload with the last bytes.
+        """Append the last bytes to an upload and end it; return the blob.
 
-        Raise `DigestInvalid` and drop the upload unless its bytes have the digest.
+        If the bytes of the upload do not match the digest, remove the upload and raise `DigestInvalid`.
         """
         upload = await self.upload(upload_id)
         if upload.state != "open":
@@ -205,15 +205,15 @@ class ArtifactRepository:
         return await self._settled(digest, kept)
 
     async def _finished(self, upload_id: str, digest: Digest) -> RepositoryFile:
-        """Return the blob that an upload became, for a client that retries because it got no response."""
+        """Return the blob that an ended upload became, for a client that retries because it received no response."""
         with suppress(BlobUnknown):
             found = await self.table.blob(digest)
-            if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
+            if found.upload in {upload_id, None}:  # the upload is None if the bytes are in a store
                 return await self._settled(digest, found)
         raise UploadUnknown(f"The upload {upload_id} has ended")
 
     async def keep(self, data: bytes) -> None:
-        """Store `data` as a blob, without an upload, unless the blob exists."""
+        """Store `data` as a blob, without an upload, unless the blob exists in a store already."""
         digest = Digest.of(data)
         with suppress(BlobUnknown):
             if (await self.blob(digest)).store is None:
@@ -228,7 +228,7 @@ class ArtifactRepository:
         await self.table.put_blobs({digest: RepositoryFile(size=len(data), store=made.store.id, path=path)})
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
-        """Add a blob of another repository to this one; return False if the other repository lacks it."""
+        """Add a blob of another repository to this one; return False if the other repository does not have it."""
         try:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
@@ -237,14 +237,14 @@ class ArtifactRepository:
         return True
 
     async def blob(self, digest: Digest) -> RepositoryFile:
-        """Return the record of a blob; raise `BlobUnknown` when there is none, or its bytes are gone."""
+        """Return the record of a blob; raise `BlobUnknown` if the blob does not exist or its bytes are gone."""
         found = await self._locations.found(digest, await self.table.blob(digest))
         if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
-        """Return the opened store that holds a blob, and the path there; create the store if the blob has none."""
+        """Return the open store that contains a blob, and the blob's path; create the store if there is none."""
         recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
@@ -261,17 +261,17 @@ class ArtifactRepository:
         return await self._stores.view(store), path
 
     async def delete_blob(self, digest: Digest) -> None:
-        """Remove a blob from the repository; a store that has its bytes keeps them."""
+        """Remove a blob from the repository; a store that contains its bytes keeps them."""
         await self.table.remove_blob(digest)
 
     async def put_manifest(
         self, ref: str, data: bytes, media_type: str, *, tags: Sequence[str] = ()
     ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
-        """Save a manifest under a tag or its digest, and under further `tags`, and create a store of its blobs.
+        """Save a manifest under the tag or digest `ref` and under further `tags`, and create a store of its blobs.
 
-        If `media_type` is empty, the media type in the manifest is used. The result includes the digests of blobs that
-        were never sent. Raise `LimitExceeded` for more than 64 tags, `ManifestInvalid` or `ManifestBlobUnknown` when
-        the manifest is not acceptable, and `DigestInvalid` if it has another digest.
+        If `media_type` is empty, the media type in the manifest counts. The result contains the digests of blobs and
+        manifests that were never sent. Raise `LimitExceeded` for more than 64 tags. Raise `ManifestInvalid` or
+        `ManifestBlobUnknown` if the manifest cannot be accepted, and `DigestInvalid` if its digest is not `ref`.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -290,13 +290,14 @@ class ArtifactRepository:
         return stored, manifest, missing
 
     async def manifest(self, ref: str) -> StoredManifest:
-        """Return the manifest that a tag or digest names; raise `ManifestUnknown` when there is none."""
+        """Return the manifest that a tag or digest names; raise `ManifestUnknown` if there is none."""
         return await (self.table.manifest(Digest(ref)) if ":" in ref else self.table.tagged(ref))
 
     async def delete_manifest(self, ref: str) -> None:
-        """Remove a tag; or, by its digest, a manifest, all its tags, and its store unless something else names it.
+        """Remove a tag, or, if `ref` is a digest, a manifest with all its tags.
 
-        Raise `ManifestUnknown` when there is none.
+        The store of a removed manifest is removed too, unless something else names the store. Raise `ManifestUnknown`
+        if the tag or manifest does not exist.
         """
         if ":" in ref:
             await self.table.remove_manifest(Digest(ref))
@@ -304,16 +305,16 @@ class ArtifactRepository:
             await self.table.remove_tag(ref)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of tags, sorted by name, and True when there are more."""
+        """Return a page of tags, sorted by name, and True if more tags follow."""
         return await self.table.tags(limit=limit, after=after)
 
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
     ) -> tuple[list[bytes], Digest | None]:
-        """Return a page of JSON descriptors of manifests that refer to `subject`, and where it ends.
+        """Return a page of JSON descriptors of manifests that refer to `subject`, and the page's last digest.
 
-        The end is the last digest, or None on the last page. A page ends at `limit` descriptors, or at about a
-        mebibyte; it has at least one.
+        The digest is None on the last page. A page ends after `limit` descriptors or about a mebibyte, but contains
+        at least one descriptor.
         """
         rows = await self.table.referrers(subject, limit=limit + 1, after=after)
         budget = PageBudget(limit)
@@ -321,11 +322,11 @@ class ArtifactRepository:
         return await self.table.descriptors(taken), taken[-1] if len(taken) < len(rows) else None
 
     async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:
-        """Return the store of all uploaded blobs of a manifest, and the digests of the blobs that are missing.
+        """Return a store of a manifest's uploaded blobs, and the digests of all missing blobs and manifests.
 
-        The store is created unless it exists; None without blobs. Raise `ManifestBlobUnknown` for blobs that were
-        uploaded and are gone, and for too many missing ones, and `ManifestInvalid` for a blob whose size differs from
-        the size in the manifest.
+        The store is created unless it exists, and is None if no blobs were uploaded. Raise `ManifestBlobUnknown` if
+        uploaded blobs are gone, or if too many blobs are missing. Raise `ManifestInvalid` if the size of a blob differs
+        from the size in the manifest.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
         there = await self.table.known(children)
@@ -338,7 +339,7 @@ class ArtifactRepository:
             blob = await self._locations.find(digest)
             if blob is None:
                 absent.append(digest)
-            if len(absent) > MOST_MISSING:  # each costs a write
+            if len(absent) > MOST_MISSING:  # each missing blob costs a write
                 raise ManifestBlobUnknown(
                     f"More than {MOST_MISSING} blobs were never sent, such as {digest.text}: send them first"
                 )
@@ -354,15 +355,15 @@ class ArtifactRepository:
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
     async def _settled(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile:
-        """Return an uploaded blob, in a store at once if a manifest names it, because an upload would expire."""
+        """Return an uploaded blob; if a manifest already names it, store it at once, since its upload would expire."""
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
 
     async def _stored(self, blobs: dict[Digest, RepositoryFile], paths: Mapping[Digest, Sequence[str]]) -> str:
-        """Return a store of the blobs under all their paths.
+        """Return a store of the blobs, each under all its paths.
 
-        It takes over the bytes of uploads, and shares those of other stores.
+        The store takes over the bytes of uploads, and shares the bytes of other stores.
         """
         loose = {digest: blob for digest, blob in blobs.items() if blob.upload is not None}
         uploads: dict[str, Sequence[str]] = {
@@ -385,7 +386,7 @@ class ArtifactRepository:
         return made.store.id
 
     async def _compare(self, upload_id: str, digest: Digest) -> None:
-        """Raise `ChecksumMismatch` unless a complete upload has the digest."""
+        """Raise `ChecksumMismatch` if the bytes of a complete upload do not have the digest."""
         hasher = digest.hasher()
         async for piece in self._stores.uploads.content(upload_id):
             hasher.update(piece)
@@ -396,13 +397,13 @@ class ArtifactRepository:
 async def repository_names(
     stores: Stores, *, limit: int, after: str | None, prefix: str = ""
 ) -> tuple[list[str], bool]:
-    """Return a page of the names of repositories that begin with `prefix`, and True if there are more."""
+    """Return a page of the names of repositories that begin with `prefix`, and True if more names follow."""
     table = RepositoryTable(stores.database, stores.quotas.usage, OCI)
     return await table.names(prefix, limit=limit, after=after)
 
 
 def _check_sizes(descriptors: Sequence[Descriptor], sizes: Mapping[Digest, int]) -> None:
-    """Raise `ManifestInvalid` for a descriptor whose size differs from `sizes`: clients would refuse the content."""
+    """Raise `ManifestInvalid` if a descriptor's size differs from `sizes`, since clients refuse such content."""
     for each in descriptors:
         size = sizes.get(each.digest)
         if not each.elsewhere and None not in {size, each.size} and size != each.size:
@@ -416,7 +417,7 @@ def _gone(digest: Digest) -> BlobUnknown:
 
 
 def _new_tags(names: Sequence[str]) -> Sequence[str]:
-    """Return `names` unchanged; raise `NameInvalid` unless each is a valid tag, `LimitExceeded` for too many."""
+    """Return `names`; raise `NameInvalid` unless all are valid tags, and `LimitExceeded` if there are too many."""
     if len(names) > TAGS_AT_ONCE:
         raise LimitExceeded(f"Too many tags: {len(names)} requested, at most {TAGS_AT_ONCE} per request")
     try:
@@ -426,14 +427,14 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
 
 
 _LATEST: Final = "latest"
-"""Tag that clients of OCI mean when they name none, as those of the hub mean `main`."""
+"""Tag that OCI clients use if the user names none, as clients of the hub use `main`."""
 _PAGE: Final = 250
 _OF_A_DIGEST: Final = re.compile(r"sha(256|512)-[0-9a-f]{64}")
-"""Tags of signatures (cosign) and referrers, which belong to another manifest and are no revisions of a model."""
+"""Tags of signatures (cosign) and referrers, which belong to another manifest and are not revisions of a model."""
 
 
 class ArtifactCommits:
-    """`PushedTags` over the manifests that have files."""
+    """The `PushedTags` of a repository: its manifests that have files."""
 
     def __init__(self, stores: Stores, name: str) -> None:
         self._artifacts: ArtifactRepository | None = None
@@ -441,7 +442,7 @@ class ArtifactCommits:
             self._artifacts = ArtifactRepository(stores, listed_name(name))
 
     async def find(self, revision: str) -> Commit | None:
-        """Return the commit of a tag, or of an id of 40 digits; `main` is the tag `latest`."""
+        """Return the commit of a tag or of an id of 40 digits, or None; `main` means the tag `latest`."""
         if self._artifacts is None:
             return None
         if is_commit(revision):
@@ -452,7 +453,7 @@ class ArtifactCommits:
         return None
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield the tags, sorted by name, and `main` for `latest`."""
+        """Yield the tags, sorted by name, and then `main` for the tag `latest`."""
         found, last = await self.page(limit=_PAGE, after=None)
         while found or last is not None:
             for ref in found:
@@ -462,7 +463,7 @@ class ArtifactCommits:
             yield Ref("heads", MAIN, latest)
 
     async def head(self) -> Ref | None:
-        """Return the tag `latest`, or the tag set last; None when neither has files."""
+        """Return the tag `latest`, or the tag that was set last, or None if neither has files."""
         if self._artifacts is None:
             return None
         for tag in (_LATEST, await self._artifacts.table.newest_tag()):
@@ -471,7 +472,10 @@ class ArtifactCommits:
         return None
 
     async def page(self, *, limit: int, after: str | None) -> tuple[list[Ref], str | None]:
-        """Return a page of the tags that have files, sorted by name, and the last tag examined if there are more."""
+        """Return a page of the tags that have files, sorted by name.
+
+        Also return the last examined tag, or None on the last page.
+        """
         if self._artifacts is None:
             return [], None
         tags, more = await self._artifacts.tags(limit=limit, after=after)
@@ -480,12 +484,12 @@ class ArtifactCommits:
         return [Ref("tags", tag, commit) for tag, commit in found if commit is not None], last
 
     async def exist(self) -> bool:
-        """Return True when there is a tag."""
+        """Return True if the repository has a tag."""
         return self._artifacts is not None and bool((await self._artifacts.tags(limit=1, after=None))[0])
 
 
 def _commit(manifest: StoredManifest) -> Commit | None:
-    """Return the commit of a manifest; None for a manifest without files."""
+    """Return the commit of a manifest, or None if the manifest has no files."""
     if manifest.store is None:
         return None
     return Commit(store=manifest.store, time=manifest.time or Commit().time)

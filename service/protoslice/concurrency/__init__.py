@@ -1,4 +1,4 @@
-"""Thread pools, concurrent coroutines, single flight, a weighted LRU cache, read windows, and jobs in slices."""
+"""Tools for concurrent work: thread pools, coroutines, shared results, a cache, read windows, and jobs in slices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Job: TypeAlias = Generator[None, None, T]
-"""Long work: a generator that yields after each slice of it, and returns the result."""
+"""Long work: a generator that yields after each slice of the work, and returns the result at the end."""
 
 
 def finish(job: Job[T]) -> T:
-    """Run `job` to its end, in this thread, and return its result; `Worker.finish` runs it slice by slice."""
+    """Run `job` to its end in this thread, and return its result; `Worker.finish` is the asynchronous form."""
     while True:
         try:
             next(job)
@@ -22,7 +22,7 @@ def finish(job: Job[T]) -> T:
 
 
 def coarse(job: Job[T], count: int) -> Job[T]:
-    """Return `job` with every `count` slices joined to one, for slices that are short."""
+    """Return `job` with every `count` slices joined into one; this suits jobs with short slices."""
     while True:
         for _ in range(count):
             try:

@@ -1,4 +1,4 @@
-"""Background work of a service: loops that are restarted, and steps that all run."""
+"""The background work of a service: loops that are restarted after errors, and steps that are all executed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 _log = logging.getLogger(__name__)
 
 RESTART_SECONDS: Final = 10.0
-"""Pause before a loop that failed is started again."""
+"""Seconds before a failed loop is started again."""
 
 
 async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -26,7 +26,7 @@ async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Keep `loops` running, by name, until the context ends."""
+    """Keep the loops running, under their names, until the context ends."""
     tasks = [asyncio.create_task(keep_running(name, loop)) for name, loop in loops.items()]
     try:
         yield
@@ -37,7 +37,7 @@ async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> Asyn
 
 
 async def run_all(steps: Iterable[Callable[[], Awaitable[Any]]]) -> None:
-    """Run all steps in turn, even after one fails; raise the first failure at the end, and log the others."""
+    """Run all steps in order, even if one fails; at the end, raise the first failure, and log the others."""
     failures = list[Exception]()
     for step in steps:
         try:

@@ -1,8 +1,8 @@
-"""Thread pools: an `Executor` for each storage that blocks, and one `Worker` for computations of the stores.
+"""Thread pools: an `Executor` for each storage that blocks, and one `Worker` for computations on stores.
 
-They are separate because a worker's thread may wait for a storage (`Worker.wait_for`): in a shared pool, such threads
-could occupy all threads that the storage needs. The client uses a `DaemonPool`, whose threads do not delay the end of a
-program.
+The pools are separate because a thread of the worker may wait for a storage (`Worker.wait_for`). In a shared pool,
+such threads could occupy all threads that the storage needs. The client uses a `DaemonPool`, whose threads do not
+delay the end of a program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protoslice.errors import StorageUnavailable
 T = TypeVar("T")
 
 _INLINE: Final = 32 << 10
-"""Data of this size is handled faster on the loop than by a thread."""
+"""Largest number of bytes for which the event loop itself is faster than a thread."""
 
 SLICE: Final = 8 << 20
 """Approximate number of bytes that one slice of long work reads."""
@@ -29,7 +29,7 @@ _END: Final = object()
 
 
 class Spent:
-    """Processor time of threads of workers, in seconds."""
+    """The processor time that threads of workers have used, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -40,7 +40,7 @@ _SPENT: ContextVar[Spent | None] = ContextVar("spent", default=None)
 
 @contextmanager
 def counted_work() -> Iterator[Spent]:
-    """Count the work of workers for this task, and for tasks that it starts."""
+    """Count the processor time of workers for this task, and for tasks that this task starts."""
     spent = Spent()
     token = _SPENT.set(spent)
     try:
@@ -65,15 +65,15 @@ def _counted(call: Callable[[], T]) -> Callable[[], T]:
 
 
 class Executor:
-    """Pool of `threads` threads for blocking calls; further callers wait."""
+    """A pool of `threads` threads for blocking calls; further calls wait for a free thread."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"protoslice-{name}")
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, run in a thread; raise `StorageUnavailable` after `close`.
+        """Return the result of `call`, which runs in a thread; raise `StorageUnavailable` after `close`.
 
-        Cancellation ends the wait, but not a call that has begun.
+        A cancelled caller stops waiting, but a call that has begun continues.
         """
         try:
             waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -82,18 +82,18 @@ class Executor:
         return await waiting
 
     async def close(self) -> None:
-        """Refuse new calls and wait for running ones, which may hold descriptors."""
+        """Refuse new calls, and wait for running calls, which may use file descriptors."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     def abandon(self) -> None:
-        """Refuse new calls and leave running ones, which may hang, to their threads."""
+        """Refuse new calls, but do not wait for running calls, which may never end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Worker(Executor):
-    """Pool of threads that may call the event loop.
+    """A pool of threads that may call the event loop.
 
-    Long work takes at most half of the threads, and always one, so that short calls find a thread.
+    Long work uses at most half of the threads, but at least one, so that short calls find a free thread.
     """
 
     def __init__(self, threads: int) -> None:
@@ -102,17 +102,17 @@ class Worker(Executor):
         self._lanes = asyncio.Semaphore(max(1, threads // 2))
 
     async def run(self, call: Callable[[], T]) -> T:
-        """See `Executor.run`."""
+        """Return the result of `call` as `Executor.run` does, and count its processor time."""
         return await super().run(_counted(call))
 
     async def run_if_large(self, weight: int, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which handles about `weight` bytes; run it in a thread when they are many."""
+        """Return the result of `call`, which handles about `weight` bytes; use a thread if these are many bytes."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def run_long(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, one slice of long work, run in a thread. Slices take turns.
+        """Return the result of `call`, a slice of long work, which runs in a thread; slices take turns.
 
-        A slice whose caller is cancelled before its start never runs; a started slice keeps its lane until the end.
+        If the caller is cancelled before its slice starts, the slice never runs. A started slice runs to its end.
         """
         await self._lanes.acquire()
         try:
@@ -124,7 +124,7 @@ class Worker(Executor):
         return await asyncio.wrap_future(begun)
 
     async def iterate(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
-        """Yield the items of the iterator `work`; each is made by one slice when the caller asks for it."""
+        """Yield the items of the iterator `work`; each item is computed in a thread when the caller needs it."""
         while True:
             made: object = await self.run_long(lambda: next(work, _END))
             if made is _END:
@@ -132,7 +132,7 @@ class Worker(Executor):
             yield made  # type: ignore[misc]
 
     async def finish(self, job: Job[T]) -> T:
-        """Return the result of `job`, whose slices take turns as those of `run_long` do."""
+        """Return the result of `job`, whose slices run in threads and take turns, as in `run_long`."""
 
         def run() -> StopIteration | None:
             try:
@@ -147,9 +147,9 @@ class Worker(Executor):
         return found
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
-        """Return the result of the coroutine `work`, run on the loop; for callers in a thread, which it blocks."""
+        """Run the coroutine `work` on the event loop, and return its result; callers must be in a thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _ended(self, _: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # the loop is already closed
             self.loop.call_soon_threadsafe(self._lanes.release)

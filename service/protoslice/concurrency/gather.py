@@ -1,4 +1,4 @@
-"""Concurrent coroutines, such as calls of a storage, with a bound on how many run at a time."""
+"""Concurrent coroutines, such as calls of a storage, with a limit on how many run at the same time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 WINDOW: Final = 32
-"""Concurrent calls at most; a remote storage answers each after some 20 ms."""
+"""Default limit of concurrent calls; a remote storage answers a call after about 20 ms."""
 
 
 async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S], *, window: int = WINDOW) -> list[T]:
-    """Return the results of `call` for each of `things`, in order; at most `window` run at a time.
+    """Return the results of `call` for each of `things`, in order; at most `window` calls run at a time.
 
-    The first error cancels the other calls. `things` may be of any length: only running calls have a task.
+    The first error cancels the other calls. `things` may be very long, since only running calls have a task.
     """
     left, found = enumerate(things), dict[int, T]()
 
@@ -38,7 +38,7 @@ async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S
 
 
 async def both(one: Callable[[], Awaitable[S]], other: Callable[[], Awaitable[T]]) -> tuple[S, T]:
-    """Return the results of two calls, made concurrently; the first error cancels the other."""
+    """Return the results of two concurrent calls; if one raises an error, the other is cancelled."""
     calls: tuple[Callable[[], Awaitable[Any]], ...] = (one, other)
     first, second = await map_concurrently(lambda call: call(), calls)
     return first, second

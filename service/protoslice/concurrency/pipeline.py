@@ -1,4 +1,4 @@
-"""Pipelines: while one item is read, the next item, or the next generators, have already begun."""
+"""Pipelines, in which the next item or the next generators begin while the current item is in use."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ T = TypeVar("T")
 
 
 class _Begun(Generic[T]):
-    """Generator whose first item is already being made."""
+    """A generator whose first item is already being computed."""
 
     def __init__(self, generator: AsyncGenerator[T, None]) -> None:
         self.generator = generator
         self._first = asyncio.ensure_future(self._next())
 
     async def items(self) -> AsyncGenerator[T, None]:
-        """Yield all items, in order."""
+        """Yield all items in order."""
         for first in await self._first:
             yield first
         async for item in self.generator:
             yield item
 
     async def close(self) -> None:
-        """Stop the generator in any state."""
+        """Stop the generator, whatever its state is."""
         self._first.cancel()
         await asyncio.gather(self._first, return_exceptions=True)
         await self.generator.aclose()
 
     async def _next(self) -> list[T]:
-        """Return the first item; nothing where the generator has none."""
+        """Return the first item in a list, or an empty list if the generator has no items."""
         async for item in self.generator:
             return [item]
         return []
 
 
 async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, ahead: int) -> AsyncGenerator[T, None]:
-    """Yield the items of the generators that `begin` makes, in order; up to `ahead` further ones have begun."""
+    """Yield the items of all generators in order; `begin` contains functions that make the generators.
+
+    While one generator is read, the first items of the next `ahead` generators are already being computed.
+    """
     waiting = iter(begin)
     begun: deque[_Begun[T]] = deque()
     try:
         while True:
             for make in islice(waiting, ahead + 1 - len(begun)):
                 begun.append(_Begun(make()))
-                await asyncio.sleep(0)  # making one may be work: others get their turn between two
+                await asyncio.sleep(0)  # making a generator may take time, so other tasks may run in between
             if not begun:
                 return
             async for item in begun[0].items():
@@ -58,7 +61,7 @@ async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, a
 
 
 async def one_ahead(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-    """Yield all of `items`; each is requested while its predecessor is in use."""
+    """Yield all items; the next item is requested while the current item is in use."""
     coming = asyncio.ensure_future(anext(items))
     try:
         while True:

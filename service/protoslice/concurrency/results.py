@@ -1,4 +1,4 @@
-"""Results of costly work: kept in a bounded cache, and computed once for all waiting callers."""
+"""The results of costly work, which are cached within limits and computed once for all waiting callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Making(Generic[V]):
-    """Running task, and the number of callers that wait for its result."""
+    """A running task, and the number of callers that wait for its result."""
 
     task: asyncio.Task[V]
     cancellable: bool
@@ -21,15 +21,15 @@ class _Making(Generic[V]):
 
 
 class SingleFlight(Generic[K, V]):
-    """Concurrent callers for a key share one task; results are not cached."""
+    """A table of running tasks: concurrent callers with the same key share one task. Results are not cached."""
 
     def __init__(self) -> None:
         self._making: dict[K, _Making[V]] = {}
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]], *, cancellable: bool = False) -> V:
-        """Return the result of the running task for `key`, or else of a new task that runs `make`.
+        """Return the result of the running task for `key`; if there is none, start a task that runs `make`.
 
-        A `cancellable` task is cancelled when its last caller leaves; any other task runs to the end.
+        A `cancellable` task is cancelled when its last caller stops waiting. Any other task runs to its end.
         """
         making = self._making.get(key)
         if making is None:
@@ -42,17 +42,17 @@ class SingleFlight(Generic[K, V]):
             making.waiting -= 1
             if making.cancellable and not making.waiting and not making.task.done():
                 making.task.cancel()
-                self._drop(key, making.task)  # the next caller starts a new task
+                self._drop(key, making.task)  # the next caller then starts a new task
 
     async def idle(self) -> None:
-        """Wait until no task is running; errors of tasks are ignored."""
+        """Wait until no task is running; ignore the errors of tasks."""
         while self._making:
             await asyncio.gather(*(making.task for making in self._making.values()), return_exceptions=True)
 
     def _made(self, key: K, done: asyncio.Task[V]) -> None:
         self._drop(key, done)
         if not done.cancelled():
-            done.exception()  # retrieved for asyncio; without callers a failure is no fault
+            done.exception()  # marks the error as read for asyncio: without callers, a failure is no problem
 
     def _drop(self, key: K, task: asyncio.Task[V]) -> None:
         if (making := self._making.get(key)) is not None and making.task is task:
@@ -60,9 +60,10 @@ class SingleFlight(Generic[K, V]):
 
 
 class LruCache(Generic[K, V]):
-    """Cache of at most `most` entries and `room` bytes, which evicts the least recently used.
+    """A cache of at most `most` entries and `room` bytes, which evicts the least recently used entries.
 
-    The newest entry stays even if it is too large, so that the most costly result is not computed for each request.
+    The newest entry remains even if it is too large. Otherwise, each request would compute the most costly result
+    again.
     """
 
     def __init__(self, *, most: int, room: int) -> None:
@@ -76,15 +77,15 @@ class LruCache(Generic[K, V]):
 
     @property
     def weight(self) -> int:
-        """Weight of all entries in bytes."""
+        """The total weight of all entries in bytes."""
         return self._weight
 
     def values(self) -> Iterator[V]:
-        """Return all values, the most recently used last."""
+        """Return all values, with the most recently used last."""
         return (value for value, _ in self._kept.values())
 
     def get(self, key: K) -> V | None:
-        """Return the value under `key`, marked as most recently used; None when absent."""
+        """Return the value of `key`, which becomes the most recently used, or None if there is none."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return None
@@ -92,7 +93,7 @@ class LruCache(Generic[K, V]):
         return kept[0]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep `value` of `weight` bytes under `key`."""
+        """Insert `value`, which has `weight` bytes, under `key`."""
         self.drop(key)
         self._kept[key] = value, weight
         self._weight += weight
@@ -100,36 +101,40 @@ class LruCache(Generic[K, V]):
             self.drop(next(iter(self._kept)))
 
     def drop(self, key: K) -> None:
-        """Remove the entry of `key`, if any."""
+        """Remove the entry of `key` if there is one."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._weight -= kept[1]
 
 
 Key = tuple[Hashable, ...]
-"""Owner of a result, such as the row of a store; its kind; and parameters."""
+"""The owner of a result, such as the row of a store, then the kind of the result, then parameters."""
 _ENTRY: Final = 1 << 10
-"""Bytes of memory that a result takes in addition to its weight, about."""
+"""Approximate number of bytes of memory that a result takes in addition to its weight."""
 
 
 class Results:
-    """Results by key, of at most `max_bytes` bytes together; the least recently used are evicted first.
+    """A cache of results by key, limited to `max_bytes` in total, which evicts the least recently used results.
 
-    The newest result of each kind stays as long as anything of its owner does, and the owner that was used last stays,
-    even if it is too large, so that the most costly result is not computed for each request.
+    The newest result of each kind is evicted only together with all results of its owner. The owner that was used
+    last is never evicted, even if its results are too large. Otherwise, each request would compute the most costly
+    result again.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.weight = 0
-        """Bytes of all results, about."""
+        """Approximate number of bytes of all results."""
         self._max_bytes = max_bytes
         self._kept: dict[Key, tuple[Any, int]] = {}
         self._keys: dict[Hashable, set[Key]] = {}
-        """Keys of the kept results, by owner."""
+        """Keys of the cached results, by owner."""
         self._newest: dict[Key, Key] = {}
         """Key of the newest result of each owner and kind."""
         self._used: dict[Key, None] = {}
-        """Owners, as `(owner,)`, and keys of results that are not the newest; the most recently used last."""
+        """Entries that can be evicted, with the most recently used last.
+
+        An entry is an owner, as `(owner,)`, or the key of a result that is not the newest of its kind.
+        """
         self._making: SingleFlight[Key, Any] = SingleFlight()
         self._alone = asyncio.Lock()
 
@@ -137,7 +142,7 @@ class Results:
         return len(self._kept)
 
     def find(self, key: Key) -> Any:
-        """Return the result of `key`, and count a use of the result and of its owner; None if it is not kept."""
+        """Return the cached result of `key` or None; count this as a use of the result and of its owner."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -147,7 +152,7 @@ class Results:
         return kept[0]
 
     def put(self, key: Key, value: object, weight: int) -> None:
-        """Keep `value` of `weight` bytes, as the newest result of its kind."""
+        """Cache `value`, which has `weight` bytes, as the newest result of its kind."""
         owner, kind = key[:1], key[:2]
         self._remove(key)
         former = self._newest.get(kind)
@@ -180,10 +185,11 @@ class Results:
         cancellable: bool = False,
         alone: bool = False,
     ) -> V:
-        """Return the result of `key`: the kept one, or the one of `make`, which also returns its size in bytes.
+        """Return the cached result of `key`, or compute it with `make`, which also returns its size in bytes.
 
-        The size may be approximate. Callers of one key share the work. `cancellable` work is cancelled when its last
-        caller leaves. Work that runs `alone`, because it needs much memory, runs one at a time.
+        The size may be approximate. Concurrent callers with the same key share the work. `cancellable` work is
+        cancelled when its last caller stops waiting. Work with `alone` set needs much memory, so only one such work
+        runs at a time.
         """
         found: V | None = self.find(key)
         if found is not None:

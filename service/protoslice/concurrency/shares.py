@@ -1,4 +1,4 @@
-"""Places for work that waits or is costly: bounded in total, and for each client."""
+"""Places for work that waits or is costly: their number is limited in total and for each client."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final, Never, Protocol
 from protoslice.errors import ClientLimit, TooMany
 
 LOOK_SECONDS: Final = 5.0
-"""Time between two looks at the works that keep others waiting."""
+"""Seconds between two checks of the work for which other clients wait."""
 _SLOW: Final = 16
-"""A work gives way to a client with fewer places if its speed is below so many times the least."""
+"""Factor of the lowest speed, below which work may be preempted for a client with fewer places."""
 
 
 class Shares:
-    """At most `most` places, of which one client has at most `each`.
+    """A limited number of places: `most` in total, and `each` for one client.
 
-    0 means no limit; the client "" has no limit either.
+    A limit of 0 means unlimited. The limit for each client does not apply to the client "".
     """
 
     def __init__(self, most: int, each: int, what: str) -> None:
-        """Set the name `what` of the work, in the plural, for messages."""
+        """Set the limits; `what` is the plural name of the work, for messages."""
         self._most = most
         self._each = each
         self._what = what
@@ -31,7 +31,7 @@ class Shares:
         self._of: Counter[str] = Counter()
 
     def take(self, client: str) -> None:
-        """Take a place; raise `TooMany` or `ClientLimit` when none is left."""
+        """Take a place; raise `TooMany` or `ClientLimit` if none is free."""
         if self._has_share(client, self._of):
             raise ClientLimit(f"Limit per client reached: {self._each} {self._what}", limit=self._each)
         if self._is_full():
@@ -43,11 +43,11 @@ class Shares:
         return 0 < self._most <= self._taken
 
     def _has_share(self, client: str, held: Counter[str]) -> bool:
-        """Return True for a client that has as many places as are allowed."""
+        """Return True if a client has as many places as it may have."""
         return client != "" and 0 < self._each <= held[client]
 
     def give(self, client: str) -> None:
-        """Give a place back."""
+        """Release a place."""
         self._taken -= 1
         self._of[client] -= 1
         if not self._of[client]:
@@ -55,7 +55,7 @@ class Shares:
 
     @contextmanager
     def one(self, client: str) -> Iterator[None]:
-        """Hold a place while the context lasts; see `take`."""
+        """Hold a place while the context lasts; raise `TooMany` or `ClientLimit` if none is free."""
         self.take(client)
         try:
             yield
@@ -64,38 +64,38 @@ class Shares:
 
 
 class Work(Protocol):
-    """Work on bytes that a client sends; it has a place or waits for one."""
+    """Work on bytes that a client sends, which has a place or waits for one."""
 
     def progress(self) -> tuple[int, float]:
-        """Return the number of bytes that have arrived, and the seconds spent waiting for them."""
+        """Return the number of bytes that have arrived, and the seconds that the work has waited for them."""
 
     def preempt(self) -> None:
-        """Make the work fail as soon as it waits for its client, so that it gives its place back."""
+        """Make the work fail the next time it waits for its client, so that it releases its place."""
 
     async def left(self) -> Never:
-        """Wait until the client has left, and raise."""
+        """Wait until the client has disconnected, and raise an error."""
 
 
 class QueuedShares(Shares):
-    """Shares for which clients wait: the next place is for the client that has the fewest.
+    """Shares for which clients queue: the next free place goes to the waiting client with the fewest places.
 
-    While some wait, work whose client hardly sends anything is preempted.
+    While clients wait, work whose own client sends hardly any bytes is preempted.
     """
 
     def __init__(self, most: int, each: int, what: str, *, seconds: float, slowest: int) -> None:
-        """Let clients wait `seconds`; work is slow below `slowest` bytes per second."""
+        """Let clients wait for `seconds`; work is slow below `slowest` bytes per second."""
         super().__init__(most, each, what)
         self._seconds = seconds
         self._slowest = max(1, slowest)
         self._waiting: dict[asyncio.Future[None], str] = {}
-        """Clients that wait, by what each waits for, in the order of their coming."""
+        """Waiting clients, by the future that each waits for, in order of arrival."""
         self._works: dict[Work, str] = {}
         self._seen: dict[Work, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def queued(self, client: str, work: Work) -> AsyncIterator[None]:
-        """Hold a place while the context lasts; raise `TooMany` or `ClientLimit` when none was free in time."""
+        """Hold a place while the context lasts; raise `TooMany` or `ClientLimit` if none becomes free in time."""
         try:
             self.take(client)
         except TooMany:
@@ -110,7 +110,7 @@ class QueuedShares(Shares):
             self.give(client)
 
     def give(self, client: str) -> None:
-        """Give a place back, to the next caller that waits for one."""
+        """Release a place; a waiting caller gets it if there is one."""
         super().give(client)
         waiting = {turn: key for turn, key in self._waiting.items() if not self._has_share(key, self._of)}
         if waiting and not self._is_full():
@@ -133,7 +133,7 @@ class QueuedShares(Shares):
             if gone:
                 left.result()
             if not turn.done():
-                self.take(client)  # which fails: a free place would have been given
+                self.take(client)  # this raises the right error: a free place would already have been assigned
         except BaseException:
             if turn.done():
                 self.give(client)
@@ -147,12 +147,12 @@ class QueuedShares(Shares):
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Preempt work that keeps others waiting, starting with the slowest since the last look."""
+        """Preempt slow work while other clients wait, beginning with the slowest since the last check."""
         self._timer = None
         slow: list[tuple[float, Work]] = []
         for work in self._works:
             (received, waited), before = work.progress(), self._seen.get(work)
-            # Of the other works, it is not the client that is slow.
+            # Only work that mostly waited for its client counts: for other work, the client is not the slow part.
             if before is not None and (idle := waited - before[1]) >= LOOK_SECONDS / 2:
                 slow.append(((received - before[0]) / idle, work))
         self._preempt(sorted(slow, key=lambda each: each[0]))
@@ -171,9 +171,9 @@ class QueuedShares(Shares):
                 found[1].preempt()
 
     def _gives_way(self, speed: float, work: Work, client: str, held: Counter[str]) -> bool:
-        """Return True if `client` should have the place of `work`.
+        """Return True if `work` should lose its place to `client`.
 
-        Work that makes progress is only preempted to make shares equal.
+        Work that is not slow is preempted only to make the shares of clients more equal.
         """
         owner = self._works[work]
         if self._has_share(client, held):

@@ -1,4 +1,4 @@
-"""Read windows: limits on the bytes in memory that clients have not received yet."""
+"""Read windows, which limit the bytes in memory that clients have not received yet."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Final
 
 LEAST: Final = 64 << 10
 LARGEST: Final = 1 << 20
-"""Bounds on the bytes of one read."""
+"""Smallest and largest number of bytes of one read."""
 _ROOM: Final = 64 << 20
 _GROWTH: Final = 2
-"""Multiple of the next read's size that a client must have taken: one that stalls early costs little."""
+"""Factor between the bytes that a client has received and the next read; a client that stalls early costs little."""
 
 
 class Windows:
-    """Memory for bytes that clients have not received yet, shared by all responses of one process.
+    """The memory for bytes that clients have not received yet, which all responses of a process share.
 
-    Each read gets an equal share of the free memory, so windows shrink as responses become more. A client's windows
-    shrink to the minimum when the client holds as much memory as is left for all other clients. A read is always
-    granted at least `LEAST` bytes, even beyond the limit.
+    Each read gets an equal part of the free memory, so reads become smaller if there are more responses. If a client
+    holds as much memory as is free for all others, its reads shrink to the minimum. A read always gets at least
+    `LEAST` bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:
         self.free = room
         self._share = max(1, room // LARGEST)
         self._held: Counter[str] = Counter()
-        """Bytes that each client holds, by key."""
+        """Number of bytes that each client holds."""
 
     def open(self, length: int, client: str) -> Window:
-        """Return the window of a response of `length` bytes to `client`; windows of the client "" do not count."""
+        """Return the window of a response of `length` bytes; memory of the client "" counts for no client."""
         return Window(self, length, client)
 
     def room(self, client: str) -> int:
-        """Return the bytes that one read of `client` may take now."""
+        """Return the number of bytes that one read of `client` may take now."""
         free = self.free - self._held[client] if client else self.free
         return min(LARGEST, max(LEAST, free // self._share))
 
     def take(self, client: str, most: int) -> int:
-        """Reserve room for one read of `client`: up to `most` bytes, fewer when memory is short."""
+        """Reserve memory for one read of `client`, and return its size: `most` bytes, or fewer if memory is short."""
         size = min(most, self.room(client))
         self._count(client, size)
         return size
 
     def give(self, client: str, size: int) -> None:
-        """Give back the room of one read."""
+        """Release the memory of one read."""
         self._count(client, -size)
 
     def _count(self, client: str, size: int) -> None:
@@ -57,7 +57,7 @@ class Windows:
 
 
 class Window:
-    """Window of one response."""
+    """The read window of one response."""
 
     def __init__(self, windows: Windows, length: int, client: str) -> None:
         self._windows = windows
@@ -67,16 +67,17 @@ class Window:
 
     @property
     def is_wide(self) -> bool:
-        """True while there is room for whole streams and their read-ahead, because there are few readers."""
+        """True while there is memory for whole streams and their read-ahead, because there are few readers."""
         return self._windows.room(self._client) >= LARGEST // 2
 
     @contextmanager
     def hold(self, *, near: bool) -> Iterator[int]:
-        """Yield the size of the next read, which is held until the client has received the bytes.
+        """Yield the size of the next read; its memory is held until the context ends, when the client has the bytes.
 
-        `near` says that reads of the source are cheap; a distant source always gets the full grant.
+        If `near` is True, reads of the source are cheap, and their size grows with the bytes that the client has
+        received. Reads of a distant source may always have the largest size.
         """
-        # Each read of a distant source costs a round trip.
+        # A distant source costs a round trip for each read, so its reads are large from the beginning.
         most = max(LEAST, self._taken // _GROWTH) if near and not self._is_short else LARGEST
         size = self._windows.take(self._client, most)
         try:

@@ -1,6 +1,6 @@
-"""SQL databases: transactions on SQLite and PostgreSQL, migrations, snapshots.
+"""SQL databases: transactions on SQLite and PostgreSQL, migrations and snapshots.
 
-`connect` finds the database that the settings name, and `upgrade` brings its schema up to date.
+`connect` returns the database that the settings name, and `upgrade` brings its schema up to date.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ __all__ = ["Database", "Transaction", "connect", "file_of", "schema", "shown_url
 _log = logging.getLogger(__name__)
 
 FILE: Final = "catalog.sqlite"
-"""Name of the default catalogue, in the directory of the storage."""
+"""Name of the default catalogue's file, in the directory of the storage."""
 _URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:/[^?#@]*)?)(?:\?[^#@]*)?")
-"""A URL whose password, if any, has its special characters percent-encoded."""
+"""Pattern of a database URL; special characters of a password must be percent-encoded."""
 _PROGRESS_SECONDS: Final = 10
-"""Time between two warnings about an upgrade that takes long."""
+"""Seconds between two warnings about a slow upgrade."""
 _LOCK_SECONDS: Final = 60
-"""Longest wait of an upgrade of PostgreSQL for transactions of other programs, such as a dump."""
+"""Longest wait in seconds of a PostgreSQL upgrade for transactions of other programs, such as a dump."""
 EMPTY: Final = (
     "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this storage, or run "
     "`protoslice restore-backup` (again, if it was interrupted)"
 )
-"""Message about a database without tables."""
+"""The message about a database that has no tables."""
 
 
 def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
-    """Return the database at `url`, or by default the database of `storage`; its schema is not checked.
+    """Return the database at `url`, or the default database of `storage` if `url` is None.
 
-    Raise the errors of `file_of`, and `Unsupported` for a missing file of SQLite, unless `create`.
+    The schema is not checked. Raise the errors of `file_of`. Also raise `Unsupported` if a SQLite file is missing and
+    `create` is False.
     """
     path = file_of(url, storage)
     if path is not None:
@@ -56,10 +57,10 @@ def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
 
 
 def file_of(url: str | None, storage: str) -> Path | None:
-    """Return the file of the database at `url`, or by default of the database of `storage`; None for PostgreSQL.
+    """Return the SQLite file of the database at `url`, or None if it is in PostgreSQL.
 
-    Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without a
-    database. Nothing is opened.
+    If `url` is None, return the file of the default database of `storage`. Raise `InvalidInput` for a URL of neither
+    engine, and `Unsupported` for a bucket without a database URL. Nothing is opened.
     """
     if url is None:
         return _default(storage) / FILE
@@ -73,7 +74,7 @@ def file_of(url: str | None, storage: str) -> Path | None:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL of a database without user, password and options."""
+    """Return the URL of a database without its user, password and options."""
     match = _URL.fullmatch(url)
     return f"{url.partition(':')[0][:10]}://…" if match is None else f"{match[1]}://{match[2]}"
 
@@ -90,9 +91,10 @@ def _default(storage: str) -> Path:
 
 
 async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]:
-    """Bring the schema up to date and return the versions before and after; copy a SQLite file first.
+    """Bring the schema up to date, and return the versions before and after; first copy a SQLite file.
 
-    Log warnings about slow steps. Raise `Unsupported` for an empty database, unless `create`.
+    Log a warning every 10 seconds while this takes long. Raise `Unsupported` for an empty database if `create` is
+    False.
     """
     upgrading = _Upgrade(database, create)
     task = asyncio.create_task(database.alter(upgrading))
@@ -110,7 +112,7 @@ async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]
 
 
 class _Upgrade(Alteration):
-    """An upgrade of a database, which runs in a thread, and its current step."""
+    """An upgrade of a database, which runs in a thread, with a description of its current step."""
 
     def __init__(self, database: Database, create: bool) -> None:
         self._database = database
@@ -119,7 +121,7 @@ class _Upgrade(Alteration):
         self.step = "waiting for another process"
 
     def is_due(self, tx: Transaction) -> bool:
-        """Return True if the schema is an older one."""
+        """Return True if the database has an older schema."""
         dialect = self._database.dialect
         schema.lock(tx, dialect)
         self.found = schema.version(tx, dialect)
@@ -129,12 +131,12 @@ class _Upgrade(Alteration):
         return self.found < self.wanted
 
     def prepare(self, tx: Transaction) -> None:
-        """Refuse an upgrade while other processes run; copy the file of SQLite."""
+        """Refuse the upgrade if other processes use the database; otherwise, copy a SQLite file."""
         if not self.found:
             return
         self._refuse_running(tx)
         if self._database.dialect == "postgresql":
-            # Processes that begin to use the database wait for this lock, and then find the schema changed.
+            # The lock holds up processes that start to use the database; they then find that the schema has changed.
             tx.run(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
             tx.run("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE")
             self._refuse_running(tx)
@@ -152,7 +154,7 @@ class _Upgrade(Alteration):
         refuse_running(found, f"upgrade the database from schema {self.found} to {self.wanted}")
 
     def _copy(self, tx: SqliteTransaction, path: Path) -> None:
-        """Copy a file; the copy replaces older copies of the same schema, such as copies from failed upgrades."""
+        """Copy the database file; the copy replaces older copies of the same schema, as of failed upgrades."""
         name = f"{path.name}.schema{self.found}"
         self.step = f"copying it to {name}"
         part, copy = path.with_name(f"{name}.part"), path.with_name(name)
@@ -163,11 +165,11 @@ class _Upgrade(Alteration):
         finally:
             part.unlink(missing_ok=True)
         for other in path.parent.iterdir():
-            if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):  # of earlier versions
+            if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):  # by earlier versions
                 other.unlink()
 
     def apply(self, tx: Transaction) -> None:
-        """Apply the migrations."""
+        """Apply the missing migrations."""
         schema.apply_migrations(tx, self._database.dialect, self._at)
 
     def _at(self, number: int) -> None:

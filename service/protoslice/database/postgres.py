@@ -1,7 +1,7 @@
-"""PostgreSQL: threads with a connection each, so that transactions are plain functions.
+"""Transactions on PostgreSQL: each thread has its own connection, so that transactions are plain functions.
 
-No session state is kept and settings are per transaction, so connections may go through a pooler such as PgBouncer.
-Behind a pooler, or with `prepare=off` in the URL, no statement is prepared.
+Sessions keep no state, and settings last only for a transaction, so connections may use a pooler such as PgBouncer.
+If there is a pooler, or if the URL contains `prepare=off`, no statements are prepared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CONNECTIONS: Final = 20
 _BACKGROUND: Final = 2
 _CONNECT_SECONDS: Final = 3
 _WRITING: Final = "ISOLATION LEVEL READ COMMITTED READ WRITE"
-"""Stated, since a server may have another default: locks guard counts that are read again behind them."""
+"""The isolation of writes, which overrides the server's default: counts are read again after a lock is acquired."""
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
 _NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
@@ -74,13 +74,13 @@ _REFUSALS: Final = tuple(
         ),
     )
 )
-"""Refusals that another attempt does not change: SQLSTATE 28, 3D and 42501, which libpq gives as text only."""
+"""Patterns of errors that a retry cannot change; libpq reports SQLSTATE 28, 3D and 42501 only as text."""
 _USER: Final = re.compile(r"\b(user|role) \S+")
 _PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
 class PostgresDatabase(Database):
-    """A catalogue in PostgreSQL, shared by any number of replicas."""
+    """A catalogue in PostgreSQL, which any number of replicas may share."""
 
     dialect = "postgresql"
 
@@ -92,7 +92,7 @@ class PostgresDatabase(Database):
         self._has_warned = False
         self._connections: set[psycopg.Connection[Row]] = set()
         self._apart: set[psycopg.Connection[Row]] = set()
-        """Connections of transactions of any length."""
+        """Connections with transactions of unlimited length."""
         self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
@@ -141,10 +141,10 @@ class PostgresDatabase(Database):
         self._alone(work, _WRITING)
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return connections whose names were given by earlier versions, in words.
+        """Return descriptions of the connections of earlier versions, which have the same connection name.
 
-        A pooler keeps connections of processes that have ended; connections of a running service are used once a
-        minute.
+        Connections that were idle for 150 seconds do not count: a pooler keeps connections of ended processes. A
+        running service uses each of its connections at least once a minute.
         """
         rows = tx.all(_EARLIER, name=self._name, seconds=_QUIET_SECONDS)
         return [f"an earlier version on {host or 'this machine'} (PostgreSQL process {pid})" for host, pid in rows]
@@ -158,7 +158,7 @@ class PostgresDatabase(Database):
         return self._lanes.values()
 
     def _alone(self, work: Work[T], mode: str) -> T:
-        with translated(), self._connected() as connection:  # commits unless it fails
+        with translated(), self._connected() as connection:  # the context commits, unless an error is raised
             self._apart.add(connection)
             try:
                 return work(self._begun(connection, mode))
@@ -166,13 +166,13 @@ class PostgresDatabase(Database):
                 self._apart.discard(connection)
 
     def _begun(self, connection: psycopg.Connection[Row], mode: str) -> PostgresTransaction:
-        """Begin a transaction of any length."""
+        """Begin a transaction of unlimited length."""
         connection.execute(f"SET TRANSACTION {mode}".encode())
         connection.execute("SET LOCAL statement_timeout = 0")
         return PostgresTransaction(connection)
 
     def _connection(self) -> psycopg.Connection[Row]:
-        """Return the connection of this thread; open it if necessary."""
+        """Return the connection of this thread, and open it if necessary."""
         connection: psycopg.Connection[Row] | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._connected(autocommit=True)
@@ -187,7 +187,7 @@ class PostgresDatabase(Database):
                 pid = connection.execute("SELECT pg_backend_pid()").fetchall()[0][0]
                 if pid == connection.info.backend_pid:
                     connection.prepare_threshold = 5
-                else:  # a pooler, which may run each transaction on another connection with other prepared statements
+                else:  # a pooler may run each transaction on another connection, which has other prepared statements
                     self._prepare = False
                     _log.info("there is a pooler in front of the database: no statements are prepared")
         except psycopg.Error as error:
@@ -203,7 +203,7 @@ class PostgresDatabase(Database):
         return connection
 
     def _reset(self, connection: psycopg.Connection[Row]) -> None:
-        """Roll back; close a connection on which that fails."""
+        """Roll back; if this fails, close the connection."""
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
@@ -213,7 +213,7 @@ class PostgresDatabase(Database):
             self._local.connection = None
 
     async def close(self) -> None:
-        """Finish transactions that have begun and close all connections."""
+        """Wait for running transactions, and close all connections."""
         for lane in self._lanes.values():
             await lane.close()
         for connection in self._connections:
@@ -221,7 +221,7 @@ class PostgresDatabase(Database):
 
 
 class PostgresTransaction(Transaction):
-    """A transaction on a connection of this thread."""
+    """A transaction on this thread's connection."""
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self._connection = connection
@@ -229,13 +229,13 @@ class PostgresTransaction(Transaction):
 
     @property
     def now(self) -> int:
-        """Microseconds since the epoch by the clock of the database."""
+        """Time of the transaction by the clock of the database, in microseconds since the epoch."""
         if self._now is None:
             self._now = int(self.all(f"SELECT {_NOW}")[0][0])
         return self._now
 
     def record(self, change: bytes, schema: int) -> None:
-        """Insert a row into `changes`, if the schema is the expected one."""
+        """Insert a row into `changes`; raise `Outdated` if the database has another schema."""
         sql = f"INSERT INTO changes (id, at) SELECT :id, {_NOW} FROM meta WHERE :schema IN (0, schema) RETURNING at"
         row = self.first(sql, id=change, schema=schema)
         if row is None:
@@ -243,32 +243,32 @@ class PostgresTransaction(Transaction):
         self._now = int(row[0])
 
     def all(self, sql: str, **values: Any) -> list[Row]:
-        """Return all rows."""
+        """Return all rows of a statement."""
         with translated():
             rows = self._connection.execute(_statement(sql), values).fetchall()
         self.note(sql, len(rows))
         return rows
 
     def planned(self, sql: str, **values: Any) -> list[Row]:
-        """Return all rows of a statement that is planned for these values."""
+        """Return all rows of a statement, which is planned for these values."""
         with translated():
             return self._connection.execute(_statement(sql), values, prepare=False).fetchall()
 
     def run(self, sql: str, **values: Any) -> int:
-        """Return the number of rows that the statement changed."""
+        """Execute a statement and return the number of rows that it changed."""
         with translated():
             changed = self._connection.execute(_statement(sql), values).rowcount
         return self.note(sql, changed)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
-        """Return all rows, `size` at a time, by a cursor of the server."""
+        """Yield all rows in lists of at most `size`, with a cursor on the server."""
         with translated(), self._connection.cursor("batches") as cursor:
             cursor.execute(_statement(sql))
             while rows := cursor.fetchmany(size):
                 yield rows
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Insert many rows into a table by COPY."""
+        """Insert many rows into a table with COPY."""
         copying = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with translated(), self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copied:
             for row in rows:
@@ -276,7 +276,7 @@ class PostgresTransaction(Transaction):
         self.note(f"INSERT INTO {table}", 1)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Execute the statement once for each row of values."""
+        """Execute a statement once for each row of values."""
         with translated(), self._connection.cursor() as cursor:
             cursor.executemany(_statement(sql), rows)
             self.note(sql, cursor.rowcount)
@@ -284,13 +284,13 @@ class PostgresTransaction(Transaction):
 
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> bytes:
-    """Return `sql` with the placeholders of psycopg."""
+    """Return the statement with the placeholders that psycopg uses."""
     return _PLACEHOLDER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate PostgreSQL's errors to errors of the package; messages never contain the URL."""
+    """Translate PostgreSQL's errors to errors of this package, whose messages never contain the database URL."""
     try:
         yield
     except psycopg.Error as error:
@@ -304,13 +304,13 @@ def _error(error: psycopg.Error) -> Exception:
         return UniqueViolation(f"A row with this key exists: {error.diag.constraint_name}")
     if isinstance(error, errors.ForeignKeyViolation):
         return ForeignKeyViolation(f"A row is missing or still in use: {error.diag.constraint_name}")
-    if isinstance(error, psycopg.DataError) and error.sqlstate is None:  # psycopg refuses NUL, PostgreSQL is not asked
+    if isinstance(error, psycopg.DataError) and error.sqlstate is None:  # psycopg itself refuses text with NUL
         return InvalidInput(UNSTORABLE)
     if isinstance(error, _ROLLED_BACK):
         return Transient("The database is locked by other transactions")
     if isinstance(error, errors.QueryCanceled):
         return DatabaseUnavailable("The database is too slow: a statement timed out")
-    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):  # of a restored server, for a while
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):  # also while a server is being restored
         return DatabaseUnavailable(
             "The database has no tables of Protoslice: restore it, or run `protoslice database upgrade` for a new one"
         )
@@ -328,9 +328,9 @@ def _error(error: psycopg.Error) -> Exception:
 
 
 def _parameters(url: str) -> tuple[dict[str, Any], bool]:
-    """Return the parameters of libpq for `url`, and whether statements may be prepared."""
+    """Return the parameters of libpq for `url`, and True if statements may be prepared."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))  # libpq has no + for a space
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))  # in libpq, + is not a space
     prepare = options.pop("prepare", "on")
     if prepare not in {"on", "off"}:
         raise InvalidInput("Invalid PROTOSLICE_DATABASE: prepare= must be 'on' or 'off'")
@@ -342,7 +342,7 @@ def _parameters(url: str) -> tuple[dict[str, Any], bool]:
     }
     try:
         given = conninfo_to_dict(urlunsplit(parts._replace(query=urlencode(options, quote_via=quote))))
-    except psycopg.ProgrammingError:  # libpq repeats what it does not understand, which may be the password
+    except psycopg.ProgrammingError:  # the message of libpq may contain the password
         raise InvalidInput(
             "Invalid PROTOSLICE_DATABASE: PostgreSQL's client cannot parse it; check options and percent-encoding"
         ) from None

@@ -1,4 +1,4 @@
-"""Processes that use a catalogue. Each process renews its row, so that no upgrade happens while others run."""
+"""The processes that use a catalogue; each renews a row, so that no upgrade starts while other processes run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from protoslice.database.transactions import SECOND, Database, Outdated, Transac
 from protoslice.errors import Conflict, ProtosliceError
 
 FIRST_SCHEMA: Final = 11
-"""Schema from which on processes have rows."""
+"""First schema in which processes have rows."""
 SEEN_SECONDS: Final = 60
-"""Time after its last renewal for which a process is taken to run."""
+"""Seconds after its last renewal for which a process counts as running."""
 _RENEW_SECONDS: Final = 20
 _KEPT_SECONDS: Final = 86_400
-"""Age of a row that is deleted: of a process that was killed."""
+"""Seconds without a renewal after which a row is deleted, because its process must have been killed."""
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def registered(database: Database) -> AsyncIterator[None]:
-    """Keep a row for this process while the context lasts; raise `Outdated` if the schema was changed meanwhile."""
+    """Keep a row for this process while the context lasts.
+
+    Raise `Outdated` if the schema has changed since the process opened the database.
+    """
     database.process = uuid.uuid4().bytes
     await _renew(database)
     ended = asyncio.Event()
@@ -39,8 +42,8 @@ async def registered(database: Database) -> AsyncIterator[None]:
         yield
     finally:
         ended.set()
-        await renewing  # a renewal that has begun must not come after the deletion
-        with suppress(ProtosliceError):  # the row is ignored soon, and deleted by another process
+        await renewing  # a running renewal must end before the deletion, or it would insert the row again
+        with suppress(ProtosliceError):  # a remaining row is soon ignored, and later deleted by another process
             sql = "DELETE FROM processes WHERE id = :id"
             await database.write(lambda tx: tx.run(sql, id=database.process), background=True)
 
@@ -54,7 +57,7 @@ async def _renew_until(ended: asyncio.Event, database: Database) -> None:
             await _renew(database)
         except Outdated as error:
             _log.error("%s", error)
-        except ProtosliceError:  # it is tried again soon
+        except ProtosliceError:  # the next renewal follows soon
             pass
 
 
@@ -79,14 +82,14 @@ async def _renew(database: Database) -> None:
 
 
 async def settle_secrets(database: Database, own: Sequence[str]) -> None:
-    """Record the fingerprints of this process's secrets: it signs with the first, and verifies with all.
+    """Record the fingerprints of this process's secrets; it signs with the first secret, and verifies with all.
 
-    Raise `Conflict` if another process would not verify what this process signs, or vice versa. Other differences, as
-    in the middle of a rotation, are logged.
+    Raise `Conflict` if another process cannot verify the signatures of this process, or the reverse. Log other
+    differences, which are normal during a rotation of secrets.
     """
 
     def work(tx: Transaction) -> list[tuple[str, list[str]]]:
-        if database.dialect == "postgresql":  # of two processes that start at once, the second sees the first
+        if database.dialect == "postgresql":  # of two processes that start at the same time, the second sees the first
             tx.run("LOCK TABLE processes IN SHARE ROW EXCLUSIVE MODE")
         tx.run("UPDATE processes SET secrets = :own WHERE id = :id", own=" ".join(own), id=database.process)
         others = [] if tx.is_alone else _others(tx, database.process)
@@ -109,12 +112,12 @@ async def settle_secrets(database: Database, own: Sequence[str]) -> None:
 
 
 def running(tx: Transaction, own: bytes) -> list[str]:
-    """Return the other processes that were active lately, in words."""
+    """Return descriptions of the other processes that were active in the last minute."""
     return [name for name, _ in _others(tx, own)]
 
 
 def _others(tx: Transaction, own: bytes) -> list[tuple[str, str | None]]:
-    """Return the other processes that were active lately, in words, with the fingerprints of their secrets."""
+    """Return descriptions of the other processes that were active lately, with fingerprints of their secrets."""
     rows = tx.all(
         "SELECT host, pid, version, seen, secrets FROM processes WHERE seen > :since AND id <> :own ORDER BY host, pid",
         since=tx.now - SEEN_SECONDS * SECOND,
@@ -127,7 +130,7 @@ def _others(tx: Transaction, own: bytes) -> list[tuple[str, str | None]]:
 
 
 def refuse_running(found: Sequence[str], what: str) -> None:
-    """Raise `Conflict` with the names of `processes` if there are any."""
+    """Raise `Conflict` if `found` names any processes; `what` is the action that they prevent."""
     if found:
         raise Conflict(
             f"Cannot {what} while other processes use the database: {'; '.join(found)}. Stop them and try again; one "

@@ -1,7 +1,7 @@
-"""Schema of the catalogue: numbered SQL files, applied in order.
+"""The schema of the catalogue: numbered SQL files, which are applied in order.
 
-A file is for both engines, unless its name contains the dialect of one engine: `0009.sqlite.sql`. Alembic would bring
-SQLAlchemy as a second way to use the database; forward-only files need neither.
+A file applies to both engines, unless its name contains the dialect of one engine, as in `0009.sqlite.sql`. Alembic
+would require SQLAlchemy, a second way to use the database. Files that only upgrade need neither of them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 _LOCK: Final = 0x70726F746F736C63
-"""Key of the advisory lock that lets one program upgrade at a time."""
+"""Key of the advisory lock that keeps two programs from upgrading at the same time."""
 
 
 def migrations(dialect: str) -> list[str]:
-    """Return the SQL of all migrations of an engine in order; the first one makes schema 1."""
+    """Return the SQL of an engine's migrations in order; the first migration creates schema 1."""
     folder = files("protoslice.database") / "migrations"
     found = {each.name: each for each in folder.iterdir()}
     names = sorted(name for name in found if re.fullmatch(rf"\d+(\.{dialect})?\.sql", name))
@@ -42,7 +42,7 @@ def migrations(dialect: str) -> list[str]:
 
 
 async def version_of(database: Database) -> int:
-    """Return the schema version of a database, 0 for an empty database."""
+    """Return the schema version of a database, or 0 for an empty database."""
     return await database.read(lambda tx: version(tx, database.dialect), background=True)
 
 
@@ -56,7 +56,7 @@ async def check(database: Database) -> None:
 
 
 def refuse_newer(found: int, known: int) -> None:
-    """Raise `Unsupported` for the schema of a newer program."""
+    """Raise `Unsupported` if the schema version `found` is newer than the version `known` to this program."""
     if found > known:
         raise Unsupported(
             f"The database has schema {found}, and this version of Protoslice knows schemas up to {known}: "
@@ -65,7 +65,7 @@ def refuse_newer(found: int, known: int) -> None:
 
 
 async def migrate(database: Database) -> None:
-    """Apply the migrations that a database lacks, in one transaction, without checking for other processes."""
+    """Apply the missing migrations in one transaction, without checking for other processes."""
     await database.alter(_Migrations(database.dialect))
 
 
@@ -83,13 +83,13 @@ class _Migrations(Alteration):
 
 
 def lock(tx: Transaction, dialect: str) -> None:
-    """Wait for other programs that alter the database; for SQLite, the lock file already ensures this."""
+    """Wait for other programs that alter the database; for SQLite, a lock file already does this."""
     if dialect == "postgresql":
         tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
 
 
 def apply_migrations(tx: Transaction, dialect: str, progress: Callable[[int], None] = lambda number: None) -> None:
-    """Apply the migrations that a database lacks; call `progress` with the number of each."""
+    """Apply the missing migrations; call `progress` with the number of each migration before it is applied."""
     scripts = migrations(dialect)
     lock(tx, dialect)
     found = version(tx, dialect)
@@ -111,7 +111,7 @@ def apply_migrations(tx: Transaction, dialect: str, progress: Callable[[int], No
 
 
 def version(tx: Transaction, dialect: str) -> int:
-    """Return the schema version of a database, 0 for an empty database."""
+    """Return the schema version of a database, or 0 for an empty database."""
     exists = (
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
         if dialect == "sqlite"
@@ -122,7 +122,10 @@ def version(tx: Transaction, dialect: str) -> int:
 
 
 def _trigrams(tx: Transaction) -> str:
-    """Return the name of the operator class of PostgreSQL's `pg_trgm`; create the extension if it is missing."""
+    """Return the name of `pg_trgm`'s operator class in PostgreSQL; create this extension if it is missing.
+
+    Raise `Unsupported` if the extension is not installed, and `StorageDenied` if the user may not create it.
+    """
     place = """
         SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e
         JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'pg_trgm'"""
@@ -148,5 +151,5 @@ def _statements(script: str, types: Mapping[str, str]) -> list[str]:
     text = re.sub(r"--[^\n]*", "", script)
     for name, replacement in types.items():
         text = text.replace(f"{{{name}}}", replacement)
-    # Semicolons between the statements of a trigger are not at the end of a line.
+    # Only semicolons at the end of a line separate statements; those inside a trigger are not at the end of a line.
     return [statement for statement in map(str.strip, re.split(r";[ ]*(?:\n|$)", text)) if statement]

@@ -1,4 +1,4 @@
-"""Snapshots: the whole catalogue of either engine as one SQLite file, and its restoration."""
+"""Snapshots: a whole catalogue, from either engine, as one SQLite file, and its restoration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protoslice.database.transactions import Database, Transaction
 from protoslice.errors import IntegrityError, Unsupported
 
 NEEDED: Final = "unpublished IS NULL AND (size IS NOT NULL OR due IS NULL)"
-"""Condition on a row of `objects` whose bytes are in the storage."""
+"""SQL condition on rows of `objects` whose bytes must be in the storage."""
 _OTHER_KEY: Final = "key NOT GLOB 'objects/[0-9a-f][0-9a-f]/[0-9a-f]*' OR substr(key, 12) GLOB '*[^0-9a-f-]*'"
 _WRONG: Final = (
     "SELECT 1 FROM objects WHERE typeof(key) <> 'text' OR typeof(size) NOT IN ('integer', 'null')",
@@ -27,15 +27,18 @@ _WRONG: Final = (
     f"SELECT 1 FROM trash WHERE {_OTHER_KEY}",
     "SELECT 1 FROM meta WHERE typeof(catalogue_id) <> 'blob'",
 )
-"""Rows that a restoration cannot read, since SQLite checks no types, or that name files other than objects."""
+"""Statements that find rows that a restoration must refuse.
+
+SQLite does not check types, so values may be unreadable. Keys may name files other than objects.
+"""
 _BATCH: Final = 5000
 _LEFT_OUT: Final = frozenset({"holds", "processes", "sqlite_sequence", "sqlite_schema"})
 _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit", "number")})
-"""Columns that the engine fills itself."""
+"""Columns that the engine fills itself, and that a copy leaves out."""
 
 
 async def take_snapshot(database: Database, path: Path) -> None:
-    """Write the current catalogue to a new SQLite file; the service may keep running."""
+    """Write the current state of a catalogue to a new SQLite file; the service may keep running."""
     if isinstance(database, SqliteDatabase):
         await database.copy(path)
         return
@@ -48,19 +51,19 @@ async def take_snapshot(database: Database, path: Path) -> None:
 
 
 async def note_snapshot(database: Database, *, dump: bool) -> None:
-    """Record that a backup, or a dump into the storage itself, was made now."""
+    """Record that a backup was made now, or, if `dump` is True, a dump into the storage itself."""
     column = "dumped" if dump else "backed_up"
     await database.write(lambda tx: tx.run(f"UPDATE meta SET {column} = :now", now=tx.now), background=True)
 
 
 async def last_snapshots(database: Database) -> tuple[int, int]:
-    """Return the times of the last backup and the last dump in microseconds since the epoch, 0 for none."""
+    """Return the times of the last backup and the last dump in microseconds since the epoch; 0 means never."""
     row = await database.read(lambda tx: tx.first("SELECT backed_up, dumped FROM meta"), background=True)
     return (0, 0) if row is None else (row[0] or 0, row[1] or 0)
 
 
 def _fill(source: Transaction, path: Path) -> None:
-    """Copy the rows of a database into a SQLite file that has the tables."""
+    """Copy the rows of a database into a SQLite file that already has the tables."""
     with closing(sqlite3.connect(path, isolation_level=None)) as target, translated():
         target.execute("PRAGMA foreign_keys = OFF")
         target.execute("PRAGMA journal_mode = DELETE")
@@ -75,14 +78,17 @@ def _fill(source: Transaction, path: Path) -> None:
 
 
 class Snapshot:
-    """A snapshot that was taken earlier, upgraded to the schema of this program."""
+    """A snapshot in a file, upgraded to the schema of this program."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     async def open(cls, path: Path) -> Snapshot:
-        """Open a file; raise `IntegrityError` for a damaged file, `Unsupported` for a file of a newer program."""
+        """Open a file.
+
+        Raise `IntegrityError` if it is damaged, and `Unsupported` if a newer program wrote it.
+        """
         database = SqliteDatabase(path, durable=False)
         try:
             found, wanted = await schema.version_of(database), len(schema.migrations("sqlite"))
@@ -100,18 +106,18 @@ class Snapshot:
 
     @property
     def catalogue_id(self) -> str:
-        """Id of the catalogue, which storages name in their markers."""
+        """Id of the catalogue, which the marker of its storage contains."""
         with self._connected() as connection:
             return bytes(connection.execute("SELECT catalogue_id FROM meta").fetchone()[0]).hex()
 
     def objects(self) -> Iterator[tuple[str, int | None]]:
-        """Return the keys of all objects that may be needed, sorted, with their sizes if the catalogue has them."""
+        """Yield the keys of all objects that may be needed, in order, with their sizes, or None for an unknown size."""
         sql = f"SELECT key, size FROM objects WHERE {NEEDED} ORDER BY key"
         with self._connected() as connection:
             yield from connection.execute(sql)
 
     async def restore(self, database: Database, incarnation: bytes) -> None:
-        """Fill an empty database, in one transaction; raise `Unsupported` for one that has stores."""
+        """Fill an empty database in one transaction; raise `Unsupported` if the database is not empty."""
         await database.fill(partial(self._copied_to, database.dialect, incarnation))
 
     def _copied_to(self, dialect: str, incarnation: bytes, tx: Transaction) -> None:
@@ -137,7 +143,7 @@ class Snapshot:
 
 
 async def require_empty(database: Database) -> None:
-    """Raise `Unsupported` for a database that has stores or names, or the tables of another program."""
+    """Raise `Unsupported` if a database has stores or names, or another program's tables."""
     if await schema.version_of(database):
         await schema.check(database)
         await database.read(_require_empty)
@@ -151,9 +157,9 @@ def _require_empty(tx: Transaction) -> None:
 
 @cache
 def tables() -> list[tuple[str, list[str]]]:
-    """Return the tables of a catalogue with the columns that are copied, each after the tables it refers to.
+    """Return the tables of a catalogue, each after the tables that it refers to, with the columns to copy.
 
-    The tables are defined by this program, and not read from the snapshot, which others may have changed.
+    This program defines the tables. They are not read from the snapshot, which anyone may have changed.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.apply_migrations(SqliteTransaction(connection), "sqlite")
@@ -169,13 +175,13 @@ def tables() -> list[tuple[str, list[str]]]:
 
 
 def _reading(path: Path) -> closing[sqlite3.Connection]:
-    """Open a file for reading by any thread."""
+    """Open a file for reading, from any thread."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return closing(sqlite3.connect(uri, uri=True, check_same_thread=False))
 
 
 def _check_tables(path: Path) -> None:
-    """Raise `IntegrityError` unless a file has the tables of a catalogue, and no views instead of them."""
+    """Raise `IntegrityError` unless a file has the tables of a catalogue, real tables and not views."""
     with _reading(path) as connection:
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, columns in tables():

@@ -1,7 +1,8 @@
-"""SQLite: one writer thread that commits in groups, and a few threads that read.
+"""Transactions on SQLite: one thread writes and commits in groups, and a few threads read.
 
-SQLite before 3.51.3 can lose the log if several connections write or checkpoint at once ("WAL-reset bug"). A lock file
-keeps writing, checkpointing and closing of all processes apart, so older versions are safe too.
+SQLite before 3.51.3 can lose the write-ahead log if several connections write or checkpoint at once ("WAL-reset
+bug"). With a lock file, only one process at a time writes, checkpoints or closes a connection, so older versions are
+safe too.
 """
 
 from __future__ import annotations
@@ -61,25 +62,25 @@ _log = logging.getLogger(__name__)
 _READERS: Final = 4
 _BACKGROUND: Final = 1
 _GROUP: Final = 64
-"""Transactions that one COMMIT writes."""
+"""Largest number of transactions that one COMMIT writes."""
 _ANSWER_SECONDS: Final = 30.0
-"""Longest wait for a transaction that has begun."""
+"""Longest wait in seconds for the end of a transaction that has begun."""
 _STEPS: Final = 20_000
-"""Steps of SQLite's machine between two looks at the deadline."""
+"""Number of SQLite's machine instructions between two checks of the deadline."""
 _LOG_WAIT_SECONDS: Final = 0.1
-"""Longest wait for readers of the log; writes wait meanwhile."""
+"""Longest wait in seconds for readers of the log; writes are blocked meanwhile."""
 _LOG_PAUSE_SECONDS: Final = 1.0
-"""Time after a failed attempt, such as during a backup."""
+"""Seconds until the next attempt to shorten the log after a failed one, for example during a backup."""
 _ALONE_SECONDS: Final = 0.5
-"""Time that other connections have to end before an upgrade takes notice of them."""
+"""Seconds in which other connections may end, before an upgrade treats the file as shared."""
 _LOOK_SECONDS: Final = 0.1
-"""Time between two attempts to be the only process that writes."""
+"""Seconds between two attempts to get the lock for writing."""
 
 
 class SqliteDatabase(Database):
-    """A catalogue in a file, shared by the processes of one machine.
+    """A catalogue in a file, which the processes of one machine share.
 
-    Without `durable`, a crash of the machine may lose what was committed.
+    If `durable` is False, a crash of the machine may lose committed changes.
     """
 
     dialect = "sqlite"
@@ -99,9 +100,9 @@ class SqliteDatabase(Database):
         job = _Job(work)
         self._writer.submit(job)
         result: asyncio.Future[T] = asyncio.wrap_future(job.done)
-        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # a caller that has left reads neither
+        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # marks an error as read in any case
         await asyncio.wait([result], timeout=WAIT_SECONDS)
-        if job.done.cancel():  # it has not begun
+        if job.done.cancel():  # the transaction has not begun
             raise DatabaseUnavailable("The database is busy; try again later")
         await asyncio.wait([result], timeout=_ANSWER_SECONDS)
         if not result.done():
@@ -164,7 +165,7 @@ class SqliteDatabase(Database):
                 connection.execute("COMMIT")
 
     def _exclusive_connection(self) -> sqlite3.Connection:
-        """Return the only connection to the file, or a shared connection if the file has other connections."""
+        """Return an exclusive connection to the file, or a shared one if the file has other connections."""
         connection = sqlite3.connect(uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -177,7 +178,7 @@ class SqliteDatabase(Database):
         return connection
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return the processes that have the file open, in words."""
+        """Return descriptions of the processes that have the file open."""
         if tx.is_alone:
             return []
         found = [f"process {pid} ({name})" for pid, name in openers(self.path)]
@@ -188,7 +189,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _alone(self, lock: int) -> Iterator[None]:
-        """Hold off all other processes that write; `_interrupt` stops waiting for this."""
+        """Acquire the lock for writing, which excludes other processes; `_interrupt` ends the wait for the lock."""
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,7 +203,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _own_connection(self) -> Iterator[tuple[sqlite3.Connection, int]]:
-        """Yield a new connection, while holding the lock for writing."""
+        """Yield a new connection and the descriptor of the lock file; the lock is acquired only to close it."""
         self._file.check()
         with open(self._writer.lock, "ab") as lock, translated():
             connection = connect(self.path)
@@ -216,11 +217,11 @@ class SqliteDatabase(Database):
         return self._lanes.values()
 
     def log_bytes(self) -> int:
-        """Return the size of the write-ahead log."""
+        """Return the size in bytes of the write-ahead log."""
         return self._file.log_bytes()
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the database's disk."""
+        """Return the number of free bytes on the database's disk."""
         return shutil.disk_usage(self.path.parent).free
 
     async def copy(self, target: Path) -> None:
@@ -232,7 +233,7 @@ class SqliteDatabase(Database):
             SqliteTransaction(connection).copy(target)
 
     async def close(self) -> None:
-        """Finish transactions that have begun and close all connections."""
+        """Wait for running transactions, and close all connections."""
         for lane in self._lanes.values():
             await lane.close()
         await asyncio.to_thread(self._close)
@@ -245,7 +246,7 @@ class SqliteDatabase(Database):
 
 
 class SqliteTransaction(Transaction):
-    """A transaction on a connection of this thread."""
+    """A transaction on this thread's connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -253,46 +254,46 @@ class SqliteTransaction(Transaction):
 
     @property
     def now(self) -> int:
-        """Microseconds since the epoch by the clock of this machine."""
+        """Time of the transaction by the clock of this machine, in microseconds since the epoch."""
         return self._now
 
     def record(self, change: bytes, schema: int) -> None:
-        """Check the schema; SQLite never loses the response to COMMIT."""
+        """Check the schema; a row in `changes` is unnecessary, because SQLite's COMMIT always reports its result."""
         if self.first("SELECT 1 FROM meta WHERE :schema IN (0, schema)", schema=schema) is None:
             raise Outdated
 
     def all(self, sql: str, **values: Any) -> list[Row]:
-        """Return all rows."""
+        """Return all rows of a statement."""
         with translated():
             rows = self._connection.execute(_statement(sql), _storable(values)).fetchall()
         self.note(sql, len(rows))
         return rows
 
     def run(self, sql: str, **values: Any) -> int:
-        """Return the number of rows that the statement changed."""
+        """Execute a statement and return the number of rows that it changed."""
         with translated():
             changed = self._connection.execute(_statement(sql), _storable(values)).rowcount
         return self.note(sql, changed)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Execute the statement once for each row of values."""
+        """Execute a statement once for each row of values."""
         with translated():
             changed = self._connection.executemany(_statement(sql), map(_storable, rows)).rowcount
         self.note(sql, changed)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
-        """Return all rows, `size` at a time."""
+        """Yield all rows in lists of at most `size`."""
         with translated():
             cursor = self._connection.execute(sql)
             while rows := cursor.fetchmany(size):
                 yield rows
 
     def copy(self, target: Path) -> None:
-        """Write a copy of the database to a new file; no transaction may have begun."""
+        """Write a copy of the database to a new file; no transaction may be open."""
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with translated():
             self._connection.execute("VACUUM INTO ?", (str(target),))
-        with open(target, "rb") as copied:  # SQLite does not wait for the disk here
+        with open(target, "rb") as copied:  # SQLite itself does not flush the copy to the disk
             os.fsync(copied.fileno())
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -305,7 +306,7 @@ class SqliteTransaction(Transaction):
 
 
 def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values`; raise `InvalidInput` for text that PostgreSQL would not store."""
+    """Return `values`; raise `InvalidInput` for text that PostgreSQL cannot store, so that both engines agree."""
     for value in values.values():
         if type(value) is str and "\0" in value:
             raise InvalidInput(UNSTORABLE)
@@ -313,7 +314,7 @@ def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Job:
-    """A transaction that waits for the writer."""
+    """A transaction that is queued for the writer."""
 
     def __init__(self, work: Work[Any]) -> None:
         self.work = work
@@ -329,7 +330,7 @@ class _Job:
 
 
 class _Writer:
-    """The one thread of this process that writes."""
+    """The only thread of this process that writes."""
 
     def __init__(self, file: DatabaseFile, durable: bool) -> None:
         self._durable = durable
@@ -342,18 +343,18 @@ class _Writer:
         self._closed = False
         self._rescued = False
         self._not_before = 0.0
-        """Time of the next attempt to shorten the log."""
-        file.when_lost = lambda: self._jobs.put(_Job(lambda tx: None))  # for the thread that can rescue
+        """Earliest time of the next attempt to shorten the log."""
+        file.when_lost = lambda: self._jobs.put(_Job(lambda tx: None))  # wakes the writer, which can rescue the log
         self._thread.start()
 
     def submit(self, job: _Job) -> None:
-        """Queue a transaction; raise `DatabaseUnavailable` after `close`."""
+        """Queue a transaction; raise `DatabaseUnavailable` if the writer is closed."""
         if self._closed:
             raise DatabaseUnavailable("The database is closed")
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Commit what is queued, then close the connection."""
+        """Commit the queued transactions, then close the connection."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -368,7 +369,7 @@ class _Writer:
                         self._file.writing = connect(self._file.path, durable=self._durable)
                     settled = _committed(self._file.writing, group)
                 missed = self._missed()
-                if missed is not None and not self._rescued:  # what was committed will be lost
+                if missed is not None and not self._rescued:  # the committed changes will be lost
                     settled = [(job, None, missed) for job in group]
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
@@ -379,7 +380,7 @@ class _Writer:
         self._close()
 
     def _shorten_log(self) -> None:
-        """Write a long log into the database, and make it empty."""
+        """Write a long log into the database, and truncate the log."""
         connection = self._file.writing
         if connection is None or self._file.log_bytes() < LOG_BYTES or time.monotonic() < self._not_before:
             return
@@ -397,7 +398,7 @@ class _Writer:
         close_connection(connection, self._lock)
 
     def _missed(self) -> DatabaseUnavailable | None:
-        """Write the rest of the log into the database, and return why nothing more can be written."""
+        """Check the files, and rescue a lost log; return the error with which all writes must now fail, or None."""
         try:
             self._file.check(self._file.writing)
         except DatabaseUnavailable as failure:
@@ -410,7 +411,10 @@ class _Writer:
         return None
 
     def _next_group(self) -> list[_Job] | None:
-        """Return the waiting jobs, at least one; None once the writer is closed and the queue is empty."""
+        """Wait for at least one job, and return the waiting jobs.
+
+        Return None if the writer is closed and the queue is empty.
+        """
         group: list[_Job] = []
         while len(group) < _GROUP:
             try:
@@ -431,10 +435,10 @@ class _Writer:
 
 
 def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
-    """Run jobs in one transaction, each in a savepoint, and return their results once it is committed.
+    """Run jobs in one transaction, each in a savepoint, and return their results after the commit.
 
-    A job that fails does not fail the others. No job is answered before the COMMIT, since it may depend on what an
-    earlier job of the group wrote.
+    If a job fails, the others continue. No job gets its result before the COMMIT, since a job may depend on rows that
+    an earlier job of the group wrote.
     """
     connection.execute("BEGIN IMMEDIATE")
     settled: list[tuple[_Job, Any, BaseException | None]] = []
@@ -447,7 +451,7 @@ def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[
                 with translated(), _deadline(connection, STATEMENT_SECONDS):
                     settled.append((job, job.work(SqliteTransaction(connection)), None))
             except BaseException as failure:
-                if not connection.in_transaction:  # a full disk or a damaged file rolls all back
+                if not connection.in_transaction:  # a full disk or a damaged file has rolled back the whole transaction
                     raise
                 connection.execute("ROLLBACK TO job")
                 settled.append((job, None, failure))
@@ -462,13 +466,13 @@ def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[
 
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> str:
-    """Return `sql` without row locks: a transaction that writes has the whole file."""
+    """Return the statement without row locks, which SQLite lacks: a writing transaction locks the whole file."""
     return re.sub(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?", "", sql)
 
 
 @contextmanager
 def _deadline(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Interrupt a statement that runs longer than `seconds`."""
+    """Interrupt statements that are still running after `seconds`."""
     end = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
     try:

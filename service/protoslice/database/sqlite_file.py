@@ -1,4 +1,4 @@
-"""File of a SQLite database: its connections, locks and errors, and what happens when it is removed or replaced."""
+"""The file of a SQLite database: its connections, locks and errors, and the detection of a replaced file."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from protoslice.errors import (
 from protoslice.local_files import private_folder
 
 _Identity: TypeAlias = tuple[int, int]
-"""Device and inode of a file."""
+"""Device and inode, which identify a file."""
 
 
 BUSY_MILLISECONDS: Final = 2000
 
 
 LOG_BYTES: Final = 16 << 20
-"""Size of the log at which the writer shortens it: while reads overlap, SQLite never does."""
+"""Size in bytes from which the writer shortens the log; SQLite alone never does this while reads overlap."""
 
 
 _NETWORK: Final = re.compile(
@@ -46,17 +46,20 @@ _NETWORK: Final = re.compile(
 
 
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""A space or another special character in `/proc/self/mounts`."""
+"""Escape sequence for a space or another special character in `/proc/self/mounts`."""
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and the files of the log that it has open, which stay in place as long as the connection."""
+    """A connection with the identities of the log files that it has open.
+
+    These files must remain in place until the connection is closed.
+    """
 
     logs: tuple[_Identity | None, ...] = ()
 
 
 class DatabaseFile:
-    """The file of a database, created if it is missing, and the files of its log."""
+    """The file of a database and the files of its log; the database file is created if it is missing."""
 
     def __init__(self, path: Path) -> None:
         private_folder(path.parent)
@@ -64,19 +67,19 @@ class DatabaseFile:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
         self._name = str(path)
-        """The same, which is quicker to use; files are checked for each transaction."""
+        """The path as text, which is faster: the files are checked before each transaction."""
         self._opened = _identity(path)
         self.is_log_lost = False
         self.writing: Connection | None = None
-        """The connection that writes; None before it is closed."""
+        """The connection that writes, or None; it is set to None before the connection is closed."""
         self.when_lost: Callable[[], None] = lambda: None
-        """Called once, when files of the log are missed."""
+        """Function that is called once, when files of the log are found missing."""
 
     def check(self, connection: Connection | None = None) -> None:
-        """Raise `DatabaseUnavailable` if a file was removed or replaced: commits to it would be lost.
+        """Raise `DatabaseUnavailable` if a file was removed or replaced, since commits to it would be lost.
 
-        Files of the log are the files that `connection` has open, or else the connection that writes. If the files are
-        missing, nothing is read or written.
+        The log files are compared with those that `connection` has open, or the writing connection if it is None.
+        Once log files are missing, every check fails, and nothing is read or written any more.
         """
         if _identity(self._name) != self._opened:
             raise DatabaseUnavailable(
@@ -85,7 +88,7 @@ class DatabaseFile:
             )
         held = connection or self.writing
         is_missing = held is not None and not self.is_log_lost and _logs(self._name) != held.logs
-        if is_missing and held in {connection, self.writing}:  # a connection that was closed meanwhile misses nothing
+        if is_missing and held in {connection, self.writing}:  # if another thread has just closed it, nothing is lost
             self.is_log_lost = True
             self.when_lost()
         if self.is_log_lost:
@@ -95,15 +98,15 @@ class DatabaseFile:
             )
 
     def log_bytes(self) -> int:
-        """Return the size of the log."""
+        """Return the size in bytes of the log, or 0 if there is no log."""
         with suppress(OSError):
             return os.stat(self.path.with_name(self.path.name + "-wal")).st_size
         return 0
 
     def rescue(self, connection: Connection) -> bool:
-        """Write the rest of a log that was removed, but is still open, into the database; return True on success.
+        """Write the rest of a removed log, which is still open, into the database; return True on success.
 
-        A log in its place may belong to another process, which must not be disturbed.
+        If another log is in its place, return False: it may belong to another process, which must not be disturbed.
         """
         log = _logs(self.path)[0]
         if log not in {None, connection.logs[0]}:
@@ -127,14 +130,14 @@ def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
 
 
 def close_connection(connection: sqlite3.Connection | None, lock: int) -> None:
-    """Close a connection while no other process writes, because the last connection writes a checkpoint."""
+    """Close a connection while no other process writes: closing the last connection writes a checkpoint."""
     if connection is not None:
         with suppress(sqlite3.Error), exclusive(lock):
             connection.close()
 
 
 def connect(path: Path, *, durable: bool = True) -> Connection:
-    """Return a new connection, which has opened the log."""
+    """Return a new connection, which has already opened the log."""
     connection = sqlite3.connect(
         uri(path), uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
@@ -145,12 +148,12 @@ def connect(path: Path, *, durable: bool = True) -> Connection:
 
 
 def uri(path: Path) -> str:
-    """Return the URI by which SQLite opens a file without creating it."""
+    """Return the URI with which SQLite opens an existing file, but does not create one."""
     return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
-    """Set the options of a connection."""
+    """Set the options of a new connection."""
     synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
     busy, limit = f"busy_timeout = {BUSY_MILLISECONDS}", f"journal_size_limit = {LOG_BYTES}"
     for pragma in (busy, "journal_mode = WAL", limit, synchronous, "foreign_keys = ON"):
@@ -158,7 +161,7 @@ def set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
 
 
 def openers(path: Path) -> list[tuple[int, str]]:
-    """Return number and name of each other process of this machine that has a file open, as far as is visible."""
+    """Return the id and name of each other process on this machine that visibly has a file open."""
     wanted, found = os.stat(path), list[tuple[int, str]]()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -171,7 +174,7 @@ def openers(path: Path) -> list[tuple[int, str]]:
 
 @contextmanager
 def exclusive(file: int) -> Iterator[None]:
-    """Hold the lock of a file while the context lasts."""
+    """Hold the exclusive lock of a file while the context lasts."""
     fcntl.flock(file, fcntl.LOCK_EX)
     try:
         yield
@@ -181,7 +184,7 @@ def exclusive(file: int) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate SQLite's errors to errors of the package."""
+    """Translate SQLite's errors to errors of this package."""
     try:
         yield
     except sqlite3.Error as error:
@@ -228,7 +231,7 @@ def _error(error: sqlite3.Error) -> Exception:
 
 
 def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
-    """Raise `Unsupported` for a path on a network file system, where SQLite is not safe."""
+    """Raise `Unsupported` if a path is on a network file system, where SQLite can lose data."""
     kind, longest = "", -1
     with suppress(OSError):
         folder = path.parent.resolve()

@@ -1,7 +1,7 @@
 """Transactions on a SQL database: the interface that both engines share, with retries and deadlines.
 
-A transaction is a plain function of a `Transaction`. It runs in a thread and may run more than once, so it must do
-nothing but execute statements:
+A transaction is a plain function of a `Transaction`. It runs in a thread, and it may run more than once. It must
+therefore do nothing except execute statements:
 
     def rename(tx: Transaction) -> bool:
         return tx.run("UPDATE spaces SET name = :new WHERE name = :old", new="b", old="a") == 1
@@ -34,41 +34,44 @@ T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
 SECOND: Final = 1_000_000
-"""Times are in microseconds since the epoch."""
+"""A second, in the unit of all times in the database: microseconds since the epoch."""
 LAST: Final = "\U0010ffff"
-"""Character behind all others: what begins with a prefix is below `prefix + LAST`."""
+"""The last Unicode character: all texts that begin with `prefix` sort below `prefix + LAST`."""
 IN_ONE: Final = 500
-"""Values that one statement lists."""
+"""Largest number of values that one statement lists."""
 WAIT_SECONDS: Final = 2.0
-"""Longest wait for a connection; a busy database then refuses, so that requests do not pile up."""
+"""Longest wait in seconds for a connection; then the request is refused, so that requests do not pile up."""
 STATEMENT_SECONDS: Final = 5.0
 BATCH: Final = 500
-"""Rows that one transaction of the background changes, with a few more for each where others depend on them."""
+"""Number of rows that one background transaction changes; dependent rows are changed in addition."""
 READ_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
-"""Budget of one transaction for all its attempts."""
+"""Seconds that all attempts of one transaction may take together."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_PAUSE: Final = 0.005
 
 
 def now() -> datetime:
-    """Return the current time, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def microseconds(moment: datetime) -> int:
-    """Return a time as a column holds it."""
+    """Return a time in the form of a column, in microseconds since the epoch."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def time_of(microseconds: int) -> datetime:
-    """Return the time of a column."""
+    """Return the time that a column contains in microseconds since the epoch."""
     return _EPOCH + microseconds * _MICROSECOND
 
 
 def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_match: bool = False) -> None:
-    """Raise `Changed` unless `found` is `if_match`, if given, or None, if `if_none_match` is set."""
+    """Raise `Changed` if the version `found` does not meet a condition of the request.
+
+    The version must equal `if_match` if that is not None. If `if_none_match` is True, it must be None.
+    """
     if if_match is not None and found != if_match:
         raise Changed(f"{what} has changed, or is gone")
     if if_none_match and found is not None:
@@ -76,30 +79,30 @@ def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_matc
 
 
 class UniqueViolation(Conflict):
-    """Raised when a row with this key exists."""
+    """The error for a row whose key exists already."""
 
 
 class ForeignKeyViolation(Conflict):
-    """Raised when a row that the new row refers to is gone, or other rows refer to a removed row."""
+    """The error for a reference to a missing row, or for the deletion of a row that other rows refer to."""
 
 
 class ConcurrentChange(Conflict):
-    """Raised when another request has changed the row since the caller read it."""
+    """The error for a row that another request has changed since the caller read it."""
 
 
 UNSTORABLE: Final = "Text with NUL or unpaired surrogates cannot be stored"
 
 
 class Transient(ProtosliceError):
-    """Raised when an attempt failed, but a repetition may succeed; `write` and `read` repeat it."""
+    """The error for an attempt that failed, although a new attempt may succeed; `write` and `read` retry it."""
 
 
 class Disconnected(Transient):
-    """Raised when the database cannot be reached."""
+    """The error for a database that cannot be reached."""
 
 
 class CommitUnknown(Transient):
-    """Raised when the connection to PostgreSQL broke during COMMIT: the change may have taken effect or not."""
+    """The error for a connection that PostgreSQL closed during COMMIT; the change may or may not have taken effect."""
 
     def __init__(self, result: object) -> None:
         super().__init__("The database closed the connection during COMMIT")
@@ -107,7 +110,7 @@ class CommitUnknown(Transient):
 
 
 class Outdated(DatabaseUnavailable):
-    """Raised when a newer version has changed the schema while this process was running."""
+    """The error for a schema that a newer version of the program changed while this process was running."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -117,21 +120,21 @@ class Outdated(DatabaseUnavailable):
 
 
 class Actor(NamedTuple):
-    """The caller of a request; both are empty on an open service."""
+    """The caller of a request; id and name are empty on a service without authentication."""
 
     id: str
-    """Id of a token, or of an account of an issuer: never that of another caller."""
+    """Id of a token, or of an account of an identity provider; no two callers share an id."""
     name: str
-    """Name that was chosen when the token was made."""
+    """Name that was chosen when the token was created."""
     reads: bool = True
-    """False for a caller who may not read in the space of the request, and must not learn what it contains."""
+    """False for a caller who may not read in the request's space, and who must not learn its content."""
 
 
 NOBODY: Final = Actor("", "")
 LOCAL: Final = "local"
-"""Id of an operator, who changes the database on the command line."""
+"""Id of an operator who changes the database from the command line."""
 ACTOR: Final[ContextVar[Actor | None]] = ContextVar("actor", default=None)
-"""The caller of the request that the current task belongs to; None for work of the service itself."""
+"""The caller of the request that the current task serves, or None for work of the service itself."""
 
 AUDITED: Final = frozenset(
     {
@@ -139,20 +142,20 @@ AUDITED: Final = frozenset(
         "tokens", "webhooks",
     }
 )  # fmt: skip
-"""Tables of content and access: a request that changes them adds to the audit, but for the kinds of `Unaudited`."""
+"""Tables of content and access; a request that changes them must add to the audit, except as in `Unaudited`."""
 UNAUDITED: Final = frozenset(
     {
-        # Of the service: `meta`, and what processes, transactions, backups and collections note for themselves.
+        # The service's own records: `meta`, and rows of processes, transactions, backups and collections.
         "audit", "changes", "holds", "meta", "processes", "trash", "usage",
-        # Computed from stores, or written with them.
+        # Rows that are computed from stores or written with them.
         "derived", "file_digests", "pieces", "store_objects",
-        # Uploads and their objects, before a store or a name refers to them.
+        # Uploads and their objects, to which no store or name refers yet.
         "objects", "upload_objects", "upload_parts", "uploads", "xorbs",
-        # Events on their way, which the audit has.
+        # Events that are to be delivered, which are in the audit already.
         "deliveries",
     }
 )  # fmt: skip
-"""All other tables."""
+"""All other tables, whose changes are not audited."""
 
 
 OF_STORAGE: Final = frozenset(
@@ -161,20 +164,20 @@ OF_STORAGE: Final = frozenset(
         "schemas", "store_objects", "stores", "trash", "upload_objects", "upload_parts", "uploads", "xorbs",
     }
 )  # fmt: skip
-"""Tables about the content of the storage and its names, which do not change while the storage is read-only."""
+"""Tables about the content and names of the storage; they do not change while the storage is read-only."""
 
 
 class Unaudited(Enum):
-    """Kinds of changes of audited tables that are not recorded in the audit."""
+    """Kinds of changes in audited tables that are not recorded in the audit."""
 
     UPLOAD = auto()
-    """Bytes that came, by their digest: no name refers to them yet."""
+    """Uploaded bytes, recorded by their digest, to which no name refers yet."""
     COMPUTED = auto()
-    """Rows that are computed from others, and can be computed again."""
+    """Rows that are computed from other rows, and can be computed again."""
     COLLECTED = auto()
-    """Rows of what was removed before, with an entry, or has expired."""
+    """Rows that have expired, or that belong to things whose removal is already in the audit."""
     USE = auto()
-    """The time at which a token was used."""
+    """The time at which a token was last used."""
 
 
 _WRITTEN: Final = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE(?=\s+\w+\s+SET\b))\s+(\w+)")
@@ -182,62 +185,65 @@ _WRITTEN: Final = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE(?=\s+\w+\
 
 @lru_cache(maxsize=1024)
 def written_by(sql: str) -> frozenset[str]:
-    """Return the tables whose rows a statement changes."""
+    """Return the names of the tables whose rows a statement changes."""
     return frozenset(_WRITTEN.findall(sql))
 
 
 class Transaction(ABC):
-    """An open transaction. Each method executes one statement."""
+    """An open transaction; each method executes a statement."""
 
     actor: Actor = NOBODY
     of_request: bool = False
-    """True for a change that a request makes, which is refused in a space that was removed."""
+    """True for a change by a request, which is refused in a space that was removed."""
     change: bytes = b""
-    """Id of the change; empty for a transaction that only reads."""
+    """Id of the change, or empty for a transaction that only reads."""
     recorded: int = 0
-    """Rows that it has added to the audit."""
+    """Number of rows that the transaction has added to the audit."""
     is_alone: bool = False
-    """True if no other connection to the database is open; PostgreSQL does not know."""
+    """True if the database is known to have no other connection; always False in PostgreSQL."""
     changed: frozenset[str] = frozenset()
-    """Tables that it has changed rows of."""
+    """Names of the tables whose rows the transaction has changed."""
 
     def note(self, sql: str, rows: int) -> int:
-        """Record which tables a statement changed; return the number of rows."""
+        """Record the tables that a statement changed, and return the number of rows."""
         if rows > 0:
             self.changed |= written_by(sql)
         return rows
 
     @abstractmethod
     def all(self, sql: str, **values: Any) -> list[Row]:
-        """Return all rows."""
+        """Return all rows of a statement."""
 
     def planned(self, sql: str, **values: Any) -> list[Row]:
-        """Return all rows of a statement whose best plan depends on the values."""
+        """Return all rows of a statement, whose best plan depends on the values."""
         return self.all(sql, **values)
 
     @abstractmethod
     def run(self, sql: str, **values: Any) -> int:
-        """Return the number of rows that the statement changed."""
+        """Execute a statement and return the number of rows that it changed."""
 
     @abstractmethod
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Execute the statement once for each row of values."""
+        """Execute a statement once for each row of values."""
 
     @abstractmethod
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
-        """Return all rows, `size` at a time, without holding more in memory."""
+        """Yield all rows in lists of at most `size`, with only one list in memory at a time."""
 
     @abstractmethod
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert many rows into a table."""
 
     def first(self, sql: str, **values: Any) -> Row | None:
-        """Return the first row, or None."""
+        """Return the first row of a statement, or None if it has no rows."""
         rows = self.all(sql, **values)
         return rows[0] if rows else None
 
     def among(self, sql: str, listed: Collection[str] | Collection[int], **values: Any) -> list[Row]:
-        """Return the rows of a statement with `IN {listed}`, executed once for every `IN_ONE` of `listed`."""
+        """Return the rows of a statement that contains `IN {listed}`.
+
+        The statement is executed once for every `IN_ONE` values of `listed`.
+        """
         found, rest = list[Row](), list(listed)
         while rest:
             part = {f"listed{number}": value for number, value in enumerate(rest[:IN_ONE])}
@@ -248,26 +254,29 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def now(self) -> int:
-        """Microseconds since the epoch by the clock of the database, the same for the whole transaction."""
+        """The time by the clock of the database, in microseconds since the epoch; it is constant in a transaction."""
 
     @abstractmethod
     def record(self, change: bytes, schema: int) -> None:
-        """Raise `Outdated` if the database has another schema than expected; 0 accepts any.
+        """Raise `Outdated` if the schema of the database is not `schema`; 0 accepts any schema.
 
-        PostgreSQL keeps `change` in a row, by which a later attempt sees that this transaction was committed.
+        PostgreSQL also saves the id `change` in a row, from which a later attempt can see that this one was committed.
         """
 
 
 class Alteration(ABC):
-    """A change of the schema. Its statements have no deadline."""
+    """A change of the schema, whose statements have no deadline."""
 
     @abstractmethod
     def is_due(self, tx: Transaction) -> bool:
-        """Return True if the schema has to be changed."""
+        """Return True if the schema must be changed."""
 
     @abstractmethod
     def prepare(self, tx: Transaction) -> None:
-        """Refuse the change, or prepare it. SQLite begins no transaction for this, and no other process writes."""
+        """Refuse the change by an error, or prepare it.
+
+        In SQLite, no transaction is open at this time, but no other process can write.
+        """
 
     @abstractmethod
     def apply(self, tx: Transaction) -> None:
@@ -276,35 +285,39 @@ class Alteration(ABC):
 
 Work: TypeAlias = Callable[[Transaction], T]
 Observer: TypeAlias = Callable[[str, float, str | None], None]
-"""Called after a transaction with its kind (`read` or `write`), the seconds of all attempts, and the error's class."""
+"""Function that is called after each transaction.
+
+It receives the kind (`read` or `write`), the seconds of all attempts, and the name of the error's class or None.
+"""
 
 
 class Database(ABC):
-    """A database with the catalogue's schema."""
+    """A database with the schema of the catalogue."""
 
     dialect: str
     observer: Observer | None = None
     schema: int = 0
-    """Schema that the process found when it opened the database; 0 if it has not looked."""
+    """Version of the schema that the process found when it opened the database, or 0 if it is unknown."""
     process: bytes = b""
-    """Id of this process in the table of processes."""
+    """Id of this process in the table `processes`."""
     process_secrets: str | None = None
-    """Fingerprints of its secrets, as they are kept there."""
+    """Fingerprints of the process's secrets, in the form of the table `processes`."""
     read_only: str | None = None
-    """Why the storage cannot be written; None for one that can."""
+    """Reason why the storage cannot be written, or None if it can."""
     _is_away = False
-    """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
+    """True after the database could not be reached, until an attempt succeeds; failed attempts are not retried then."""
 
     async def write(self, work: Work[T], *, background: bool = False, unaudited: Unaudited | None = None) -> T:
-        """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
+        """Run `work` in a transaction and commit it; retry it after deadlocks and broken connections.
 
-        If the response to a COMMIT of PostgreSQL is lost, the next attempt sees by the key in `changes` whether the
-        first one took effect. `background` work has connections that requests cannot use up. A cancelled caller does
-        not stop a transaction that has begun. Raise `DatabaseUnavailable` if the database does not respond in time.
+        If PostgreSQL's response to a COMMIT is lost, the next attempt finds out from the id in `changes` whether the
+        first one took effect. Work in the `background` has its own connections, which requests cannot use up. If the
+        caller is cancelled, a transaction that has begun continues. Raise `DatabaseUnavailable` if the database does
+        not respond in time.
 
-        A change of tables in `AUDITED` by a request is not committed, and raises `RuntimeError`, unless `work` adds to
-        the audit or `unaudited` says why it does not. While the storage is read-only, only computed data changes in
-        tables of `OF_STORAGE`: see `check_writable`.
+        If a request changes a table in `AUDITED`, `work` must add to the audit, unless `unaudited` has the reason why
+        not. Otherwise, raise `RuntimeError` without a commit. While the storage is read-only, only computed data may
+        change in tables of `OF_STORAGE`; see `check_writable`.
         """
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
@@ -339,10 +352,11 @@ class Database(ABC):
             raise Unsupported(f"The service cannot write to its storage: {self.read_only}")
 
     async def write_in_batches(self, step: Callable[[Transaction, int], T]) -> AsyncIterator[T]:
-        """Run `step` in background transactions until its result is false; yield all earlier results.
+        """Run `step` in background transactions until its result is false; yield all other results.
 
-        `step` gets the number of rows that it may change. A batch that the database does not finish in time is halved.
-        Batches delete what was removed or has expired, so they add nothing to the audit.
+        `step` receives the number of rows that it may change. If the database does not finish a batch in time, this
+        number is halved. Batches add nothing to the audit, because they delete rows that were removed before or have
+        expired.
         """
         rows = BATCH
         while True:
@@ -362,7 +376,7 @@ class Database(ABC):
             yield done
 
     async def read(self, work: Work[T], *, background: bool = False) -> T:
-        """Run `work`, which must only read, in a transaction of at most a second."""
+        """Run `work`, which must only read, in a transaction; each attempt may take at most a second."""
         return await self._observed("read", lambda: self._read(work, background=background))
 
     async def _observed(self, kind: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -378,7 +392,10 @@ class Database(ABC):
             self.observer(kind, time.perf_counter() - begun, failed)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` returns; repeat it with growing pauses while it raises `Transient`."""
+        """Return the result of `attempt`; repeat it with growing pauses while it raises `Transient`.
+
+        Raise `DatabaseUnavailable` when the time for all attempts is used up.
+        """
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + RETRY_SECONDS, _FIRST_PAUSE
         while True:
@@ -397,7 +414,7 @@ class Database(ABC):
             pause = min(pause * 2, 0.5)
 
     async def ping(self) -> None:
-        """Raise `DatabaseUnavailable` unless the database responds, and `Outdated` if its schema has changed."""
+        """Raise `DatabaseUnavailable` if the database does not respond, and `Outdated` if its schema has changed."""
         row = await self.read(lambda tx: tx.first("SELECT schema FROM meta"), background=True)
         if self.schema and (row is None or row[0] != self.schema):
             raise Outdated
@@ -407,21 +424,21 @@ class Database(ABC):
         return ()
 
     def log_bytes(self) -> int:
-        """Return the size of the write-ahead log of SQLite, 0 for other engines."""
+        """Return the size in bytes of SQLite's write-ahead log, or 0 for another engine."""
         return 0
 
     def free_bytes(self) -> int | None:
-        """Return the free bytes of the disk of a database in a file; None for other engines."""
+        """Return the number of free bytes on the disk of a database file, or None for another engine."""
         return None
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return other processes that use a database without a table of processes, in words."""
+        """Return descriptions of other processes that use a database which has no table of processes."""
         return []
 
     async def alter(self, alteration: Alteration) -> None:
         """Change the schema.
 
-        Other processes that change the schema wait meanwhile. Cancelling the caller stops the change.
+        Other processes that want to change the schema wait meanwhile. Cancelling the caller stops the change.
         """
         try:
             await self._repeated(lambda: asyncio.to_thread(self._alter, alteration))
@@ -437,25 +454,26 @@ class Database(ABC):
 
     @abstractmethod
     async def _write(self, work: Work[T], *, background: bool) -> T:
-        """Run `work` once in a transaction; raise `Transient` where another attempt may succeed."""
+        """Run `work` once in a transaction; raise `Transient` if another attempt may succeed."""
 
     @abstractmethod
     async def _read(self, work: Work[T], *, background: bool) -> T:
         """Run `work` once in a transaction that only reads."""
 
     async def export(self, work: Work[T]) -> T:
-        """Run `work`, which only reads, in a transaction of any length on a separate connection."""
+        """Run `work`, which must only read, in a transaction of unlimited length on a separate connection."""
         return await asyncio.to_thread(self._export, work)
 
     async def fill(self, work: Work[T]) -> T:
-        """Run `work` in a transaction of any length on a separate connection."""
+        """Run `work` in a transaction of unlimited length on a separate connection."""
         return await asyncio.to_thread(self._fill, work)
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[Database]:
-        """Yield a database that sees its changes until the end of the context, when all changes are rolled back.
+        """Yield a database for trial changes, which are rolled back when the context ends.
 
-        It has one transaction, of any length, so rows that it changes, or in SQLite the whole file, are locked.
+        The database sees its own changes. It is a single transaction of unlimited length, which locks the rows that
+        it changes, or in SQLite the whole file.
         """
         apart = self._apart_for_rehearsal()
         tx = await asyncio.to_thread(apart.__enter__)
@@ -471,23 +489,23 @@ class Database(ABC):
         raise Unsupported("This database cannot be filled")
 
     def _apart_for_rehearsal(self) -> AbstractContextManager[Transaction]:
-        """Return the context of a transaction on a separate connection, which is rolled back at the end."""
+        """Return the context of a transaction on a separate connection, which is rolled back when the context ends."""
         raise Unsupported("This database has no rehearsals")
 
     def _alter(self, alteration: Alteration) -> None:
         raise Unsupported("This database cannot be altered")
 
     def _interrupt(self) -> None:
-        """Make `_alter` in another thread end soon."""
+        """Make a call of `_alter` in another thread end soon."""
         raise Unsupported("This database cannot be altered")
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish transactions that have begun and close all connections."""
+        """Wait for running transactions, and close all connections."""
 
 
 class _Rehearsal(Database):
-    """A database in one transaction, which is not committed."""
+    """A database that consists of a single transaction, which is never committed."""
 
     def __init__(self, dialect: str, tx: Transaction) -> None:
         self.dialect = dialect
@@ -500,25 +518,29 @@ class _Rehearsal(Database):
         return await asyncio.to_thread(work, self._tx)
 
     async def close(self) -> None:
-        """Do nothing: the transaction is ended by the context that made it."""
+        """Do nothing: the context that began the transaction also ends it."""
 
 
 class Lane:
-    """Threads that each hold one connection; a caller waits at most `WAIT_SECONDS` for a thread."""
+    """A pool of threads with one connection each; a caller waits at most `WAIT_SECONDS` for a thread."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._free = asyncio.Semaphore(threads)
         self.connections = threads
-        """Connections at most."""
+        """Largest number of connections."""
         self.busy = 0
-        """Connections that are in use."""
+        """Number of connections in use."""
         self.waiting = 0
-        """Callers that wait for a connection."""
+        """Number of callers that wait for a connection."""
         self._threads = ThreadPoolExecutor(threads, name)
         self._closed = False
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `function`, run in a thread; cancelling the caller ends its work."""
+        """Return the result of `function`, which runs in a thread.
+
+        Raise `DatabaseUnavailable` if no thread is free in time. A cancelled caller stops waiting, but the thread
+        continues.
+        """
         self.waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -539,7 +561,7 @@ class Lane:
         self._free.release()
         self.busy -= 1
         if not future.cancelled():
-            future.exception()  # mark it as retrieved: a caller that was cancelled does not read it
+            future.exception()  # marks the error as read, since a cancelled caller does not read it
 
     async def close(self) -> None:
         """Refuse new work, and wait for running work."""

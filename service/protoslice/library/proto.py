@@ -356,7 +356,8 @@ class Proto(SourceOwner):
         Args:
             min_chunk: Fields of at least this size in bytes become chunks.
             max_chunk: Runs of repeated elements are cut into chunks of about this size in bytes.
-            rules: Split rules, such as `node: every 1000` or `node[*].attr["value"]: always`. A rule overrides the sizes.
+            rules: Split rules, such as `node: every 1000` or `node[*].attr["value"]: always`; they override the
+                sizes.
             splitter: Object that provides further rules for this proto, which are applied before `rules`.
 
         Returns:
