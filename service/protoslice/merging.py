@@ -31,7 +31,7 @@ DEPTH = 100
 
 
 class Merger:
-    """A collection of functions that merge chunks into a message; after an error, the message is unchanged."""
+    """The functions that merge chunks into a message; after an error, the message is unchanged."""
 
     @staticmethod
     def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
@@ -47,7 +47,7 @@ class Merger:
     def read(
         prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH, storage_options: Options = None
     ) -> None:
-        """Merge `<prefix>.cpb`, or, if it does not exist, `<prefix>.pb`, into `into`; raise `NotFound` without both.
+        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; raise `NotFound` if neither file exists.
 
         `prefix` is a path or a URI; for a URI, `storage_options` are the options of its storage.
         """
@@ -266,10 +266,10 @@ _Rank: TypeAlias = tuple[int, int, Any]
 
 
 def merge_order(fields: Iterable[Any]) -> list[Any]:
-    """Return `fields` in the order of merging: fields by number, parents before children, elements by index.
+    """Return `fields` in the order of merging: the message itself first, then fields by number, and elements by index.
 
-    Fields at equal places are ordered by chunk number, then as listed. Raise `InconsistentChunks` if tags of
-    different kinds are at the same place.
+    Parents come before their children. Fields at equal places are ordered by chunk number, then as listed. Raise
+    `InconsistentChunks` if tags of different kinds are at the same place.
     """
     keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
     keyed.sort(key=lambda each: each[:2])
@@ -294,7 +294,8 @@ def _rank(tag: Any) -> _Rank:
 class ChunkRecords(Sequence[bytes]):
     """The chunks that `metadata` lists; each access reads a chunk from the file.
 
-    An access raises `InconsistentChunks` if no record starts at the chunk's position, or if it has another size.
+    An access raises `InconsistentChunks` if no record starts at the chunk's position, or if the record has another
+    size.
     """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
@@ -330,10 +331,10 @@ class ChunkRecords(Sequence[bytes]):
 
 @contextmanager
 def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
-    """Yield the chunks of the file `src`, and their metadata.
+    """Yield the chunks of the file `src`, and the metadata that was used.
 
-    This is `metadata`, or the file's own `ChunkMetadata` if `metadata` is None. Raise `Unsupported` for a riegeli
-    file without such metadata.
+    If `metadata` is None, the file's own `ChunkMetadata` is used. Raise `Unsupported` for a riegeli file without such
+    metadata.
     """
     with RecordReader(src) as reader:
         found = _metadata(reader, str(getattr(src, "name", src))) if metadata is None else metadata
@@ -447,7 +448,7 @@ def _fits_float(value: float) -> bool:
 
 
 def key_of(field: Shape, tag: Any) -> Any:
-    """Return the key of a map with the key field `field` that the `MapKey` `tag` means.
+    """Return the map key that the `MapKey` `tag` means, in a map whose key field is `field`.
 
     A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0. Raise
     `ValueError` if this is impossible.

@@ -94,7 +94,7 @@ def ref_on(service: str, name: str) -> str:
 
 @contextmanager
 def saying_what_was_tried(name: str) -> Iterator[None]:
-    """Add to an error about a file how `name` was interpreted, and how the user can name a store instead."""
+    """Add to an error about a file how `name` was interpreted, and how a store can be named instead."""
     try:
         yield
     except ProtosliceError as error:
@@ -150,8 +150,8 @@ def authorization(service: str) -> dict[str, str]:
     """Return the authorization header for requests to `service`, or nothing if no credentials are known.
 
     PROTOSLICE_AUTHORIZATION contains the whole value, PROTOSLICE_TOKEN a token, and PROTOSLICE_TOKEN_FILE the path of
-    a file with a token. If PROTOSLICE_URL is set, these credentials are sent only to that service. Otherwise, the
-    token that `login` saved for the origin of `service` is used.
+    a file with a token. If PROTOSLICE_URL is set, these credentials are sent only to that service. Without such
+    credentials, the token that `login` saved for the origin of `service` is used.
     """
     # The address may come from anyone, and must not make the client send the token to an untrusted service.
     value = _of_environment() if is_trusted(service) else ""

@@ -26,7 +26,7 @@ MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG: Final = "application/vnd.docker.container.image.v1+json"
 _LAYER: Final = "application/vnd.ollama.image."
 TEXTS: Final = {"template": "template", "params": "params", "system": "system", "LICENSE": "license"}
-"""Kinds of layers, by the path of the file that becomes such a layer unchanged."""
+"""Kind of the layer that a file becomes without change, by the path of the file."""
 MOST_TEXT: Final = 1 << 20
 """Largest size in bytes of a file that becomes a text layer."""
 _SUFFIX: Final = ".gguf"
@@ -38,7 +38,10 @@ _PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """The marks around messages in a chat format, which a chat template has if it contains all texts in `mark`."""
+    """A chat format, with the marks around its messages.
+
+    A chat template has the format if it contains all texts in `mark`.
+    """
 
     mark: tuple[str, ...]
     system: tuple[str, str]
@@ -118,13 +121,13 @@ def _is_of(path: str, quantization: str) -> bool:
 
 
 def files_for_llama(files: Mapping[str, FileRef], quantization: str | None) -> dict[str, object]:
-    """Return the files of a model in the form that llama.cpp requests, before it downloads the files by path."""
+    """Return the paths and sizes of a model's files, in the form that llama.cpp requests before a download."""
     found = {"ggufFile": chosen(files, quantization, splits=True), "mmprojFile": projector(files)}
     return {kind: {"rfilename": path, "size": files[path].size} for kind, path in found.items() if path is not None}
 
 
 def texts_of(facts: GgufFacts, given: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the text layers by kind: the layers in `given`, completed from the header of the model."""
+    """Return the text layers of a model, by kind: those in `given`, and texts from the model's header."""
     made = dict(given)
     chat = next((each for each in CHATS if all(mark in facts.chat_template for mark in each.mark)), None)
     if chat is not None and "template" not in made:
@@ -181,7 +184,10 @@ _EMPTY: Final = b"{}"
 
 
 class ExportedRepository:
-    """An OCI repository with its own tags, and after these the refs of the hub's repository of the same name."""
+    """An OCI repository that also shows the branches and tags of the hub's repository of the same name.
+
+    Its own tags have priority over these.
+    """
 
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
         self._stores = stores
@@ -191,7 +197,8 @@ class ExportedRepository:
     async def manifest(self, ref: str) -> StoredManifest:
         """Return the manifest that a tag, a branch or a digest names; `latest` also means the branch `main`.
 
-        Raise `ManifestUnknown` if there is none, and `LimitExceeded` if the files are too many for a manifest.
+        Raise `ManifestUnknown` if no manifest has this name, and `LimitExceeded` if the files are too many for a
+        manifest.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -205,7 +212,7 @@ class ExportedRepository:
         """Return the manifest for Ollama, which contains a GGUF file of a revision.
 
         If `ref` is no revision, it is a quantization on the branch `main`. A pushed manifest is returned unchanged.
-        Raise `ManifestUnknown` if there is no such file.
+        Raise `ManifestUnknown` if no GGUF file matches.
         """
         try:
             return await self._artifacts.manifest(ref)
@@ -243,12 +250,19 @@ class ExportedRepository:
         return made
 
     async def llama(self, ref: str) -> dict[str, object]:
-        """Return the files of a model in the form that llama.cpp requests; `ref` has the meaning as in `ollama`."""
+        """Return the paths and sizes of a model's files, in the form that llama.cpp requests.
+
+        As in `ollama`, `ref` is a revision, or a quantization on the branch `main`.
+        """
         store, quantization = await self._model(ref)
         return files_for_llama(await self._stores.files(store), quantization)
 
     async def _model(self, ref: str) -> tuple[str, str | None]:
-        """Return the store of a revision and None; if `ref` is no revision, the store of `main` and `ref` itself."""
+        """Return a store, and a quantization or None.
+
+        If `ref` is a revision, return its store and None. Otherwise, return the store of `main`, with `ref` as the
+        quantization.
+        """
         commit, quantization = await self._commit(ref), None
         if commit is None:
             commit, quantization = await self._commit(_LATEST), ref
@@ -257,7 +271,7 @@ class ExportedRepository:
         return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
-        """Return True if a manifest exists and the bytes of all its models exist too."""
+        """Return True if the manifest exists and the bytes of all `models` exist too."""
         if not await self._artifacts.table.known([manifest]):
             return False
         with suppress(BlobUnknown):
@@ -274,7 +288,7 @@ class ExportedRepository:
         return names[:limit], more or len(names) > limit
 
     async def _names(self) -> list[str]:
-        """Return the names of the branches and tags that have files, if the names are valid OCI tags."""
+        """Return the names of the branches and tags that have files and whose names are valid OCI tags."""
         found = []
         with suppress(NoRepository, InvalidInput):
             async for ref in (await self._repositories.current(self._artifacts.name.text)).refs():
@@ -292,7 +306,7 @@ class ExportedRepository:
         return None
 
     async def _exported(self, store: str, commit: str) -> StoredManifest:
-        """Return the manifest of a store; unless it is saved already, save it with a record for each blob."""
+        """Return the manifest of a store; if the manifest is new, save it with a record for each blob."""
         files = await self._stores.files(store)
         data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:

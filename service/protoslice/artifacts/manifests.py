@@ -22,7 +22,7 @@ MAX_MANIFEST_BYTES: Final = 4 << 20
 MAX_ANNOTATION_BYTES: Final = 64 << 10
 """Largest size in bytes of the annotations of a manifest with a subject, since lists of referrers repeat them."""
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
-"""Media types of manifests, all of which are JSON: browsers do not render them."""
+"""Pattern of the media types of manifests: types of JSON, which browsers do not render."""
 _TITLE: Final = "org.opencontainers.image.title"
 """Annotation with the file name of a layer; oras marks even plain files with the media type of a tar archive."""
 _FILE_PATH: Final = "org.cncf.model.filepath"
@@ -48,7 +48,7 @@ class Descriptor:
     size: int | None
     """Number of bytes, or None if the descriptor has no size."""
     elsewhere: bool
-    """True for content that need not be in the repository: it may not be distributed, or it has other URLs."""
+    """True if the content need not be in the repository, because it may not be distributed or has other URLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class ManifestContent:
 
 
 def parse(data: bytes, media_type: str) -> ManifestContent:
-    """Parse a manifest that was sent with the Content-Type `media_type`, or, if that is empty, with none.
+    """Parse a manifest that was sent with the Content-Type `media_type`.
 
-    Without a Content-Type, the field `mediaType` of the manifest counts. Raise `ManifestInvalid` unless the data is a
-    JSON manifest of that type. Raise `LimitExceeded` if it names more blobs and manifests than a store can hold. Also
-    raise it if the annotations are too long for lists of referrers.
+    If `media_type` is empty, the manifest's own field `mediaType` counts. Raise `ManifestInvalid` unless the data is
+    a JSON manifest of that type. Raise `LimitExceeded` for more blobs and manifests than a store can hold, and for
+    annotations that are too long for lists of referrers.
     """
     try:
         raw = parse_json(data)
@@ -204,5 +204,5 @@ def _descriptor(raw: object, place: str) -> Descriptor:
 
 
 def _texts(raw: object) -> dict[str, str]:
-    """Return those of the annotations whose values are texts."""
+    """Return the annotations whose values are texts."""
     return {name: text for name, text in raw.items() if isinstance(text, str)} if isinstance(raw, dict) else {}

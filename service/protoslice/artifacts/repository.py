@@ -44,7 +44,7 @@ from protoslice.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
 _TRIES: Final = 8
 _SEARCHED_STORES: Final = 256
-"""Largest number of manifests whose stores are searched for a blob when its own store was removed."""
+"""Largest number of manifests whose stores are searched for a blob after the blob's own store was removed."""
 MOST_MISSING: Final = 32
 """Largest number of blobs that a manifest may name before they are uploaded."""
 _SESSION = "artifact "
@@ -52,14 +52,14 @@ _SESSION = "artifact "
 
 
 class BlobLocations:
-    """The locations of the blobs of one repository; one location is chosen if several hold the same bytes."""
+    """The locations of one repository's blobs; if several uploads and stores hold a blob, one of them is chosen."""
 
     def __init__(self, stores: Stores, table: ArtifactTable) -> None:
         self._stores = stores
         self._table = table
 
     async def is_there(self, blob: RepositoryFile) -> bool:
-        """Return True if the bytes of a blob exist at the place in its record."""
+        """Return True if the place in a blob's record still has the bytes."""
         if not blob.has_come:
             return False
         with suppress(NotFound):
@@ -70,10 +70,10 @@ class BlobLocations:
         return False
 
     async def found(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile | None:
-        """Return the place of a blob's bytes: that in its record, or another in the store of a manifest.
+        """Return the place of a blob's bytes, or None if the bytes are gone.
 
-        Return None if the bytes are gone. The store in the record may have been removed, while another manifest's
-        store shares the bytes. In that case, the record is corrected.
+        The place is usually the one in the blob's record. If the store there was removed, the store of another
+        manifest may share the bytes. In that case, the record is corrected.
         """
         if await self.is_there(blob):
             return blob
@@ -96,11 +96,11 @@ class BlobLocations:
         return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
 
     async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
-        """Record the place of a blob; return the valid place, which may be an earlier one.
+        """Record the place of a blob, unless an earlier place remains valid; return the valid place.
 
-        An earlier place in a store remains valid while its bytes exist, since manifests may refer to it, and uploads
-        expire. An earlier upload remains valid unless `blob` is `fresh`. Raise `StorageUnavailable` if other writers
-        keep changing the record.
+        An earlier place in a store remains valid while the store has the bytes: manifests may refer to the store, and
+        an upload would expire. An earlier upload remains valid unless `fresh` is True. Raise `StorageUnavailable` if
+        other writers keep changing the record.
         """
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
@@ -213,7 +213,10 @@ class ArtifactRepository:
         raise UploadUnknown(f"The upload {upload_id} has ended")
 
     async def keep(self, data: bytes) -> None:
-        """Store `data` as a blob, without an upload, unless the blob exists in a store already."""
+        """Store `data` as a blob without an upload.
+
+        If the blob exists already, only make sure that its bytes are in a store.
+        """
         digest = Digest.of(data)
         with suppress(BlobUnknown):
             if (await self.blob(digest)).store is None:
@@ -244,7 +247,7 @@ class ArtifactRepository:
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
-        """Return the open store that contains a blob, and the blob's path; create the store if there is none."""
+        """Return the open store that contains a blob, and the blob's path; create a store if the blob is in none."""
         recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
@@ -271,7 +274,7 @@ class ArtifactRepository:
 
         If `media_type` is empty, the media type in the manifest counts. The result contains the digests of blobs and
         manifests that were never sent. Raise `LimitExceeded` for more than 64 tags. Raise `ManifestInvalid` or
-        `ManifestBlobUnknown` if the manifest cannot be accepted, and `DigestInvalid` if its digest is not `ref`.
+        `ManifestBlobUnknown` if the manifest cannot be accepted, and `DigestInvalid` if `ref` is another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -355,7 +358,10 @@ class ArtifactRepository:
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
     async def _settled(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile:
-        """Return an uploaded blob; if a manifest already names it, store it at once, since its upload would expire."""
+        """Return an uploaded blob.
+
+        If a manifest already names the blob, move the bytes into a store at once, since the upload would expire.
+        """
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
@@ -427,14 +433,14 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
 
 
 _LATEST: Final = "latest"
-"""Tag that OCI clients use if the user names none, as clients of the hub use `main`."""
+"""Tag that OCI clients use if the user names no tag; hub clients use `main` in this case."""
 _PAGE: Final = 250
 _OF_A_DIGEST: Final = re.compile(r"sha(256|512)-[0-9a-f]{64}")
 """Tags of signatures (cosign) and referrers, which belong to another manifest and are not revisions of a model."""
 
 
 class ArtifactCommits:
-    """The `PushedTags` of a repository: its manifests that have files."""
+    """The implementation of `PushedTags` for OCI tags whose manifests have files."""
 
     def __init__(self, stores: Stores, name: str) -> None:
         self._artifacts: ArtifactRepository | None = None

@@ -50,8 +50,7 @@ async def open_database(
     Entries of the audit are deleted after `audit_seconds`, unless `audit_seconds` is 0. At most `audit_entries`
     entries of each space are kept, unless `audit_entries` is 0.
 
-    Raise `Unsupported` for a bucket without a database URL. Also raise it if the schema needs another version of the
-    program.
+    Raise `Unsupported` for a bucket without a database URL, and for a schema that needs another version of the program.
     """
     with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
         is_private = url is None and (not shared or storage.startswith("memory://"))
@@ -95,7 +94,7 @@ async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0)
 
 
 async def purge_changes(database: Database) -> None:
-    """Delete the rows of `changes` that are older than a day: no transaction is retried for so long."""
+    """Delete the rows of `changes` that are older than a day, since no transaction is retried for so long."""
 
     def work(tx: Transaction, limit: int) -> int:
         return tx.run(

@@ -155,7 +155,7 @@ async def purge_commits(database: Database) -> None:
         done, counted, stores = 0, Counter[str](), defaultdict[str, set[str]](set)
         for space, repository, id in tx.all(due, limit=limit):
             key = {"space": space, "repository": repository}
-            # The lock holds up requests that point a name at a commit: their name would be deleted with the commit.
+            # Requests that point a name at a commit wait for this lock; otherwise, the name could lose its commit here.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
             gone: Row | None = (id, None)
             while gone is not None and gone[0] is not None and done < limit:
@@ -179,9 +179,10 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove those of the `stores` that only commits or manifests created and that nothing names any more.
+    """Remove those of the `stores` that only commits or manifests created and that have no name any more.
 
-    Also subtract `entries` and `size` bytes from the usage of the space, besides the counts of the removed stores.
+    Also subtract `entries` and `size` bytes from the usage of the space, in addition to the counts of the removed
+    stores.
     """
     locked = f"SELECT 1 FROM stores WHERE {LIVE} AND of_commits = 1 FOR UPDATE"
     computed = f"DELETE FROM manifests WHERE space = :space AND store = :digest RETURNING {_RETURNED['manifests']}"

@@ -32,10 +32,7 @@ _ID: Final = f"""coalesce({_OWN}, (
     JOIN repositories o ON o.space = h.space AND o.protocol = 'oci' AND o.name = h.folded
     WHERE f.space = :space AND f.folded = :repository
 ))"""
-"""SQL for the id of the repository with a name, else of the last repository that had the name.
-
-A former name can still be used to read.
-"""
+"""SQL for the id of the repository that has a name, or else that had the name last; reads accept former names."""
 _THESE: Final = f"space = :space AND repository = {_ID}"
 _CURRENT: Final = f"space = :space AND repository = {_OWN}"
 _OF_MANIFEST: Final = "space = :space AND repository = :id AND digest = :digest"
@@ -203,7 +200,7 @@ class ArtifactTable:
             require_store(tx, self._space, manifest.store)
             id, created = self._id(tx)
             key = {"space": self._space, "id": id, "digest": manifest.digest.text}
-            # The lock makes the second of two simultaneous pushes see, and not count twice, what the first one wrote.
+            # Two pushes of one manifest wait for each other here: the second then does not count the manifest again.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
             row = tx.first(
                 f"SELECT {_MANIFEST} FROM manifests m WHERE {_OF_MANIFEST} FOR UPDATE",

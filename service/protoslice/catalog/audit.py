@@ -12,7 +12,7 @@ from protoslice.database.transactions import SECOND, Actor, Database, Row, Trans
 from protoslice.errors import SpaceRemoved
 
 EVERY_SPACE: Final = "*"
-"""Space of a grant that is valid in all spaces, and of changes that concern all spaces."""
+"""Space in a grant that is valid in all spaces, and in audit entries that concern all spaces."""
 _COLUMNS: Final = "at, change, n, who, who_id, what, subject, detail"
 _TIMES: Final = {"since": ">=", "until": "<"}
 _NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"

@@ -58,7 +58,7 @@ class Hold:
         await self._database.write(lambda tx: tx.run(sql, owner=self._owner), background=True)
 
     def check(self) -> None:
-        """Raise the error that ended the renewal, if the hold is lost: bytes may have been deleted since."""
+        """Raise an error if the hold is lost, since bytes may then have been deleted."""
         if self._renewing is not None and self._renewing.done():
             self._renewing.result()
 
@@ -168,7 +168,7 @@ class CollectorTable:
         return total
 
     async def drop_objects(self, delay_seconds: float) -> Dropped:
-        """Move due objects that nothing refers to into the trash; their bytes can be deleted after `delay_seconds`."""
+        """Move due objects without references into the trash; their bytes can be deleted after `delay_seconds`."""
         objects, size = 0, 0
         async for dropped in self._database.write_in_batches(lambda tx, limit: _drop(tx, delay_seconds, limit)):
             assert dropped is not None
@@ -230,7 +230,10 @@ class CollectorTable:
 
 
 def _purge(tx: Transaction, limit: int) -> int:
-    """Delete at most `limit` rows: those that refer to marked stores, then the stores; return the number of rows."""
+    """Delete at most `limit` rows of marked stores, and return the number of deleted rows.
+
+    The rows that refer to a store are deleted before the store's own row.
+    """
     done, gone = 0, list[tuple[str, int]]()
     found = tx.all(
         "SELECT space, id, held FROM stores WHERE deleted = 0 LIMIT :limit FOR UPDATE SKIP LOCKED", limit=limit
@@ -278,7 +281,7 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
 
 
 def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Dropped:
-    """Move those of the locked objects (space, id, key, size) that nothing refers to into the trash."""
+    """Move the objects without references into the trash; `picked` has locked rows (space, id, key, size)."""
     # The locks are already held: this statement sees the references that were inserted while the locks were awaited.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
@@ -309,7 +312,7 @@ def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Drop
 
 
 def _referenced(tx: Transaction, picked: list[Row]) -> set[tuple[str, int]]:
-    """Return the objects that at least one row refers to."""
+    """Return the objects that have a reference."""
     by_space: Mapping[str, list[int]] = {space: [row[1] for row in picked if row[0] == space] for space, *_ in picked}
     found = set[tuple[str, int]]()
     for space, ids in by_space.items():

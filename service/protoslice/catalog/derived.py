@@ -81,8 +81,7 @@ class DerivedTable:
         key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            # If two requests insert the same fact, the lock makes the second one see, and release, the first one's
-            # object.
+            # If two requests insert the same fact, the second waits here: it must release the object of the first.
             tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
             sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
             old = tx.first(sql, **key, name=name)
@@ -109,7 +108,7 @@ LARGEST_ROW: Final = 64 << 10
 
 
 class DerivedSources:
-    """Loads and saves the derived facts of the stores of one space, with their checksums."""
+    """The derived facts of the stores of one space, which are loaded and saved with their checksums."""
 
     def __init__(
         self, records: DerivedTable, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker

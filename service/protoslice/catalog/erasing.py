@@ -179,7 +179,7 @@ class Eraser:
             pass
 
     async def is_left(self, digest: str) -> bool:
-        """Return True if the store or one of its names exists again or still, for example after a new upload."""
+        """Return True if the store or one of its names still exists, or exists again after a new upload."""
         tables = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE {_THESE}" for table in NAMING)
         sql = f"SELECT 1 FROM stores WHERE space = :space AND digest = :digest UNION ALL {tables} LIMIT 1"
         return await self._database.read(lambda tx: tx.first(sql, space=self._space, digest=digest)) is not None
@@ -255,7 +255,7 @@ class Eraser:
         )
 
     async def _end_uploads(self, digest: str) -> None:
-        """Delete ended uploads that hold objects of the store or whose record contains its id."""
+        """Delete ended uploads that refer to objects of the store, or whose record contains the store's id."""
         values = {"space": self._space, "digest": digest, "pattern": f"%{digest}%"}
         sql = f"""
             SELECT DISTINCT object FROM upload_objects
@@ -301,7 +301,7 @@ class Eraser:
         return done + 1
 
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
-        """Move those of the objects that nothing refers to into the trash, where they are due at once."""
+        """Move the objects that have no references into the trash, where they are due at once."""
         sql = """
             SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""

@@ -22,7 +22,10 @@ from protoslice.errors import NotFound
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
 _CLEARING: Final = "git-clearing"
-"""Kind of the single row that guards clearing: each clearing changes its version, and sets its size to 1 meanwhile."""
+"""Kind of the row that tracks clearing.
+
+Each clearing sets a new version in the row, and sets the size to 1 until the clearing ends.
+"""
 _BLOB: Final = "git-blob"
 _GONE: Final = "gone"
 """Mark of a commit that was left out because its store was removed."""
@@ -33,9 +36,9 @@ _INSERT: Final = """
     ON CONFLICT (space, repository, kind, name) DO UPDATE
     SET data = excluded.data, store = excluded.store, path = excluded.path, version = excluded.version
     WHERE kept_files.data IS NULL AND kept_files.path IS NOT NULL AND excluded.data IS NOT NULL"""
-"""SQL that inserts an object. A pointer file replaces a plain file with the same text.
+"""SQL that inserts an object; a pointer file replaces a plain file with the same text.
 
-With the plain file, git-lfs would find the wrong bytes.
+From the plain file, git-lfs would take the wrong bytes.
 """
 _ROWS: Final = 2000
 """Number of objects that one transaction writes."""
@@ -103,8 +106,8 @@ class GitObjectTable:
     ) -> None:
         """Insert consecutive commits, oldest first, and their objects, in several transactions.
 
-        The objects are inserted before the commits. `parent` is the key and git id of the commit before the first
-        one. Raise `ConcurrentChange` if the parent now has another git id, or if another request cleared the objects
+        The objects are inserted before the commits. `parent` is the key and git id of the first commit's parent.
+        Raise `ConcurrentChange` if the parent now has another git id, or if another request cleared the objects
         meanwhile.
         """
         listed, seen = list(objects), list[tuple[bytes, bool]]()

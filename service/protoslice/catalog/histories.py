@@ -34,7 +34,7 @@ HEAD: Final = "HEAD"
 """Name by which git refers to the branch `main`, unless a branch or tag has the same name."""
 COMMIT_DIGITS: Final = 40
 _NO_FILES: Final = hashlib.sha256(b"").hexdigest()
-"""Digest of an empty file; a commit without files has its first 40 digits as id."""
+"""Digest of no bytes, whose first 40 digits are the id of a commit without files."""
 _LONGEST_TITLE: Final = 1000
 _LONGEST_MESSAGE: Final = 64 << 10
 _PAGE: Final = 250

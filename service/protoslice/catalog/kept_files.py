@@ -1,4 +1,4 @@
-"""The files of repositories that are in no commit; a row holds the bytes or refers to an upload or a store."""
+"""Files that belong to a repository but to no commit; a row holds the bytes, or refers to an upload or a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RepositoryFile:
     store: str | None = None
     path: str | None = None
     wanted: bool = False
-    """True once a manifest named the blob before its upload ended; the upload must then not expire."""
+    """True if a manifest named the blob before the blob was uploaded; the upload must then not expire."""
     version: bytes = b""
     """Random value that each change replaces."""
 

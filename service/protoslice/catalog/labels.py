@@ -21,7 +21,7 @@ FOLDERS: Final = "mlflow-artifacts:/"
 FILES: Final = "~"
 """First character of labels that consist of file paths; it sorts after letters and digits, with which names begin."""
 _LONGEST: Final = 1500
-"""Largest number of bytes of such a label: PostgreSQL's index refuses entries above 2700 bytes."""
+"""Largest number of bytes in a label of file paths; PostgreSQL's index refuses entries above 2700 bytes."""
 _TRIGRAM: Final = 3
 _SPECIAL: Final = {"sqlite": re.compile(r"[*?[]"), "postgresql": re.compile(r"[\\%_]")}
 _ESCAPED: Final = {"sqlite": r"[\g<0>]", "postgresql": r"\\\g<0>"}
@@ -73,13 +73,13 @@ class LabelSearch:
         return cls(dialect, {"pattern": f"{space}\n{anything}{text}{anything}"}, by_trigrams=True)
 
     def condition(self, alias: str) -> str:
-        """Return the SQL condition that a row of `names` under the name `alias` matches the term."""
+        """Return the SQL condition that selects the matching rows of `names`, which the statement calls `alias`."""
         if not self.by_trigrams:
             return f"{alias}.label >= :label AND {alias}.label < :label_end"
         return f"{alias}.label {'GLOB' if self.dialect == 'sqlite' else 'LIKE'} :pattern"
 
     def rows(self, alias: str) -> str:
-        """Return the SQL text after FROM for the rows of `names` that match and have a store."""
+        """Return the SQL after FROM that selects the matching rows of `names` with a store."""
         has_store = f"{alias}.store IS NOT NULL"
         if self.by_trigrams and self.dialect == "sqlite":
             joined = f"name_trigrams t JOIN names {alias} ON {alias}.number = t.rowid"

@@ -38,7 +38,7 @@ def lock_store(tx: Transaction, space: str, digest: str) -> bool:
 
 
 def require_store(tx: Transaction, space: str, digest: str | None) -> None:
-    """Raise `Conflict` if a store does not exist; otherwise, lock it until the transaction ends. Accept None."""
+    """Raise `Conflict` if a store does not exist; otherwise, lock it until the transaction ends. Ignore None."""
     if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
 

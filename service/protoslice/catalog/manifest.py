@@ -27,7 +27,10 @@ def with_digest(data: bytes) -> bytes:
 
 
 def checked(stored: bytes, what: str) -> bytes:
-    """Return the data that `with_digest` received; raise `IntegrityError`, which names `what`, if it is damaged."""
+    """Return the data without the digest that `with_digest` appended.
+
+    Raise `IntegrityError`, whose message names `what`, if the data does not match the digest.
+    """
     data = stored[:-_DIGEST]
     if len(stored) < _DIGEST or with_digest(data) != stored:
         raise IntegrityError(f"{what} is damaged: it does not match its digest")
@@ -158,7 +161,7 @@ class Manifest:
     indexed: bool = True
     """False if the root is no proto but, for example, a text or the table of a tensor bundle."""
     chunked: bool = False
-    """True if the store keeps an image of the root, as it does for a chunked proto or a text."""
+    """True if the store keeps an image, the root in serialized form, as it does for a chunked proto or a text."""
     schema: str | None = None
     """Fingerprint of the schema with which the root is read; None for a root without a type or an index."""
     planner: int | None = None
@@ -196,7 +199,7 @@ class Manifest:
             raise IntegrityError("the manifest of a store does not parse") from error
 
     def named(self) -> Manifest:
-        """Return a copy whose `id` is the digest of the files and the splitting options."""
+        """Return a copy whose `id` is the digest of the files and of the options for reading and splitting the root."""
         files = [
             (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
             for file, stored in zip(self.files, self.objects, strict=True)
@@ -257,7 +260,7 @@ class Manifest:
 
     @property
     def stored(self) -> tuple[ObjectLocation, ...]:
-        """The locations of the files, and of the side object if the store has one."""
+        """The locations of the files, and of the side object, with decoded bytes of the root, if the store has one."""
         return (*self.objects, *([self.side] if self.side else []))
 
     @property

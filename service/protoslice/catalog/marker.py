@@ -43,7 +43,7 @@ class Marker:
 
 
 async def read_marker(storage: Storage) -> Marker | None:
-    """Return the marker of a storage, or None if it has none; raise `Unsupported` if it is damaged or unknown."""
+    """Return the marker of a storage, or None; raise `Unsupported` if the marker is damaged or has another layout."""
     try:
         found = (await storage.get(MARKER)).data
     except NotFound:
@@ -150,7 +150,11 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
 async def open_catalogue(
     storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url` of an open storage; if `create` is True and the storage has no marker, create it."""
+    """Yield the catalogue at `url` of an open storage.
+
+    If the storage has no marker, create the catalogue if `create` is True, else raise `NotFound`. Raise `Unsupported`
+    if the storage is a backup.
+    """
     shared = storage.abilities.shared
     if url is not None or shared:
         file_of(url, uri)  # rejects a bad URL early: access to the storage may take long

@@ -83,8 +83,8 @@ class MlflowTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
-            # A file and a folder with the same path must not both be created. This lock prevents it for files outside
-            # artifact folders, since the row of a new folder refers to the locked row, and waits for it too.
+            # A file and a folder with the same path must not be created at the same time. For files outside artifact
+            # folders, this lock prevents that: the row of a new folder refers to the locked row, and waits for it.
             if folder.rpartition("/")[2] != ARTIFACTS:
                 self._lock(tx)
             there = tx.first(
@@ -149,7 +149,10 @@ class MlflowTable:
             raise NoArtifact(path)
 
     async def entries(self, folder: str) -> list[ArtifactEntry]:
-        """Return the folders, then the files, directly in a folder, sorted by name; leave out version-control names."""
+        """Return the folders, then the files, directly in a folder, sorted by name.
+
+        Names of version control, such as `.git`, are left out.
+        """
         _checked(folder)
         found = list[ArtifactEntry]()
         after: str | None = ""
@@ -199,7 +202,10 @@ class MlflowTable:
         return {path[start:]: file for path, file in found.items()}, version
 
     async def versions(self, folder: str) -> dict[str, bytes]:
-        """Return the versions of the files below a folder, sorted by path; stop one file above a store's limit."""
+        """Return the versions of the files below a folder, sorted by path.
+
+        The result ends after one file more than a store may hold.
+        """
         return await self._database.read(lambda tx: self._versions(tx, folder))
 
     async def freeze(self, folder: str, version: bytes, store: str) -> None:
@@ -261,8 +267,8 @@ class MlflowTable:
     async def folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
         """Return a page of the artifact folders in or below a folder, sorted by path, and True if more follow.
 
-        An artifact folder is one that is called `artifacts`, since MLflow makes one for each run and model. Any other
-        folder that directly holds files counts too.
+        Artifact folders are called `artifacts`; MLflow creates one for each run and model. Any other folder that
+        directly holds files counts too.
         """
         _checked(below)
         sql = """

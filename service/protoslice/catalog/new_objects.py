@@ -72,7 +72,7 @@ class Reservations:
         self._free.clear()
 
     def drop(self, space: str, objects: Collection[ReservedObject]) -> None:
-        """Mark objects that were written but not published for the collector, in the background."""
+        """Leave written but unpublished objects to the collector; this runs in the background."""
         if objects:
             self._begin(self._table.drop(space, objects))
 
@@ -141,7 +141,7 @@ class NewObjects:
         return ObjectWriter(self, key, await self._storage.writer(key))
 
     def sums(self, key: str | None) -> bytes | None:
-        """Return the checksums of an object that this request wrote, to save reading them from the storage.
+        """Return the checksums of an object that this request wrote, which then need not be read from the storage.
 
         Return None if they are unknown.
         """
@@ -217,7 +217,7 @@ class ObjectWriter:
         self._key = key
         self._writer = writer
         self.sums = _core.BlockSums()
-        """Checksums of the blocks; the caller passes each batch that it writes to them as well."""
+        """Checksums of the blocks; the caller must pass each written batch to this object too."""
 
     @property
     def size(self) -> int:

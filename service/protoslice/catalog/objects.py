@@ -114,7 +114,7 @@ class ObjectTable:
         await self._database.write(lambda tx: tx.many(sql, [row | {"now": tx.now} for row in rows]))
 
     async def drop(self, space: str, objects: Iterable[ReservedObject]) -> None:
-        """Mark written but unpublished objects for the collector; published objects stay unchanged."""
+        """Leave written but unpublished objects to the collector; published objects stay unchanged."""
         sql = f"UPDATE objects SET unpublished = NULL, due = :now WHERE {_UNPUBLISHED}"
         await self._change(sql, [(space, each) for each in objects])
 

@@ -29,7 +29,7 @@ _INSERT: Final = """
     VALUES (:space, :id, :protocol, :name, :now, :folded)"""
 _REPOSITORY: Final = "SELECT r.id, r.name, r.created FROM repositories r"
 WALKED: Final = 2000
-"""Largest number of repositories that a page examines; a page of a search may be empty and still have a successor."""
+"""Largest number of repositories that a page examines; a search's page may be empty although another page follows."""
 _DATASETS: Final = "datasets/"
 _COLUMNS: Final = "r.id, r.name, r.created, n.store, n.updated"
 _NAMED: Final = "n.space = r.space AND n.repository = r.id"
@@ -209,7 +209,7 @@ class RepositoryTable:
         return tx.run(sql, space=self._place["space"], folded=name.lower())
 
     def _pass_on(self, tx: Transaction, name: str) -> bool:
-        """Let a repository whose name differs only in case from a free name be found by that name.
+        """Make a free name lead to a repository whose name differs from it only in case.
 
         Return False if there is no such repository. Only repositories from before migration 11 can differ only in case.
         """

@@ -60,11 +60,11 @@ class SchemaTable:
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> tuple[SchemaRow, bool]:
-        """Create or replace a schema, and return it, and True if it is new; identical bytes change nothing.
+        """Create or replace a schema; return it, and True if it is new. Identical bytes change nothing.
 
-        Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`. Raise `Changed`
-        unless this schema has the version `if_match`. If `if_none_match` is True, raise `Changed` if the schema
-        exists.
+        Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`. If `if_match` is
+        not None, raise `Changed` unless it is the schema's version. If `if_none_match` is True, raise `Changed` if
+        the schema exists.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"
@@ -102,9 +102,9 @@ class SchemaTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a schema.
+        """Remove a schema; raise `NotFound` if it does not exist.
 
-        Raise `NotFound` if it does not exist, and `Changed` unless it has the version `if_match`.
+        If `if_match` is not None, raise `Changed` unless it is the schema's version.
         """
         sql = "DELETE FROM schemas WHERE space = :space AND name = :name RETURNING version"
 

@@ -202,8 +202,8 @@ class SpaceTable:
     ) -> bool:
         """Insert a space unless it exists, and set its limits if `quota` is not None; return True if the space is new.
 
-        Raise `InvalidInput` for invalid limits. Raise `Changed` unless the space has the version `if_match`, if that
-        is not None. If `if_none_match` is True, raise `Changed` if the space exists.
+        Raise `InvalidInput` for invalid limits. If `if_match` is not None, raise `Changed` unless it is the space's
+        version. If `if_none_match` is True, raise `Changed` if the space exists.
         """
         limits = dict[str, int | None]()
         if quota is not None:
@@ -222,11 +222,11 @@ class SpaceTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> None:
-        """Remove a space, after which no request can change anything in it.
+        """Remove a space, after which no request can change anything in it; raise `NotFound` if it does not exist.
 
-        Raise `NotFound` if it does not exist. Raise `Conflict` if it has stores, names or open uploads and
-        `with_stores` is False. Raise `Changed` unless its version is `if_match`, if that is not None. A space that
-        was not empty can be restored until `purge_spaces` deletes its rows.
+        Raise `Conflict` if the space has stores, names or open uploads and `with_stores` is False. If `if_match` is
+        not None, raise `Changed` unless it is the space's version. A space that was not empty can be restored until
+        `purge_spaces` deletes its rows.
         """
         uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
 
@@ -280,7 +280,7 @@ class SpaceTable:
     ) -> None:
         """Set some of the `LIMITS` of a space; raise `NotFound` if the space does not exist.
 
-        Raise `Changed` unless its version is `if_match`, if that is not None.
+        If `if_match` is not None, raise `Changed` unless it is the space's version.
         """
         if not await self._database.write(lambda tx: _change(tx, name, limits, if_match, False)):
             raise NotFound(f"No space {name!r}")
@@ -345,7 +345,7 @@ def _size(size: int) -> str:
 
 
 FRESH_SECONDS: Final = 1.0
-"""Seconds for which a usage or quota that was read is used; commits read the values again in their transaction."""
+"""Seconds after which usage and quota are read again; a commit always reads them, in its own transaction."""
 
 
 class Quotas:

@@ -158,7 +158,7 @@ class StoreListing:
             chosen, walk = self._by_store(behind)
         rows = tx.planned(self._ordered(chosen), **values)
         found = [found_store(row) for row in rows if row[0] is not None]
-        if len(found) == len(rows) or len(found) >= limit:  # without a row of nulls, no later store can match
+        if len(found) == len(rows) or len(found) >= limit:  # unless a row of nulls was added, all were considered
             return found, None
         last = tx.first(f"SELECT {self._named} FROM ({walk}) w {self._sorted} LIMIT 1 OFFSET :walked - 1", **values)
         return found, None if last is None else tuple(last)
@@ -185,7 +185,10 @@ class StoreListing:
             ) p LEFT JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY {order}"""
 
     def _by_store(self, behind: str) -> tuple[str, str]:
-        """Return the statement for a page, and the walk through the index that it examines; both are bounded."""
+        """Return two SQL statements: for the stores of a page, and for the index rows that the page examines.
+
+        Both examine a limited number of stores.
+        """
         walk = f"""
             SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
         if self._query.nameless:  # no index contains the stores without a name
@@ -206,7 +209,10 @@ class StoreListing:
         return self._choice(hits, few, many), walk
 
     def _by_name(self, behind: str) -> tuple[str, str]:
-        """Return the statement for a page sorted by name, and the walk through the names that it examines."""
+        """Return two SQL statements: for the stores of a page sorted by name, and for the names that the page examines.
+
+        Both examine a limited number of names.
+        """
         search = self._search
         if search is not None and search.by_trigrams:
             walk = self._names(_WITHIN, behind)

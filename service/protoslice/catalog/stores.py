@@ -35,7 +35,7 @@ from protoslice.errors import Conflict
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
 _TRIES: Final = 5
 _CHANGES: Final = 100
-"""Number of a tag's newest audit entries among which its removal is searched."""
+"""Number of a tag's newest audit entries that are searched for the tag's removal."""
 _NEWEST: Final = 8
 """Largest number of stores that a search for a file or piece by digest returns, newest first."""
 
@@ -120,7 +120,10 @@ class StoreTable:
         return None if row is None else _row((row[0], digest, row[1]))
 
     async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
-        """Return at most two digests that begin with `prefix`, of existing or, if `removed` is True, removed stores."""
+        """Return at most two digests of stores that begin with `prefix`.
+
+        If `removed` is True, these are stores that were removed and can be restored, otherwise stores that exist.
+        """
         sql = f"""
             SELECT DISTINCT digest FROM stores
             WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted {"> 0" if removed else "IS NULL"}
@@ -129,7 +132,7 @@ class StoreTable:
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
     async def last_with(self, tag: str) -> str | None:
-        """Return the digest of the store that last lost a tag, or None if the audit has no record of this."""
+        """Return the digest of the store that last lost the tag `tag`, or None if the audit has no record of this."""
         order = "ORDER BY at DESC, change DESC, n DESC LIMIT"
         sql = f"""
             SELECT detail FROM (SELECT * FROM audit WHERE space = :space AND subject = :tag {order} {_CHANGES}) newest
@@ -187,7 +190,7 @@ class StoreTable:
     async def remove(self, digest: str, *, if_match: str | None = None) -> list[str] | None:
         """Remove a store and its tags, and return the tags; return None if the store does not exist.
 
-        Raise `Changed` unless the store has the version `if_match`, if that is not None.
+        If `if_match` is not None, raise `Changed` unless it is the store's version.
         """
 
         def work(tx: Transaction) -> list[str] | None:
@@ -202,7 +205,7 @@ class StoreTable:
         return await self._database.write(work)
 
     async def keep(self, digest: str) -> None:
-        """Mark a store as uploaded directly: it then remains when it loses its last name."""
+        """Mark a store as uploaded directly, so that the store remains when it loses its last name."""
         await self._database.write(lambda tx: _keep(tx, self._space, digest))
 
     async def restore(self, digest: str) -> RestoredRow | None:
@@ -259,7 +262,7 @@ class StoreTable:
     async def describe(self, digest: str, text: str, *, if_match: str | None = None) -> bool:
         """Set the description of a store; return False if the store does not exist.
 
-        Raise `Changed` unless the store has the version `if_match`, if that is not None.
+        If `if_match` is not None, raise `Changed` unless it is the store's version.
         """
 
         def work(tx: Transaction) -> bool:
@@ -454,7 +457,7 @@ def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -
 
 
 def _check_version(tx: Transaction, space: str, digest: str, if_match: str | None) -> None:
-    """Lock the row of a store, and raise `Changed` if the store's version is not `if_match`; accept None."""
+    """Lock the row of a store, and raise `Changed` unless `if_match` is the store's version; do nothing for None."""
     if if_match is not None:
         check_unchanged(f"Store {digest[:12]}", _version(tx, space, digest, locks=True), if_match)
 

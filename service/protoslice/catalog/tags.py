@@ -23,7 +23,7 @@ TAGS_OF_A_STORE: Final = 1000
 _COLUMNS: Final = "name, store, version, updated"
 _ID: Final = 0
 _FAMILY: Final = 1000
-"""Number of tags with one prefix among which the tag that was set last is searched."""
+"""Largest number of tags with one prefix that are searched for the tag that was set last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class StoredTag(Tag):
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """The result of setting a tag: the tag, True in `created` if it is new, and True in `is_set` if it was changed."""
+    """A tag after an attempt to set it; `created` is True if the tag is new, and `is_set` if it was changed."""
 
     tag: StoredTag
     created: bool
@@ -91,8 +91,8 @@ class TagTable:
     ) -> list[tuple[StoredTag, bool]]:
         """Point tags at a store in one transaction; return each tag, sorted by name, with True if it is new.
 
-        Raise `NotFound` if the store does not exist. Raise `Changed` unless each tag has the entity tag `if_match`,
-        if that is not None. If `if_none_match` is True, raise `Changed` if a tag exists.
+        Raise `NotFound` if the store does not exist. If `if_match` is not None, raise `Changed` unless it is the
+        entity tag of each tag. If `if_none_match` is True, raise `Changed` if a tag exists.
         """
         names = sorted(map(check_tag, names))
 
@@ -114,9 +114,9 @@ class TagTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
-        """Delete a tag.
+        """Delete a tag; raise `NotFound` if it does not exist.
 
-        Raise `NotFound` if it does not exist, and `Changed` unless it has the entity tag `if_match`.
+        If `if_match` is not None, raise `Changed` unless it is the tag's entity tag.
         """
         check_tag(name)
 

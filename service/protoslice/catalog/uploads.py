@@ -53,7 +53,10 @@ A `complete` upload is partial and can be joined into another. A `gone` upload w
 
 @dataclass(frozen=True, slots=True)
 class SavedInspection:
-    """A saved state of an inspection: its key, the number `after` of bytes inspected, and its size in bytes."""
+    """The saved state of an upload's inspection, which has `bytes` bytes and is the object at `key`.
+
+    The inspection has covered the first `after` bytes of the upload.
+    """
 
     key: str
     after: int
@@ -134,11 +137,11 @@ class Upload:
 
     @property
     def wanted_type(self) -> str | None:
-        """The type that the client requested for the file, or None; also None if another file is the root."""
+        """The type that the client requested for the file; None without such a type, or if another file is the root."""
         return self.request.type if self.request.root in {None, self.filename} else None
 
     def encode(self) -> str:
-        """Serialize the fields that have no column of their own to JSON."""
+        """Serialize to JSON the fields that are not stored in columns or rows of their own."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in _APART:
             del data[name]
@@ -196,14 +199,14 @@ class ObjectChanges:
 
 @dataclass(frozen=True, slots=True)
 class XorbRow:
-    """A xorb of a session."""
+    """A xorb, which is a container of chunks in Hugging Face's Xet protocol, that was uploaded in a session."""
 
     size: int
     record: bytes
 
 
 class UploadTable:
-    """The uploads of one client in one space, or of all its clients if `client` is None."""
+    """The uploads in one space, either of one client or, if `client` is None, of all clients."""
 
     def __init__(self, database: Database, usage: Usage, client: str | None = None) -> None:
         self._database = database
@@ -252,7 +255,7 @@ class UploadTable:
 
     @asynccontextmanager
     async def unless_changed(self, upload: Upload) -> AsyncIterator[None]:
-        """Wrap the reading of parts; raise `ConcurrentChange` instead of `IntegrityError` if the upload has changed.
+        """Wrap a block that reads parts; turn `IntegrityError` into `ConcurrentChange` if the upload has changed.
 
         The parts may be missing because another replica has merged them into larger ones.
         """

@@ -80,9 +80,9 @@ class WebhookTable:
     ) -> tuple[Webhook, bool]:
         """Create or replace a webhook; return it, and True if it is new. A replaced webhook keeps its id.
 
-        Raise `LimitExceeded` if the space has too many webhooks. Raise `Changed` unless the webhook has the secret
-        `if_match`, which is replaced at each change. If `if_none_match` is True, raise `Changed` if the webhook
-        exists.
+        Raise `LimitExceeded` if the space has too many webhooks. If `if_match` is not None, raise `Changed` unless it
+        is the webhook's secret, which each change replaces. If `if_none_match` is True, raise `Changed` if the
+        webhook exists.
         """
         sql = "SELECT secret FROM webhooks WHERE space = :space AND name = :name"
 
@@ -117,7 +117,7 @@ class WebhookTable:
     async def remove(self, hook: Webhook, *, if_match: bytes | None = None) -> None:
         """Remove a webhook; a webhook that is already removed is no error.
 
-        Raise `Changed` unless the webhook has the secret `if_match`, if that is not None.
+        If `if_match` is not None, raise `Changed` unless it is the webhook's secret.
         """
 
         def work(tx: Transaction) -> None:
@@ -153,7 +153,7 @@ def emit(tx: Transaction, space: str, event: str, subject: str, data: Mapping[st
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
     if not wanted:
         return
-    id = f"{time.time_ns() // 1000:014x}-{secrets.token_hex(8)}"  # sorts behind older ones, to a microsecond or so
+    id = f"{time.time_ns() // 1000:014x}-{secrets.token_hex(8)}"  # sorts after ids that are a microsecond older
     text = json.dumps(_cloud_event(id, space, event, subject, data), separators=(",", ":"))
     for hook in wanted:
         tx.run(

@@ -26,7 +26,7 @@ async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Keep the loops running, under their names, until the context ends."""
+    """Keep the loops running until the context ends; the keys of `loops` are names for log messages."""
     tasks = [asyncio.create_task(keep_running(name, loop)) for name, loop in loops.items()]
     try:
         yield

@@ -108,7 +108,7 @@ class LruCache(Generic[K, V]):
 
 
 Key = tuple[Hashable, ...]
-"""The owner of a result, such as the row of a store, then the kind of the result, then parameters."""
+"""The key of a result: its owner, such as the row of a store, then its kind, then parameters."""
 _ENTRY: Final = 1 << 10
 """Approximate number of bytes of memory that a result takes in addition to its weight."""
 
@@ -188,8 +188,8 @@ class Results:
         """Return the cached result of `key`, or compute it with `make`, which also returns its size in bytes.
 
         The size may be approximate. Concurrent callers with the same key share the work. `cancellable` work is
-        cancelled when its last caller stops waiting. Work with `alone` set needs much memory, so only one such work
-        runs at a time.
+        cancelled when its last caller stops waiting. If `alone` is True, the work needs much memory, and no other
+        such work runs at the same time.
         """
         found: V | None = self.find(key)
         if found is not None:

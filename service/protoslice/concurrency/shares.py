@@ -13,7 +13,7 @@ from protoslice.errors import ClientLimit, TooMany
 LOOK_SECONDS: Final = 5.0
 """Seconds between two checks of the work for which other clients wait."""
 _SLOW: Final = 16
-"""Factor of the lowest speed, below which work may be preempted for a client with fewer places."""
+"""Multiple of the lowest speed; slower work may be preempted for a client with fewer places."""
 
 
 class Shares:

@@ -12,7 +12,10 @@ LARGEST: Final = 1 << 20
 """Smallest and largest number of bytes of one read."""
 _ROOM: Final = 64 << 20
 _GROWTH: Final = 2
-"""Factor between the bytes that a client has received and the next read; a client that stalls early costs little."""
+"""Divisor of the bytes that a client has received, which yields the size of its next read.
+
+A client that stalls early then costs little memory.
+"""
 
 
 class Windows:
@@ -30,7 +33,7 @@ class Windows:
         """Number of bytes that each client holds."""
 
     def open(self, length: int, client: str) -> Window:
-        """Return the window of a response of `length` bytes; memory of the client "" counts for no client."""
+        """Return the window of a response of `length` bytes to `client`; the client "" has no separate limit."""
         return Window(self, length, client)
 
     def room(self, client: str) -> int:

@@ -154,7 +154,7 @@ class _Upgrade(Alteration):
         refuse_running(found, f"upgrade the database from schema {self.found} to {self.wanted}")
 
     def _copy(self, tx: SqliteTransaction, path: Path) -> None:
-        """Copy the database file; the copy replaces older copies of the same schema, as of failed upgrades."""
+        """Copy the database file, and replace older copies of the same schema, which failed upgrades may have left."""
         name = f"{path.name}.schema{self.found}"
         self.step = f"copying it to {name}"
         part, copy = path.with_name(f"{name}.part"), path.with_name(name)
@@ -165,7 +165,8 @@ class _Upgrade(Alteration):
         finally:
             part.unlink(missing_ok=True)
         for other in path.parent.iterdir():
-            if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):  # by earlier versions
+            # Earlier versions gave their copies such names.
+            if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):
                 other.unlink()
 
     def apply(self, tx: Transaction) -> None:

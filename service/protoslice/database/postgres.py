@@ -47,7 +47,10 @@ _CONNECTIONS: Final = 20
 _BACKGROUND: Final = 2
 _CONNECT_SECONDS: Final = 3
 _WRITING: Final = "ISOLATION LEVEL READ COMMITTED READ WRITE"
-"""The isolation of writes, which overrides the server's default: counts are read again after a lock is acquired."""
+"""Isolation of transactions that write, which must not depend on the server's default.
+
+Counts are read again after a lock is acquired, and must then include the changes of other transactions.
+"""
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
 _NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"

@@ -51,7 +51,7 @@ async def take_snapshot(database: Database, path: Path) -> None:
 
 
 async def note_snapshot(database: Database, *, dump: bool) -> None:
-    """Record that a backup was made now, or, if `dump` is True, a dump into the storage itself."""
+    """Record that a backup has just been made; if `dump` is True, record a dump into the storage instead."""
     column = "dumped" if dump else "backed_up"
     await database.write(lambda tx: tx.run(f"UPDATE meta SET {column} = :now", now=tx.now), background=True)
 

@@ -100,7 +100,7 @@ class SqliteDatabase(Database):
         job = _Job(work)
         self._writer.submit(job)
         result: asyncio.Future[T] = asyncio.wrap_future(job.done)
-        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # marks an error as read in any case
+        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # marks errors as read if the caller left
         await asyncio.wait([result], timeout=WAIT_SECONDS)
         if job.done.cancel():  # the transaction has not begun
             raise DatabaseUnavailable("The database is busy; try again later")

@@ -88,7 +88,7 @@ class DatabaseFile:
             )
         held = connection or self.writing
         is_missing = held is not None and not self.is_log_lost and _logs(self._name) != held.logs
-        if is_missing and held in {connection, self.writing}:  # if another thread has just closed it, nothing is lost
+        if is_missing and held in {connection, self.writing}:  # a connection that was just closed misses nothing
             self.is_log_lost = True
             self.when_lost()
         if self.is_log_lost:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
 SECOND: Final = 1_000_000
-"""A second, in the unit of all times in the database: microseconds since the epoch."""
+"""Number of microseconds in a second; all times in the database are in microseconds since the epoch."""
 LAST: Final = "\U0010ffff"
 """The last Unicode character: all texts that begin with `prefix` sort below `prefix + LAST`."""
 IN_ONE: Final = 500
@@ -68,9 +68,9 @@ def time_of(microseconds: int) -> datetime:
 
 
 def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_match: bool = False) -> None:
-    """Raise `Changed` if the version `found` does not meet a condition of the request.
+    """Raise `Changed` if the version `found` does not meet the conditions of a request.
 
-    The version must equal `if_match` if that is not None. If `if_none_match` is True, it must be None.
+    If `if_match` is not None, `found` must be equal to it. If `if_none_match` is True, `found` must be None.
     """
     if if_match is not None and found != if_match:
         raise Changed(f"{what} has changed, or is gone")
@@ -305,7 +305,7 @@ class Database(ABC):
     read_only: str | None = None
     """Reason why the storage cannot be written, or None if it can."""
     _is_away = False
-    """True after the database could not be reached, until an attempt succeeds; failed attempts are not retried then."""
+    """True from a failure to reach the database until an attempt succeeds; meanwhile, such failures are not retried."""
 
     async def write(self, work: Work[T], *, background: bool = False, unaudited: Unaudited | None = None) -> T:
         """Run `work` in a transaction and commit it; retry it after deadlocks and broken connections.
@@ -315,7 +315,7 @@ class Database(ABC):
         caller is cancelled, a transaction that has begun continues. Raise `DatabaseUnavailable` if the database does
         not respond in time.
 
-        If a request changes a table in `AUDITED`, `work` must add to the audit, unless `unaudited` has the reason why
+        If a request changes a table in `AUDITED`, `work` must add to the audit, unless `unaudited` states why it need
         not. Otherwise, raise `RuntimeError` without a commit. While the storage is read-only, only computed data may
         change in tables of `OF_STORAGE`; see `check_writable`.
         """
@@ -432,7 +432,7 @@ class Database(ABC):
         return None
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return descriptions of other processes that use a database which has no table of processes."""
+        """Return descriptions of the other processes that use the database, if its schema has no table of processes."""
         return []
 
     async def alter(self, alteration: Alteration) -> None:
@@ -496,7 +496,7 @@ class Database(ABC):
         raise Unsupported("This database cannot be altered")
 
     def _interrupt(self) -> None:
-        """Make a call of `_alter` in another thread end soon."""
+        """Interrupt a running `_alter`, which then ends soon in its thread."""
         raise Unsupported("This database cannot be altered")
 
     @abstractmethod

@@ -74,7 +74,7 @@ def _value(source: RangeSource, path: str, header: GgufHeader, key: str) -> dict
 
 
 def _read(cursor: Cursor, kind: int) -> dict[str, Any]:
-    """Read the value of type `kind` at `cursor`; return the single field of a `GgufValue` that holds it."""
+    """Read the value of type `kind` at `cursor`, and return it as a `GgufValue` with one field."""
     if kind != LIST:
         return {_FIELDS[kind]: _plain(cursor, kind)}
     inner, count = cursor.list_head()
@@ -199,7 +199,10 @@ class StreamDocument:
         omit: int | None = None,
         without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """Return the value at a path in one record, as `Document.view` does; raise `InvalidInput` without a record."""
+        """Return the value at a path in one record, as `Document.view` does.
+
+        Raise `InvalidInput` for a path that leads to no single record.
+        """
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
             raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")

@@ -54,7 +54,7 @@ class ProtoFile:
     type: str | None
     """Full name of the root's message type, or None if it is unknown."""
     why: str | None = None
-    """The reason why `type` has this value, or is None."""
+    """The reason why the type was chosen, or why it is unknown."""
     name: str | None = None
     """File name without folders, which helps to detect the type of a chunked proto."""
     tell: bool = False

@@ -48,10 +48,10 @@ _SHOWN: Final = 10
 
 
 class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
-    """A model in files or on a service: a mapping of names to tensors, whose elements are read on first use.
+    """A mapping of a model's tensor names to tensors, whose elements are read only when they are used.
 
-    A tensor that shares its name with another is listed by its address. Close the model after use, or use it in a
-    `with` statement.
+    The model is in files or on a service. A tensor that shares its name with another is listed by its address. Close
+    the model after use, or use it in a `with` statement.
     """
 
     @abstractmethod
@@ -372,7 +372,7 @@ def open_files(
 
 
 def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
-    """Return the model whose root is `proto`, opened from the file `root`; closing the model leaves all files open."""
+    """Return the model of `proto`, opened from the file `root`; closing the model leaves `proto` and `files` open."""
     return LocalModel(Model(root, proto.type, files, RootProto(proto.document, proto.sources)), proto)
 
 

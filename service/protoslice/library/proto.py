@@ -230,7 +230,7 @@ class Proto(SourceOwner):
         self.type = self.index.root_type
         """Full name of the root's message type, or None if it is unknown."""
         self.why = why
-        """The reason why `type` has this value, or is None."""
+        """The reason why the type was chosen, or why it is unknown."""
         self.form = form
         """The form of the file: `serialized`, `chunked` or `text`."""
         self._own_plan = own_plan

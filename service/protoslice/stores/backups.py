@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 SNAPSHOTS: Final = ObjectKey("snapshots")
 OBJECTS: Final = ObjectKey("objects")
 GONE: Final = SNAPSHOTS / "gone.json"
-"""Key of the list of objects that no snapshot of the backup contains, each with the time since when."""
+"""Key of a backup's list of unneeded objects, each with the first snapshot that no longer contains the object."""
 NO_SNAPSHOTS: Final = "No snapshots found: name a backup, or a storage with snapshots"
 _NAME: Final = re.compile(r"snapshots/(\d{8}T\d{6}Z)\.sqlite")
 _TIME: Final = "%Y%m%dT%H%M%SZ"
@@ -310,8 +310,8 @@ async def _compared(
 ) -> AsyncGenerator[tuple[str, tuple[int | None] | None, Found | None], None]:
     """Yield every key that is in `rows` or in the storage, in order.
 
-    Each key comes with a tuple of the size in its row, or None without a row, and with the facts from the storage, or
-    None.
+    With each key, yield a tuple with the size in the row, or None if there is no row. Also yield the object's facts
+    in the storage, or None if the storage does not have it.
     """
     batches = _in_batches(rows)
     listed = _objects(storage)

@@ -142,7 +142,7 @@ async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tup
 
 
 async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
-    """Collect garbage every minute, unless the clock is in doubt; the next collection repeats what has failed."""
+    """Collect garbage every minute, unless the clock is in doubt; the next collection repeats steps that failed."""
     watch: JumpWatch | None = None
     with suppress(ProtosliceError):  # if this fails, the first collection reads the clock
         _, watch = await doubt_clock(database)
@@ -195,7 +195,7 @@ async def empty_trash(storage: Storage, database: Database) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """An object that contains bytes of no store, and that is kept because stores use other bytes of it."""
+    """An object that is kept because stores use some of its bytes, although no store uses the others."""
 
     id: int
     key: str

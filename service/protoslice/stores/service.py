@@ -1,4 +1,4 @@
-"""The use cases of the stores of a space, and of the isolated spaces of a storage, independent of HTTP."""
+"""The operations on the stores of a space, and on spaces, which are isolated from each other; HTTP is not involved."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class Stores(Space):
 
         The objects remain for the grace period, so that readers can finish and `restore` can undo the removal.
         `check` receives the id and the tags before anything is removed; it refuses the removal by raising an error.
-        Raise `Conflict` if `ref` is a tag. Raise `Changed` unless the store has the version `if_match`, if that is
-        not None.
+        Raise `Conflict` if `ref` is a tag. If `if_match` is not None, raise `Changed` unless it is the store's
+        version.
         """
         if not is_id_prefix(ref):
             await self.resolve(ref)
@@ -214,7 +214,7 @@ class Stores(Space):
         return (await self.tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def bases(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Return the ids of the stores with which uploads that set these tags are compared.
+        """Return the ids of the bases of uploads with these tags: the stores whose bytes the uploads may share.
 
         See `TagCache.version_before`.
         """
@@ -226,9 +226,9 @@ class Stores(Space):
     ) -> Sequence[PiecePlace]:
         """Return places of the pieces in `wanted`, which maps digests to sizes.
 
-        Search the stores `refs`, or all stores if `refs` is None. In all stores, whole files of at least 1 MiB are
-        always found. Other pieces are searched first in the stores `bases`, then in the stores that contain most of
-        them according to the index of pieces.
+        Search the stores `refs`, or all stores if `refs` is None. Whole files of at least 1 MiB are found in all
+        stores. Other pieces are searched first in the stores `bases`, then in the stores that contain most of them
+        according to the index of pieces.
         """
         if refs is not None:
             return await locate(wanted, [await self.view(ref) for ref in refs])
@@ -272,8 +272,8 @@ class Spaces:
     ) -> bool:
         """Create a space, or set its quota; return True if it is new. Other replicas notice within seconds.
 
-        Raise `InvalidInput` for an invalid name or invalid limits. Raise `Changed` unless the space has the version
-        `if_match`, if that is not None. If `if_none_match` is True, raise `Changed` if the space exists.
+        Raise `InvalidInput` for an invalid name or invalid limits. If `if_match` is not None, raise `Changed` unless
+        it is the space's version. If `if_none_match` is True, raise `Changed` if the space exists.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -295,7 +295,7 @@ class Spaces:
     ) -> None:
         """Set some limits of a space, by column name; other replicas notice within seconds.
 
-        Raise `Changed` unless the space has the version `if_match`, if that is not None.
+        If `if_match` is not None, raise `Changed` unless it is the space's version.
         """
         await self._table.change_limits(name, limits, if_match=if_match)
         await self._refresh(name)
@@ -305,8 +305,8 @@ class Spaces:
     ) -> None:
         """Remove a space; other replicas notice within seconds, but the database refuses their changes at once.
 
-        Raise `Conflict` if the space is not empty and `with_stores` is False. Raise `Changed` unless its version is
-        `if_match`, if that is not None.
+        Raise `Conflict` if the space is not empty and `with_stores` is False. If `if_match` is not None, raise
+        `Changed` unless it is the space's version.
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
