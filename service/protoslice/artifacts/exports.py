@@ -127,7 +127,7 @@ def files_for_llama(files: Mapping[str, FileRef], quantization: str | None) -> d
 
 
 def texts_of(facts: GgufFacts, given: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the text layers of a model, by kind: those in `given`, and texts from the model's header."""
+    """Return the text layers of a model by kind; kinds that `given` lacks are made from the model's header."""
     made = dict(given)
     chat = next((each for each in CHATS if all(mark in facts.chat_template for mark in each.mark)), None)
     if chat is not None and "template" not in made:
@@ -186,7 +186,7 @@ _EMPTY: Final = b"{}"
 class ExportedRepository:
     """An OCI repository that also shows the branches and tags of the hub's repository of the same name.
 
-    Its own tags have priority over these.
+    The OCI repository's own tags have priority.
     """
 
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:

@@ -18,7 +18,7 @@ from protoslice.file_names import is_version_control
 from protoslice.json_text import encode_json, parse_json
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
-"""Largest size in bytes of a manifest that the service accepts, which is also the most that clients read."""
+"""Largest size in bytes of a manifest: the service accepts no more, and clients read no more."""
 MAX_ANNOTATION_BYTES: Final = 64 << 10
 """Largest size in bytes of the annotations of a manifest with a subject, since lists of referrers repeat them."""
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")

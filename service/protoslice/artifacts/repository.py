@@ -1,6 +1,6 @@
 """Repositories of artifacts: their uploads, blobs, manifests, tags and referrers.
 
-The hub's repository of the same name shows these tags as refs, and the stores of manifests as commits; see
+The hub's repository of the same name shows the tags as refs, and the stores of manifests as commits; see
 `ArtifactCommits`.
 """
 
@@ -98,7 +98,7 @@ class BlobLocations:
     async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
         """Record the place of a blob, unless an earlier place remains valid; return the valid place.
 
-        An earlier place in a store remains valid while the store has the bytes: manifests may refer to the store, and
+        An earlier place in a store remains valid while the store has the bytes. Manifests may refer to that store, and
         an upload would expire. An earlier upload remains valid unless `fresh` is True. Raise `StorageUnavailable` if
         other writers keep changing the record.
         """

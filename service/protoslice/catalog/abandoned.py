@@ -179,7 +179,7 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove those of the `stores` that only commits or manifests created and that have no name any more.
+    """Remove the `stores` that only commits or manifests created, unless something still names them.
 
     Also subtract `entries` and `size` bytes from the usage of the space, in addition to the counts of the removed
     stores.

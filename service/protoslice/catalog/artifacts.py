@@ -169,14 +169,14 @@ class ArtifactTable:
         return _manifest(row)
 
     async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
-        """Return those of the `digests` that are manifests of this repository, with the size of each manifest."""
+        """Return the `digests` that are manifests of this repository, with the size of each manifest."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         texts = [digest.text for digest in digests]
         rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
         return {Digest(text): size for text, size in rows}
 
     async def of_store(self, digits: str) -> StoredManifest | None:
-        """Return the manifest that was pushed last among those whose store's id begins with `digits`, or None."""
+        """Return the last pushed manifest whose store's id begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
             ORDER BY pushed DESC LIMIT 1"""

@@ -253,7 +253,7 @@ def _purge(tx: Transaction, limit: int) -> int:
 def purge_store(tx: Transaction, space: str, id: int, limit: int) -> tuple[int, list[int]]:
     """Delete at most `limit` rows that refer to a marked store.
 
-    Return the number of rows, and the ids of the objects in these rows.
+    Return the number of rows, and the ids of the objects that the rows referred to.
     """
     key, done, objects = {"space": space, "id": id}, 0, list[int]()
     for table, columns in _OF_STORES.items():

@@ -148,7 +148,7 @@ class NewObjects:
         return self._sums.get(key or "")
 
     def own(self, objects: Iterable[int], *, counted: bool = True) -> list[OwnObject]:
-        """Return those of `objects` that this request has written, for the transaction that publishes them."""
+        """Return the `objects` that this request has written, for the transaction that publishes them."""
         return [OwnObject(id, self._sizes.get(id, 0) if counted else None) for id in objects if id in self._reserved]
 
     @contextmanager

@@ -104,7 +104,7 @@ class SchemaTable:
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a schema; raise `NotFound` if it does not exist.
 
-        If `if_match` is not None, raise `Changed` unless it is the schema's version.
+        Raise `Changed` if `if_match` is neither None nor the schema's version.
         """
         sql = "DELETE FROM schemas WHERE space = :space AND name = :name RETURNING version"
 

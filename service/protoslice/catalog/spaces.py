@@ -1,8 +1,8 @@
 """Spaces, their quotas and their usage.
 
-The usage is exact. Each transaction that changes the usage ends with a statement that adds to one of several slots,
-so that commits in one space seldom wait for each other. Near a limit, commits do wait for each other, so that the
-limit is never exceeded.
+The usage is exact. Each transaction that changes the usage ends with a statement that adds to one of several slots.
+Commits in one space therefore seldom wait for each other. Near a limit they do wait, so that the limit is never
+exceeded.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class SpaceTable:
     ) -> bool:
         """Insert a space unless it exists, and set its limits if `quota` is not None; return True if the space is new.
 
-        Raise `InvalidInput` for invalid limits. If `if_match` is not None, raise `Changed` unless it is the space's
-        version. If `if_none_match` is True, raise `Changed` if the space exists.
+        Raise `InvalidInput` for invalid limits. Raise `Changed` if `if_match` is neither None nor the space's version.
+        If `if_none_match` is True, raise `Changed` if the space exists.
         """
         limits = dict[str, int | None]()
         if quota is not None:
@@ -280,7 +280,7 @@ class SpaceTable:
     ) -> None:
         """Set some of the `LIMITS` of a space; raise `NotFound` if the space does not exist.
 
-        If `if_match` is not None, raise `Changed` unless it is the space's version.
+        Raise `Changed` if `if_match` is neither None nor the space's version.
         """
         if not await self._database.write(lambda tx: _change(tx, name, limits, if_match, False)):
             raise NotFound(f"No space {name!r}")

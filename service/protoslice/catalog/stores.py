@@ -120,9 +120,9 @@ class StoreTable:
         return None if row is None else _row((row[0], digest, row[1]))
 
     async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
-        """Return at most two digests of stores that begin with `prefix`.
+        """Return at most two store digests that begin with `prefix`.
 
-        If `removed` is True, these are stores that were removed and can be restored, otherwise stores that exist.
+        The stores exist, or, if `removed` is True, they were removed but can be restored.
         """
         sql = f"""
             SELECT DISTINCT digest FROM stores
@@ -190,7 +190,7 @@ class StoreTable:
     async def remove(self, digest: str, *, if_match: str | None = None) -> list[str] | None:
         """Remove a store and its tags, and return the tags; return None if the store does not exist.
 
-        If `if_match` is not None, raise `Changed` unless it is the store's version.
+        Raise `Changed` if `if_match` is neither None nor the store's version.
         """
 
         def work(tx: Transaction) -> list[str] | None:
@@ -262,7 +262,7 @@ class StoreTable:
     async def describe(self, digest: str, text: str, *, if_match: str | None = None) -> bool:
         """Set the description of a store; return False if the store does not exist.
 
-        If `if_match` is not None, raise `Changed` unless it is the store's version.
+        Raise `Changed` if `if_match` is neither None nor the store's version.
         """
 
         def work(tx: Transaction) -> bool:

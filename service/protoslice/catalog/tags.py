@@ -91,8 +91,8 @@ class TagTable:
     ) -> list[tuple[StoredTag, bool]]:
         """Point tags at a store in one transaction; return each tag, sorted by name, with True if it is new.
 
-        Raise `NotFound` if the store does not exist. If `if_match` is not None, raise `Changed` unless it is the
-        entity tag of each tag. If `if_none_match` is True, raise `Changed` if a tag exists.
+        Raise `NotFound` if the store does not exist. Raise `Changed` if `if_match` is neither None nor the entity tag
+        of each tag. If `if_none_match` is True, raise `Changed` if a tag exists.
         """
         names = sorted(map(check_tag, names))
 
@@ -116,7 +116,7 @@ class TagTable:
     async def remove(self, name: str, *, if_match: str | None = None) -> None:
         """Delete a tag; raise `NotFound` if it does not exist.
 
-        If `if_match` is not None, raise `Changed` unless it is the tag's entity tag.
+        Raise `Changed` if `if_match` is neither None nor the tag's entity tag.
         """
         check_tag(name)
 

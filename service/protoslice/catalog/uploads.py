@@ -137,7 +137,7 @@ class Upload:
 
     @property
     def wanted_type(self) -> str | None:
-        """The type that the client requested for the file; None without such a type, or if another file is the root."""
+        """The requested type of the file; None if no type was requested, or if another file is the root."""
         return self.request.type if self.request.root in {None, self.filename} else None
 
     def encode(self) -> str:
@@ -188,7 +188,7 @@ def new_upload_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChanges:
-    """The objects to which an upload begins to refer, and those to which it no longer refers."""
+    """The objects to which an upload begins to refer, and the objects to which it no longer refers."""
 
     own: Sequence[OwnObject] = ()
     """New objects that the publishing request has written."""

@@ -80,9 +80,8 @@ class WebhookTable:
     ) -> tuple[Webhook, bool]:
         """Create or replace a webhook; return it, and True if it is new. A replaced webhook keeps its id.
 
-        Raise `LimitExceeded` if the space has too many webhooks. If `if_match` is not None, raise `Changed` unless it
-        is the webhook's secret, which each change replaces. If `if_none_match` is True, raise `Changed` if the
-        webhook exists.
+        Raise `LimitExceeded` if the space has too many webhooks. Raise `Changed` if `if_match` is neither None nor the
+        webhook's secret, which each change replaces. If `if_none_match` is True, raise `Changed` if the webhook exists.
         """
         sql = "SELECT secret FROM webhooks WHERE space = :space AND name = :name"
 
@@ -117,7 +116,7 @@ class WebhookTable:
     async def remove(self, hook: Webhook, *, if_match: bytes | None = None) -> None:
         """Remove a webhook; a webhook that is already removed is no error.
 
-        If `if_match` is not None, raise `Changed` unless it is the webhook's secret.
+        Raise `Changed` if `if_match` is neither None nor the webhook's secret.
         """
 
         def work(tx: Transaction) -> None:

@@ -19,11 +19,11 @@ A client that stalls early then costs little memory.
 
 
 class Windows:
-    """The memory for bytes that clients have not received yet, which all responses of a process share.
+    """Memory that all responses of a process share, for bytes that clients have not received yet.
 
-    Each read gets an equal part of the free memory, so reads become smaller if there are more responses. If a client
-    holds as much memory as is free for all others, its reads shrink to the minimum. A read always gets at least
-    `LEAST` bytes, even beyond the limit.
+    Each read gets the same fraction of the free memory, so reads become smaller as more memory is in use. If a client
+    holds as much memory as is free, the client's reads shrink to the minimum. A read always gets at least `LEAST`
+    bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:

@@ -165,7 +165,7 @@ class _Upgrade(Alteration):
         finally:
             part.unlink(missing_ok=True)
         for other in path.parent.iterdir():
-            # Earlier versions gave their copies such names.
+            # Earlier versions added the time to the names of their copies.
             if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):
                 other.unlink()
 

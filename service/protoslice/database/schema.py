@@ -151,5 +151,5 @@ def _statements(script: str, types: Mapping[str, str]) -> list[str]:
     text = re.sub(r"--[^\n]*", "", script)
     for name, replacement in types.items():
         text = text.replace(f"{{{name}}}", replacement)
-    # Only semicolons at the end of a line separate statements; those inside a trigger are not at the end of a line.
+    # Only semicolons at the end of a line separate statements; semicolons in a trigger are followed by text.
     return [statement for statement in map(str.strip, re.split(r";[ ]*(?:\n|$)", text)) if statement]

@@ -78,7 +78,7 @@ class DatabaseFile:
     def check(self, connection: Connection | None = None) -> None:
         """Raise `DatabaseUnavailable` if a file was removed or replaced, since commits to it would be lost.
 
-        The log files are compared with those that `connection` has open, or the writing connection if it is None.
+        The log files must be the files that `connection` has open, or the writing connection if `connection` is None.
         Once log files are missing, every check fails, and nothing is read or written any more.
         """
         if _identity(self._name) != self._opened:

@@ -142,7 +142,7 @@ AUDITED: Final = frozenset(
         "tokens", "webhooks",
     }
 )  # fmt: skip
-"""Tables of content and access; a request that changes them must add to the audit, except as in `Unaudited`."""
+"""Tables of content and access, whose changes by requests must be in the audit, except the kinds in `Unaudited`."""
 UNAUDITED: Final = frozenset(
     {
         # The service's own records: `meta`, and rows of processes, transactions, backups and collections.

@@ -161,7 +161,7 @@ async def snapshots(source: Storage) -> list[str]:
 
 
 async def _keep_newest(target: Storage, keep: int) -> list[str]:
-    """Delete all snapshots except the newest `keep`, and return the names of these."""
+    """Delete all snapshots except the newest `keep`; return the names of the snapshots that remain."""
     names = await snapshots(target)
     for old in names[:-keep]:
         await target.delete(SNAPSHOTS / f"{old}.sqlite")

@@ -200,13 +200,13 @@ class Stranded:
     id: int
     key: str
     size: int
-    """Number of bytes in the object that no store uses."""
+    """Number of the object's bytes that no store uses."""
     stores: Sequence[str]
     """Digests of the stores that use other bytes of the object."""
 
 
 async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
-    """Return those of the `objects` that keep bytes of the store `digest` when the store is erased.
+    """Return the `objects` that keep bytes of the store `digest` when the store is erased.
 
     If the store no longer exists, count all bytes that no other store uses.
     """

@@ -132,10 +132,9 @@ class Stores(Space):
     ) -> Removed:
         """Remove a store, which `ref` names by its id or first digits, and the tags that point at it.
 
-        The objects remain for the grace period, so that readers can finish and `restore` can undo the removal.
-        `check` receives the id and the tags before anything is removed; it refuses the removal by raising an error.
-        Raise `Conflict` if `ref` is a tag. If `if_match` is not None, raise `Changed` unless it is the store's
-        version.
+        The objects remain for the grace period, so that readers can finish and `restore` can undo the removal. `check`
+        receives the id and the tags before anything is removed; it refuses the removal by raising an error. Raise
+        `Conflict` if `ref` is a tag. Raise `Changed` if `if_match` is neither None nor the store's version.
         """
         if not is_id_prefix(ref):
             await self.resolve(ref)
@@ -165,7 +164,7 @@ class Stores(Space):
         return await self.pages.removed(timedelta(seconds=GRACE_SECONDS), limit=limit, cursor=cursor)
 
     async def restore(self, store_id: str) -> Restored:
-        """Undo the last removal of a store, and set its tags again, except those that now point at another store.
+        """Undo the last removal of a store, and set its tags again, except tags that now point at another store.
 
         `store_id` may also be the first digits of an id, or a tag that the store had when it was removed.
         """
@@ -272,8 +271,8 @@ class Spaces:
     ) -> bool:
         """Create a space, or set its quota; return True if it is new. Other replicas notice within seconds.
 
-        Raise `InvalidInput` for an invalid name or invalid limits. If `if_match` is not None, raise `Changed` unless
-        it is the space's version. If `if_none_match` is True, raise `Changed` if the space exists.
+        Raise `InvalidInput` for an invalid name or invalid limits. Raise `Changed` if `if_match` is neither None nor
+        the space's version. If `if_none_match` is True, raise `Changed` if the space exists.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -295,7 +294,7 @@ class Spaces:
     ) -> None:
         """Set some limits of a space, by column name; other replicas notice within seconds.
 
-        If `if_match` is not None, raise `Changed` unless it is the space's version.
+        Raise `Changed` if `if_match` is neither None nor the space's version.
         """
         await self._table.change_limits(name, limits, if_match=if_match)
         await self._refresh(name)
@@ -305,8 +304,8 @@ class Spaces:
     ) -> None:
         """Remove a space; other replicas notice within seconds, but the database refuses their changes at once.
 
-        Raise `Conflict` if the space is not empty and `with_stores` is False. If `if_match` is not None, raise
-        `Changed` unless it is the space's version.
+        Raise `Conflict` if the space is not empty and `with_stores` is False. Raise `Changed` if `if_match` is neither
+        None nor the space's version.
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
