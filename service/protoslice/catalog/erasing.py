@@ -85,7 +85,7 @@ async def spaces(database: Database) -> list[str]:
 
 
 async def traces(database: Database, digest: str, keys: Collection[str]) -> Traces:
-    """Return the traces that remain in all spaces of a store whose objects had these `keys`."""
+    """Return the traces that remain of a store in any space; `keys` are the keys of the store's former objects."""
 
     def work(tx: Transaction) -> Traces:
         events = tx.all("SELECT count(*) FROM deliveries WHERE event LIKE :pattern", pattern=f"%{digest}%")[0][0]
@@ -109,7 +109,7 @@ class Eraser:
         self._usage = Usage(space)
 
     async def starting_with(self, prefix: str) -> set[str]:
-        """Return up to two digests of existing or erased stores that begin with `prefix`."""
+        """Return at most two digests that begin with `prefix`, of existing or erased stores."""
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         sql = """
             SELECT digest FROM stores WHERE space = :space AND digest >= :prefix AND digest < :end

@@ -75,10 +75,11 @@ class Window:
 
     @contextmanager
     def hold(self, *, near: bool) -> Iterator[int]:
-        """Yield the size of the next read; its memory is held until the context ends, when the client has the bytes.
+        """Yield the size of the next read, and hold that much memory until the context ends.
 
-        If `near` is True, reads of the source are cheap, and their size grows with the bytes that the client has
-        received. Reads of a distant source may always have the largest size.
+        The caller ends the context when the client has received the bytes. If `near` is True, reads of the source are
+        cheap, and their size grows with the bytes that the client has received. Reads of a distant source always
+        request the largest size.
         """
         # A distant source costs a round trip for each read, so its reads are large from the beginning.
         most = max(LEAST, self._taken // _GROWTH) if near and not self._is_short else LARGEST

@@ -1,7 +1,7 @@
 """The schema of the catalogue: numbered SQL files, which are applied in order.
 
 A file applies to both engines, unless its name contains the dialect of one engine, as in `0009.sqlite.sql`. Alembic
-would require SQLAlchemy, a second way to use the database. Files that only upgrade need neither of them.
+would require SQLAlchemy, a second way to use the database. Plain files, which can only upgrade, need neither.
 """
 
 from __future__ import annotations

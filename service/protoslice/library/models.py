@@ -427,7 +427,7 @@ def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[s
 
 
 def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
-    """Return True if the file can be a root that the caller did not name; open it if its detection is in doubt."""
+    """Return True if the file can be a root that no one has named; open the file if its detection is in doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
         return True

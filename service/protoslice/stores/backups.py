@@ -428,7 +428,10 @@ async def check(
 
 
 def _write_objects(tx: Transaction, path: Path) -> None:
-    """Write the objects of a catalogue to a file, sorted by key: key, size if known, and 0 if it may be missing."""
+    """Write the objects of a catalogue to a file, sorted by key.
+
+    Each line has the key, the size if it is known, and 0 if the object may be missing, else 1.
+    """
     sql = f"""
         SELECT key, size, CASE WHEN {NEEDED} THEN 1 ELSE 0 END FROM objects
         UNION ALL SELECT key, NULL, 0 FROM trash ORDER BY 1"""
