@@ -79,7 +79,7 @@ def _end(tx: Transaction) -> int:
 
 
 TWICE_SECONDS: Final = 86_400.0
-"""Seconds after which the bytes of a never-published object are deleted a second time, in case an upload wrote late."""
+"""Seconds after which the bytes of an object that was never published are deleted a second time."""
 _OF_STORES: Final = {
     "store_objects": "object",
     "derived": "name",

@@ -75,8 +75,8 @@ async def write_marker(storage: Storage, marker: Marker) -> None:
 async def check_storage(storage: Storage, database: Database | None, *, mark: bool) -> None:
     """Raise `Unsupported` unless the storage belongs to the catalogue `database`.
 
-    If the storage has no marker, write it if `mark` is True, else raise `NotFound`. Without a database, check only
-    the layout.
+    If the storage has no marker, raise `NotFound`, or, if `mark` is True and the database has no stores yet, write
+    the marker. Without a database, check only the layout.
     """
     own = None if database is None else await marker_of(database)
     found = await read_marker(storage)

@@ -78,8 +78,8 @@ class Window:
         """Yield the size of the next read, and hold that much memory until the context ends.
 
         The caller ends the context when the client has received the bytes. If `near` is True, reads of the source are
-        cheap, and their size grows with the bytes that the client has received. Reads of a distant source always
-        request the largest size.
+        cheap, and their size grows with the bytes that the client has received. Reads of a distant source, or for a
+        short response, request the largest size.
         """
         # A distant source costs a round trip for each read, so its reads are large from the beginning.
         most = max(LEAST, self._taken // _GROWTH) if near and not self._is_short else LARGEST
