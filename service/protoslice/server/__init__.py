@@ -1,1 +1,1 @@
-"""The HTTP service: FastAPI over `protoslice.stores`. No other package uses HTTP on the server's side."""
+"""The HTTP service: FastAPI over `protoslice.stores`. No other package of the server side uses HTTP."""

@@ -1,4 +1,4 @@
-"""The application: made by `create_app`, without work at import."""
+"""The application, which `create_app` makes. Importing this module does no work."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.tracing import FRAMEWORK_SPANS_OFF, Traced
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-"""The methods that some route has."""
+"""The methods that at least one route has."""
 
 _ROUTERS: Final = (
     create.router, stores.router, uploads.router, structure.pieces, batch.router, structure.router,
     tensors.router, graph.router, diff.router, tags.router, stores.repositories, schemas.router, admin.spaces_router,
     tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
-    # The hub last: its repositories may have any name that the others do not take.
+    # The hub is last because its repositories may have any name that no other route takes.
     s3.keys_router, s3.router, oci.router, mlflow.router, *hub.ROUTERS,
 )  # fmt: skip
 
 
 def create_app(settings: Settings) -> Application:
-    """Return the service; storage and database are opened at start-up."""
+    """Return the service. Its storage and database are opened at start-up."""
     return Application(ServerState(settings))
 
 
 class Application(FastAPI):
-    """FastAPI inside our middleware."""
+    """The FastAPI application, wrapped in the service's own middleware."""
 
     def __init__(self, services: ServerState) -> None:
         super().__init__(
@@ -94,10 +94,10 @@ class Application(FastAPI):
         self.recorder = Recorder(services.metrics)
         self.router.routes[:] = (self.views, *_ROUTERS)
         self.rules: Final[dict[str, Rule]] = {row: route.rule for row, route in routes_of(self.router.routes)}
-        """Rules by method and path of the route, such as `GET /v1/tags`."""
+        """The rules of all routes by method and path, such as `GET /v1/tags`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, without the framework's check for tracing."""
+        """Serve a request. This skips the framework's check for tracing."""
         if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return
@@ -105,18 +105,18 @@ class Application(FastAPI):
         caller = ACTOR.set(None)
         try:
             await self.middleware_stack(scope, receive, send)
-        finally:  # what comes next in this task is not the caller's
+        finally:  # later work in this task does not belong to the caller
             ACTOR.reset(caller)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return our middleware around the router; `RequestMiddleware`, not the framework, answers exceptions."""
+        """Return the service's middleware around the router. It, not the framework, answers exceptions."""
         front = _Front(self.views, AsyncExitStackMiddleware(self.router), self.policy)
         clients, authenticator = self.services.clients, self.services.authenticator
         stack = RequestMiddleware(front, self.recorder, clients, self.policy, is_closed=lambda: authenticator.closed)
         return Traced(stack) if self.traced else stack
 
     def asked(self, method: str, target: str) -> Asked:
-        """Return a request, without headers, in the form that rules use; raise `NotFound` if no route matches."""
+        """Describe a request without headers in the form that rules read. Raise `NotFound` if no route matches."""
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
@@ -133,16 +133,19 @@ class Application(FastAPI):
 
     @cached_property
     def api_page(self) -> ApiPage:
-        """The page of all operations."""
+        """The page that lists all operations."""
         return ApiPage(self.openapi())
 
     @cached_property
     def document(self) -> bytes:
-        """The OpenAPI document in the form in which it is sent."""
+        """The OpenAPI document as the bytes that are sent."""
         return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document, made once, by one thread: CPython 3.11 cannot parse docstrings in two threads."""
+        """Return the OpenAPI document, which is made once.
+
+        A lock lets only one thread make it, because CPython 3.11 cannot parse docstrings in two threads.
+        """
         with self._documenting:
             if self.openapi_schema is None:
                 self.openapi_schema = openapi_document(self.router.routes, self.rules)
@@ -150,9 +153,9 @@ class Application(FastAPI):
 
 
 class _Front:
-    """Steps before routing: the space of the path, Host and Origin, the framing of the body, and views.
+    """The steps before routing. They find the space in the path and check Host, Origin and the body's framing.
 
-    Views skip FastAPI, which costs a fifth of the time of a small response.
+    Requests for views are answered here. FastAPI would add a fifth to the time of a small response.
     """
 
     def __init__(self, views: ViewRoutes, framework: ASGIApp, policy: OriginPolicy) -> None:
@@ -178,17 +181,17 @@ class _Front:
             await self._in_framework(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS" and scope["path"] == "*":  # of the server as a whole (RFC 9110, section 9.3.7)
+        if scope["method"] == "OPTIONS" and scope["path"] == "*":  # asks about the whole server (RFC 9110, 9.3.7)
             await Response(status_code=204, headers={"allow": _METHODS})(scope, receive, send)
             return
-        # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
+        # HEAD is handled as GET, so that it has the same headers on every route. The server omits the body.
         asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
         context_of(scope).render = partial(render_problem, asked)
         await self._framework(asked, receive, send)
 
 
 def _prepare_routes(app: FastAPI) -> None:
-    """Make the encoders of responses now; otherwise the first request would take 90 ms longer."""
+    """Make the encoders of responses now. Otherwise the first request would take 90 ms longer."""
     for _, route in routes_of(app.router.routes):
         for kind in route.answers.values():
             prepare_encoding(kind)
@@ -199,7 +202,7 @@ def _lifespan(services: ServerState) -> Callable[[FastAPI], AbstractAsyncContext
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await services.open()
         _prepare_routes(app)
-        await anyio.sleep(0)  # loads its backend, which the first streamed answer would wait for
+        await anyio.sleep(0)  # loads anyio's backend; otherwise the first streamed answer would wait for it
         try:
             yield
         finally:

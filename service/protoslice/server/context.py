@@ -1,4 +1,4 @@
-"""Context of a request, shared by middleware, handlers and responses through the scope."""
+"""The context of a request. Middleware, handlers and responses share it through the ASGI scope."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from protoslice.concurrency.shares import Work
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
-"""Key in the scope of the ids of trace and span, present when there are spans."""
-# Ids only have to differ: a system call for each would cost a small answer a tenth of its time.
+"""The key in the scope for the ids of the trace and the span. It is present only when tracing is on."""
+# Ids only have to differ. A system call for each id would add a tenth to the time of a small answer.
 _random = Random()
 os.register_at_fork(after_in_child=_random.seed)
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
-# An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning identifies it.
+# Some protocols send no credential except the upload's id, so that the id is a secret. Logs show only its beginning.
 _UPLOAD = re.compile(r"/(parts/[0-9a-f]{10}|[0-9a-f]{10}(?=-))(?:[0-9a-f]{22}|-[0-9a-f]{20})")
 _LONGEST_SHOWN = 500
 
 
 class UploadBody(Work, Protocol):
-    """Body of a request that may wait for a place."""
+    """A request body that may wait for its turn when too many uploads are under way."""
 
     @property
     def is_small(self) -> bool:
@@ -36,33 +36,33 @@ class UploadBody(Work, Protocol):
 
 
 class DisconnectWatch(Protocol):
-    """Watch that ends the work of a request when its client disconnects."""
+    """A watch that cancels the work of a request when its client disconnects."""
 
     def watch(self) -> None:
-        """Start watching now: for work known to be long."""
+        """Start watching at once, for work that is known to take long."""
 
     def unwatch(self) -> None:
         """Stop watching."""
 
 
 class Caller(Protocol):
-    """Caller of a request, as logs show it."""
+    """The caller of a request, in the form that logs show."""
 
     @property
     def id(self) -> str | None:
-        """Id that distinguishes callers with equal names; None without a name."""
+        """The id that distinguishes callers with equal names; None for a caller without a name."""
 
     @property
     def name(self) -> str | None:
-        """Name of the token, or in the JWT, that the request has."""
+        """The name of the request's token, or the name in its JWT."""
 
     @property
     def tags(self) -> Sequence[str]:
-        """Tags of the request, including those that the caller may not set."""
+        """The tags of the request, including tags that the caller may not set."""
 
 
 class RequestContext:
-    """One request: its id, what it asked for, how it was routed, and the bytes it transferred."""
+    """The state of one request: its id, target, route and answer, and the bytes that it transferred."""
 
     __slots__ = (
         "auth", "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
@@ -80,21 +80,21 @@ class RequestContext:
         self.path = path
         self.client = client
         self.key = ""
-        """Key of the client for limits per client; "" for none."""
+        """The client's key for limits per client; "" if these limits do not apply."""
         self.auth: Caller | None = None
-        """The `AuthContext` of the request; None where no credentials were asked for, or none was valid."""
+        """The `AuthContext` of the request; None if the route needs no credentials or if none was valid."""
         self.space: str | None = None
-        """Name of the space that the request is in; None for one that no route took."""
+        """The name of the request's space; None if no route took the request."""
         self.changes = False
-        """True for a request whose rule lets it change something."""
+        """True if the request's rule allows it to change something."""
         self.refused = False
-        """True if permissions, or a limit of the space, did not let the request in."""
+        """True if permissions or a limit of the space refused the request."""
         self.problem: str | None = None
-        """Slug of the problem that answers the request; None for other answers."""
+        """The slug of the problem in the answer; None for other answers."""
         self.render: Callable[..., Response] | None = None
-        """Makes the answer of a failure in the form of the route's protocol; None before a route took the request."""
+        """The function that makes the answer to a failure, in the form of the route's protocol; None before routing."""
         self.reason: str | None = None
-        """Reason for which the transport refused the request; None for a request that reached the application."""
+        """The reason why the transport refused the request; None if the request reached the application."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0
@@ -103,44 +103,44 @@ class RequestContext:
         self.store: str | None = None
         self.cause: BaseException | None = None
         self.body: UploadBody | None = None
-        """Body of the request, as its route guards it."""
+        """The request body with the limits that its route sets."""
         self.disconnect: DisconnectWatch | None = None
-        """Watch of the request, set by the middleware."""
+        """The watch for the client's disconnection, set by the middleware."""
         self.held: ExitStack | None = None
-        """Shares that end with the request; None where it has none."""
+        """The contexts that exit when the request ends; None if `hold` was not called."""
         self.trace: tuple[str, str] | None = None
-        """The ids of its trace and span, when there are spans."""
+        """The ids of the request's trace and span; None when tracing is off."""
 
     def hold(self, share: AbstractContextManager[object]) -> None:
-        """Enter a context until the request ends."""
+        """Enter a context, which exits when the request ends."""
         if self.held is None:
             self.held = ExitStack()
         self.held.enter_context(share)
 
 
 def shown_path(path: str) -> str:
-    """Return a path in the form for logs and spans: truncated, and with shortened ids of uploads."""
+    """Return a path for logs and spans. It is truncated, and ids of uploads in it are shortened."""
     return _UPLOAD.sub(r"/\1...", path)[:_LONGEST_SHOWN]
 
 
 def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
-    """Return the id that a request gives itself: the last X-Request-Id."""
+    """Return the request's own id from the last X-Request-Id header; None without this header."""
     return next((value for name, value in reversed(headers) if name == b"x-request-id"), None)
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Return the context of the request; a new context outside of the service's middleware."""
+    """Return the context of the request. Outside of the service's middleware, make a new context."""
     if KEY not in scope:
         scope[KEY] = RequestContext()
     return cast(RequestContext, scope[KEY])
 
 
 def public_path(scope: Scope) -> str:
-    """Return the path below which clients reach the service through a proxy that removes it; usually empty."""
+    """Return the path prefix that a proxy removes from the URLs of clients; usually empty."""
     application = scope.get("app")
     return application.services.settings.public_path if application else ""
 
 
 def request_id_of(scope: Scope) -> str:
-    """Return the id of the request, as text."""
+    """Return the request's id as text."""
     return context_of(scope).id.decode()

@@ -1,4 +1,4 @@
-"""Problems (RFC 9457) by slug: status, title and advice.
+"""The problems (RFC 9457) that answers report. Each has a slug, a status, a title and advice.
 
 Answers, the OpenAPI document and `docs/reference/problems.md` are made from these problems.
 """
@@ -19,14 +19,14 @@ from protoslice import errors
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
 _LONGEST_DETAIL: Final = 2000
-"""Characters of a message, about."""
+"""The approximate limit on the length of a message, in characters."""
 FOR_NOW: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
-"""Statuses of problems that pass: their answers say when to try again."""
+"""The statuses of temporary problems. Answers with them say when to try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A kind of failure: its status, the last part of its `type` URI, its title, and what to do about it."""
+    """A kind of failure: its status, the last part of its `type` URI, its title, and advice on what to do."""
 
     status: int
     slug: str
@@ -34,18 +34,18 @@ class Problem:
     advice: str
 
     type_base: str = "/problems/"
-    """Base of the `type` URI: the pages of the service, or the registry of a standard."""
+    """The base of the `type` URI. It is the service's own pages or a standard's registry."""
 
     refuses: bool = False
-    """True when a limit of the space refused the request: no fault of the service, whatever the status."""
+    """True if a limit of the space refused the request. Such a problem is not a fault of the service."""
 
     @property
     def type(self) -> str:
-        """The stable URI."""
+        """The stable `type` URI of the problem."""
         return f"{self.type_base}{self.slug}"
 
     def type_below(self, path: str) -> str:
-        """Return the URI in an answer; `path` is where clients reach the pages of the service."""
+        """Return the `type` URI for an answer. `path` is the prefix at which clients reach the service's pages."""
         return f"{path}{self.type}" if self.type.startswith("/") else self.type
 
 
@@ -194,7 +194,7 @@ BUSY = Problem(503, "too-busy", "Service busy", "Try again after `Retry-After` s
 DRAINING = Problem(503, "not-ready", "Service not ready", "Try another replica, or try again later.")
 FULL = Problem(507, "out-of-space", "Out of storage space", "Ask the operator to free or add space.")
 QUOTA = Problem(
-    403,  # no client of any protocol repeats it, as they do a 5xx
+    403,  # clients of all protocols repeat requests after a 5xx, but not after a 403
     "quota-exceeded",
     "Quota exceeded",
     "Remove stores, or ask the operator to raise the quota in `detail`.",
@@ -223,21 +223,21 @@ STATUSES: Final[Mapping[int, Problem]] = {
         FULL,
     )
 }
-"""Problems of bare statuses, as frameworks raise them."""
+"""The problems for bare statuses, which frameworks raise."""
 
 PROBLEMS: Final = tuple(
     sorted(
         (each for each in [*globals().values()] if isinstance(each, Problem)), key=lambda each: (each.status, each.slug)
     )
 )
-"""Every problem there is."""
+"""All problems, sorted by status and slug."""
 
 BY_SLUG: Final[Mapping[str, Problem]] = {each.slug: each for each in PROBLEMS}
-"""Problems by the slugs of `protoslice.errors`, among others."""
+"""The problems by slug. Errors in `protoslice.errors` name these slugs."""
 
 
 class HttpProblem(HTTPException):
-    """A failure in terms of HTTP: a problem, what happened, and further headers and members."""
+    """A failure in terms of HTTP: a problem, a detail about this case, and further headers and members."""
 
     headers: dict[str, str]
 
@@ -250,7 +250,7 @@ class HttpProblem(HTTPException):
 
 
 def _cut(detail: str) -> str:
-    """Return a message without the middle of a long one: it quotes what was sent, and ends with what to do."""
+    """Remove the middle of a long message. Its start quotes the request, and its end says what to do."""
     half = _LONGEST_DETAIL // 2
     return detail if len(detail) <= _LONGEST_DETAIL else f"{detail[:half]} … {detail[-half:]}"
 
@@ -261,9 +261,10 @@ def no_view(view: str) -> str:
 
 
 def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
-    """Return the problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
+    """Return the problem for an error of the library.
 
-    The messages about quotas and limits are ours, and are shown.
+    A problem with a 5xx status hides the error's message, which may hold secrets. Messages about quotas and limits are
+    shown, because the service writes them itself.
     """
     problem = BY_SLUG[error.slug]
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
@@ -278,7 +279,10 @@ def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
 
 
 def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None, base: str = "") -> Response:
-    """Return the answer, `application/problem+json`, not to be cached; `base` is the public path of the service."""
+    """Return the problem as `application/problem+json`, which no cache may keep.
+
+    `base` is the path prefix at which clients reach the service.
+    """
     problem = failure.problem
     body = {
         "type": problem.type_below(base),

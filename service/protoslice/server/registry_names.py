@@ -1,4 +1,4 @@
-"""Names of stores in registries: find the store of a name and the names of a store, and list names in pages.
+"""The names that stores have in registries. This module resolves names and lists them, in pages or by store.
 
 A name is `owner/name@revision` of a repository, `name:tag` of an OCI artifact, or `mlflow-artifacts:/folder`.
 """
@@ -28,25 +28,25 @@ from protoslice.repositories import MAIN, NoRepository, Ref, Repositories, Repos
 from protoslice.stores import ResultPage, Stores
 
 _LONGEST: Final = 200
-"""Characters of a prefix: longer ones begin no name."""
+"""The length limit of a prefix, in characters. No name begins with a longer prefix."""
 _LONGEST_CURSOR: Final = 1024
 MOST_NAMES: Final = 100
-"""Names shown with a store, or with the refusal to remove it."""
+"""The limit on names that are shown with a store or in the refusal to remove it."""
 
 _log = logging.getLogger(__name__)
 
 
 class StoreNames:
-    """Resolver of references with a slash.
+    """The resolver of references that contain a slash.
 
-    Concurrent callers for an MLflow folder share the work of making its store.
+    Concurrent callers for the same MLflow folder share the work of making its store.
     """
 
     def __init__(self) -> None:
         self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight()
 
     async def __call__(self, stores: Stores, ref: str) -> str:
-        """Return the id of the store that a reference names; raise `NotFound` when it names none."""
+        """Return the id of the store that a reference names. Raise `NotFound` if the reference names no store."""
         if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
             making = self._making.get(
@@ -67,14 +67,14 @@ class StoreNames:
 
 
 def repositories_of(stores: Stores) -> Repositories:
-    """Return the repositories over stores, with the tags that were pushed to them as OCI artifacts."""
+    """Return the repositories over `stores`, including tags that clients pushed as OCI artifacts."""
     return Repositories(stores, pushed=lambda name: ArtifactCommits(stores, name))
 
 
 def _folder_of(uri: str) -> str:
-    """Return the folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this service.
+    """Return the folder that an MLflow URI names. The host in `mlflow-artifacts://host/folder` is ignored.
 
-    Raise `NotFound` for the root, which has all artifacts.
+    Raise `NotFound` for the root folder, which holds all artifacts.
     """
     path = uri.removeprefix(FOLDERS)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
@@ -84,7 +84,7 @@ def _folder_of(uri: str) -> str:
 
 
 class StoreReferences:
-    """Names that refer to the stores of one space."""
+    """The names that refer to the stores of one space."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -92,7 +92,7 @@ class StoreReferences:
         self._mlflow = MlflowArtifacts(stores)
 
     async def named(self, stores: Sequence[Store]) -> list[Store]:
-        """Return the stores with their names, at most `MOST_NAMES` for each."""
+        """Return the stores with their names, at most `MOST_NAMES` per store."""
         if not stores:
             return []
         found = await self._names([store.id for store in stores])
@@ -101,7 +101,7 @@ class StoreReferences:
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
         """Raise `StillNamed` if names that are not in `forced` refer to a store.
 
-        A name that is made after this check is not seen: it breaks, as if the store had been removed just before.
+        The check misses a name that is made later. Such a name is broken, as if it were made after the removal.
         """
         try:
             await self._stores.manifests.get(store_id)
@@ -116,7 +116,7 @@ class StoreReferences:
             raise _still_named(store_id, left)
 
     async def _names(self, ids: Sequence[str], *, most: int = MOST_NAMES) -> Mapping[str, list[StoreName]]:
-        """Return the names of stores, by store id; names in repositories are limited to `most` and one more."""
+        """Return the names of stores by store id. The query reads at most `most` + 1 names in repositories."""
         found: dict[str, set[StoreName]] = {}
         names = await self._named.naming(ids, most + 1)
         for each in names:
@@ -149,7 +149,7 @@ def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
 
 
 class _Entry(NamedTuple):
-    """A repository in a list: its shown name, its place in a cursor, and the source of its summary."""
+    """A repository in a list: its name as shown, its place in a cursor, and a function that returns its summary."""
 
     name: str
     place: str
@@ -157,15 +157,15 @@ class _Entry(NamedTuple):
 
 
 class _Registry(Protocol):
-    """Repositories of one protocol."""
+    """The repositories of one protocol."""
 
     protocol: ClassVar[str]
 
     async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
-        """Return a page of the repositories whose names may begin with `prefix`, and True if there are more."""
+        """Return a page of repositories whose names may begin with `prefix`, and True if more pages follow."""
 
     async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
-        """Return a page of the branches and tags of a repository, and the place of the next page."""
+        """Return a page of a repository's branches and tags, and the place of the next page."""
 
 
 class _Hub:
@@ -205,9 +205,9 @@ class _Oci:
         return await ArtifactCommits(self._stores, repository.name).page(limit=limit, after=after)
 
     async def _summary(self, name: str) -> RepositorySummary | None:
-        with suppress(NoRepository, InvalidInput):  # names of OCI may be longer than those of the hub
+        with suppress(NoRepository, InvalidInput):  # OCI allows longer names than the hub
             if (await self._repositories.current(name)).name.lower() == name:
-                return None  # one of the hub too, which has been listed
+                return None  # the hub has this repository too, and its page listed it
         head = await ArtifactCommits(self._stores, name).head()
         if head is None:
             return None
@@ -241,10 +241,11 @@ class _Mlflow:
 
 
 class RepositoryPages:
-    """Pages of the repositories of one space, and of their versions, at a cost that depends only on the page.
+    """The lists of one space's repositories and of their versions, in pages.
 
-    Repositories of the hub come first, then those that exist only for OCI clients, then folders of MLflow's artifacts;
-    each of the three is sorted by name. An empty page may be followed by another page.
+    The cost of a page depends only on its own length. Repositories of the hub come first. Repositories that only OCI
+    clients see follow, then folders of MLflow artifacts. Each of these three groups is sorted by name. Another page may
+    follow even an empty page.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -254,7 +255,7 @@ class RepositoryPages:
     async def page(self, prefix: str, *, limit: int, cursor: str | None) -> ResultPage[RepositorySummary]:
         """Return a page of the repositories whose names begin with `prefix`.
 
-        Raise `InvalidInput` for a cursor of another call.
+        Raise `InvalidInput` if the cursor comes from another call.
         """
         registries, after = self._place(cursor)
         if len(prefix) > _LONGEST:
@@ -265,7 +266,7 @@ class RepositoryPages:
                 next_cursor = f"{each.protocol} "
                 break
             entries, more = await each.entries(prefix, limit=limit - len(found), after=after)
-            # The last folder of a prefix of MLflow may be spelled in part.
+            # MLflow lists whole folders, so the prefix may end within the name of the last folder.
             found += [entry for entry in entries if entry.name.startswith(prefix)]
             after = None
             if more:
@@ -275,7 +276,7 @@ class RepositoryPages:
         return ResultPage([each for each in summaries if each is not None], next_cursor)
 
     async def versions(self, name: str, *, limit: int, cursor: str | None) -> ResultPage[RepositoryVersion]:
-        """Return a page of the branches and tags that have files: first of the hub, then of OCI.
+        """Return a page of the branches and tags that have files. Those of the hub come before those of OCI.
 
         Raise `NoRepository` if no repository has that name.
         """
@@ -289,7 +290,7 @@ class RepositoryPages:
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
-        """Return the registries, starting with the one in a cursor, and the last name of the previous page, if any."""
+        """Return the registries from the one that the cursor names onwards, and the last name of the previous page."""
         protocol, _, after = (cursor or "hub ").partition(" ")
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:
@@ -309,7 +310,7 @@ async def _summary(entry: _Entry) -> RepositorySummary | None:
 
 
 async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
-    """Return a summary with its current version and the facts of that store, unless the store was removed."""
+    """Return a summary with the current version and its store's facts, or `plain` if that store was removed."""
     try:
         store = (await stores.manifests.get(head.store)).as_store()
     except NotFound:
@@ -328,6 +329,6 @@ async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersi
 def _version(name: str, protocol: str, ref: Ref) -> RepositoryVersion:
     store = ref.commit.store
     assert store is not None, "versions have files"
-    # A name without a slash is taken for a tag of a store.
+    # A reference without a slash would be read as a store's tag, so the store's id replaces it.
     named = f"{name}{':' if protocol == 'oci' else '@'}{ref.name}" if "/" in name else store
     return RepositoryVersion(ref.name, "branch" if ref.kind == "heads" else "tag", named, store, ref.commit.time)

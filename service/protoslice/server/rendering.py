@@ -1,10 +1,10 @@
-"""Rendering of messages as JSON or text in worker processes, whose memory and time are limited.
+"""Renders messages as JSON or text in worker processes, whose memory and time are limited.
 
-The protobuf runtime holds the interpreter's lock for whole parses, and JSON takes many times the memory of a message.
-`anyio.to_process` is no substitute: it loses a process whose caller is cancelled while it starts.
+The protobuf runtime holds the interpreter's lock during a whole parse. JSON takes many times the memory of a message.
+`anyio.to_process` is not used because it loses a process whose caller is cancelled while the process starts.
 
-A worker is `python -m protoslice.server.rendering MEMORY`. It reads pickled arguments of `render` on standard input,
-and writes an outcome, a length and a body for each call: the rendered form, or the reason for its absence.
+A worker is `python -m protoslice.server.rendering MEMORY`. It reads pickled arguments of `render` on standard input.
+For each call, it writes an outcome, a length and a body. The body is the rendered form or the reason for a failure.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ _TIMEOUT_SECONDS: Final = 60
 _MEMORY_PER_BYTE: Final = 40
 _MEMORY_BYTES: Final = 1 << 30
 _GROWTH: Final = 8
-"""A rendered form is at most this many times the largest message, or it is refused."""
+"""The limit on the size of a rendered form, as a multiple of the largest message's size. Larger forms are refused."""
 _HEAD: Final = struct.Struct(">BQ")
 _RENDERED, _UNSUPPORTED, _NO_MEMORY = range(3)
 _TOO_LARGE: Final = "Rendering takes too much memory: ask for a smaller part"
 
 
 class Renderer:
-    """Pool of workers, started on demand. One that is too slow or too large, or whose client disconnects, is killed."""
+    """A pool of workers that start on demand.
+
+    A worker is killed if it is too slow, if its result is too large, or if its client disconnects.
+    """
 
     def __init__(self, *, processes: int, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -38,13 +41,13 @@ class Renderer:
         self._idle: list[Process] = []
 
     async def render(self, data: bytes, *, type_name: str, form: str, descriptor_set: bytes = b"") -> bytes:
-        """Return the message `data` of type `type_name` in `form`: `json` or `text`."""
+        """Return the message `data` of type `type_name` in `form`, which is `json` or `text`."""
         call = pickle.dumps((type_name, form, descriptor_set, data))
         async with self._free:
             while self._idle:
                 try:
                     return await self._use(self._idle.pop(), call)
-                except (EOFError, ConnectionError):  # it may have died while it was idle, for another reason
+                except (EOFError, ConnectionError):  # the worker may have died for another reason while it was idle
                     continue
             memory = _MEMORY_BYTES + _MEMORY_PER_BYTE * self.max_bytes
             command = (sys.executable, "-m", "protoslice.server.rendering", str(memory))
@@ -54,7 +57,7 @@ class Renderer:
                 raise LimitExceeded(_TOO_LARGE) from None
 
     async def _use(self, process: Process, call: bytes) -> bytes:
-        """Return the worker's response; afterwards the worker is idle again, or killed."""
+        """Return the worker's response. Afterwards the worker is idle again, or was killed because it failed."""
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 outcome, body = await _ask(process, call, _GROWTH * self.max_bytes)
@@ -70,13 +73,16 @@ class Renderer:
         return body
 
     async def close(self) -> None:
-        """End the processes."""
+        """End the idle workers."""
         while self._idle:
             await _kill(self._idle.pop())
 
 
 async def _ask(process: Process, call: bytes, most: int) -> tuple[int, bytes]:
-    """Return outcome and body of a call; raise `EOFError` or `ConnectionError` if the worker ends before."""
+    """Return the outcome and the body of a call.
+
+    Raise `EOFError` or `ConnectionError` if the worker ends first, and `LimitExceeded` if it needs too much memory.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     if process.stdin.is_closing():

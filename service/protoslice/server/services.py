@@ -1,4 +1,4 @@
-"""Objects that handlers use: one `ServerState` per process, one `RequestServices` per request."""
+"""The objects that handlers use: one `ServerState` per process and one `RequestServices` per request."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SERVICES: Final = "protoslice.services"
-"""Key in the scope of the services of a request."""
+"""The key in the scope for the services of a request."""
 
 Loop: TypeAlias = Callable[[], Awaitable[None]]
 _PING_SECONDS: Final = 2
@@ -73,7 +73,7 @@ _GZIPPED_ROOM: Final = 16 << 20
 
 @dataclass(slots=True)
 class ServerState:
-    """The parts of one application; `stores` and `renderer` exist between `open` and `close`."""
+    """The parts of one application. `stores` and `renderer` exist only between `open` and `close`."""
 
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
@@ -81,36 +81,36 @@ class ServerState:
     opened: Stores | None = None
     spaces: Spaces | None = None
     workers: WorkerMetrics | None = None
-    """Metrics of all workers; None if there is one process."""
+    """The metrics of all worker processes; None if only one process serves."""
     rendering: Renderer | None = None
     database: Database | None = None
-    """The catalogue, between `open` and `close`."""
+    """The catalogue's database, which exists only between `open` and `close`."""
     hooks: Webhooks | None = None
-    """Webhooks; None where the operator allows no URLs."""
+    """The webhooks; None if the operator allows no URLs for them."""
     draining: bool = False
     initial_admin_token: Token | None = None
-    """Admin token of a storage that had none, until it has been shown."""
+    """The new admin token of a storage that had none; None once it was shown."""
     authenticator: Authenticator = field(init=False)
     clients: Clients = field(init=False)
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(default_factory=SingleFlight)
-    """Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
+    """Concurrent callers for a repository's refs share one result, because it needs the git ids of new commits."""
     gzipped: Results = field(default_factory=lambda: Results(_GZIPPED_ROOM))
-    """Compressed answers by the digest of the plain ones."""
+    """Compressed answers by the digest of the uncompressed answer."""
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
-        """Set up the counting of clients, and refuse all requests until the mode of access is known."""
+        """Set up the counting of clients. All requests are refused until the mode of access is known."""
         self.authenticator = Authenticator(closed=True)
         self.authenticator.failed = lambda credential: self.metrics.failed_logins.labels(credential).inc()
         self.clients = Clients(self.settings)
         self.policy = OriginPolicy(self.settings)
 
     async def open(self) -> None:
-        """Open storage, database, stores, access and background work, in this order, unless they are open.
+        """Open storage, database, stores, access and background work, in this order, unless they are already open.
 
-        This has to be awaited on the loop that will serve. `close` closes the parts in reverse order.
+        Await this on the event loop that will serve. `close` closes the parts in reverse order.
         """
         if self.opened is not None:
             return
@@ -150,7 +150,7 @@ class ServerState:
             self._at_end = stack.pop_all()
 
     def _loops(self, storage: Storage, database: Database, spaces: Spaces) -> dict[str, Loop]:
-        """Return the background work of a service, with names for its log."""
+        """Return the background loops by the names that their log lines show."""
         settings = self.settings
         loops: dict[str, Loop] = {
             "garbage collection": partial(collect_for_ever, storage, database, settings.deletion_delay_seconds),
@@ -165,7 +165,7 @@ class ServerState:
         return loops
 
     async def _start_authenticator(self, database: Database, stack: AsyncExitStack) -> None:
-        """Set whether credentials are required, by the mode of access.
+        """Read the mode of access, and require credentials if the mode is `tokens`.
 
         Call this only after checking that the storage belongs to the database.
         """
@@ -183,12 +183,12 @@ class ServerState:
         log_access(settings, mode)
 
     async def close(self) -> None:
-        """Close everything; nothing is served afterwards."""
+        """Close everything. Afterwards the service serves nothing."""
         self.opened = self.spaces = self.rendering = self.hooks = self.database = None
         await self._at_end.aclose()
 
     async def ready(self) -> None:
-        """Raise an error unless storage and database respond in time and there is enough free space."""
+        """Raise an error unless storage and database respond in time and enough space is free."""
         await self.stores.shared.ready()
         if self.database is not None:
             await self._pinging.get(None, partial(_ping, self.database))
@@ -196,10 +196,10 @@ class ServerState:
     async def render_metrics(self) -> bytes:
         """Return the metrics of this process, or of all workers."""
         if self.spaces is not None:
-            with suppress(ProtosliceError):  # then the last usage is shown
+            with suppress(ProtosliceError):  # on failure, the metrics show the last known usage
                 await self.spaces.refresh()
         self.metrics.free_bytes = await self._free_bytes()
-        # In a thread: every route, method and status has thirty lines.
+        # Rendering runs in a thread because each combination of route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)
         return own if self.workers is None else await self.workers.collect(own)
 
@@ -213,15 +213,15 @@ class ServerState:
 
     @property
     def stores(self) -> Stores:
-        """Stores of the service; raise `HttpProblem` 503 while the service is starting or has ended."""
+        """The stores of the service. Raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.opened)
 
     async def admit(
         self, scope: Scope, fields: HeaderMap, rule: Rule, parameters: Mapping[str, Any] | None = None
     ) -> RequestServices:
-        """Return the services of a request, after checking its permissions.
+        """Check the permissions of a request, and return its services.
 
-        `rule` is the rule of its route. Raise `HttpProblem` or `NotFound` for a request that is refused, before
+        `rule` is the rule of the request's route. Raise `HttpProblem` or `NotFound` if the request is refused, before
         anything is read.
         """
         space, context = space_of(scope), context_of(scope)
@@ -248,14 +248,14 @@ class ServerState:
 
     @property
     def webhooks(self) -> Webhooks:
-        """Webhooks of all spaces; raise `Unsupported` if the operator allows no URLs for them."""
+        """The webhooks of all spaces. Raise `Unsupported` if the operator allows no URLs for them."""
         if self.hooks is None:
             raise Unsupported("Webhooks are disabled: the operator can allow URLs for them in PROTOSLICE_WEBHOOK_ALLOW")
         return self.hooks
 
     @property
     def renderer(self) -> Renderer:
-        """Renderer of messages; raise `HttpProblem` 503 while the service is starting or has ended."""
+        """The renderer of messages. Raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.rendering)
 
 
@@ -267,42 +267,43 @@ def _running(part: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class RequestServices:
-    """Objects that the handler of a request uses: the stores of its space, for a caller with these permissions."""
+    """The objects that a request's handler uses: the stores of its space and the permissions of its caller."""
 
     state: ServerState
     auth: AuthContext
-    """What the request may do."""
+    """The permissions of the request."""
     opened: Stores | None
 
     @property
     def stores(self) -> Stores:
-        """Stores of the space; raise `HttpProblem` 503 while the service is starting or has ended."""
+        """The stores of the space. Raise `HttpProblem` 503 while the service is starting or has ended."""
         return _running(self.opened)
 
     @property
     def uploads(self) -> Uploads:
-        """Resumable uploads of the caller; all uploads if authentication is off."""
+        """The resumable uploads of the caller; all uploads if authentication is off."""
         return self.stores.uploads.begun_by(None if self.auth.key is None else pseudonym(self.auth.key))
 
     @property
     def mlflow(self) -> MlflowArtifacts:
-        """Artifacts of MLflow over the stores."""
+        """The MLflow artifacts over the stores."""
         return MlflowArtifacts(self.stores, self.uploads)
 
     @property
     def repositories(self) -> Repositories:
-        """Repositories over the stores."""
+        """The repositories over the stores."""
         return repositories_of(self.stores)
 
     async def signing(self) -> Callable[[str, str], str]:
-        """Return the signer of URLs by method, which a client continues with, for as long as an upload lasts.
+        """Return a function that signs a URL for one method, so that a client can continue an upload with the URL.
 
-        URLs are not signed if no tokens are required. No URL is valid longer than the token or JWT of the caller.
+        A signed URL is valid for as long as an upload lasts, but no longer than the caller's token or JWT. URLs remain
+        unsigned if the service requires no tokens.
         """
         if self.auth.principal is None:
             return lambda method, url: url
         signer, end = await self.auth.signer(), time.time() + self.state.settings.upload_lifetime_seconds
-        prefix = self.state.settings.public_path  # which a proxy takes off, so that it is not signed
+        prefix = self.state.settings.public_path  # not signed, because a proxy removes it
 
         def signed(method: str, url: str) -> str:
             parts = urlsplit(url)
@@ -321,7 +322,7 @@ def _log_start(database: Database) -> None:
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """Return the options of the stores of a service."""
+    """Return the options for the stores of a service."""
     return StoreOptions(
         max_upload_bytes=settings.max_upload_bytes,
         verify_reads=settings.verify_reads,
@@ -354,7 +355,7 @@ def store_options(settings: Settings) -> StoreOptions:
 
 
 async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:
-    """Return the webhooks, which deliver until `stack` ends."""
+    """Return the webhooks, which deliver events until `stack` ends."""
     from protoslice.webhooks import Webhooks
 
     hooks = await Webhooks.open(database, settings.webhook_allow, settings.webhook_networks)
@@ -363,9 +364,9 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 
 
 async def _trust(file: Path) -> tuple[Issuer, ...]:
-    """Return the issuers in a file.
+    """Return the issuers that a file lists.
 
-    An open service reads it too, so that mistakes are found before the mode changes.
+    An open service reads the file too. It so finds mistakes before the mode of access changes.
     """
     from protoslice.server.auth.oidc.issuers import read_issuers
 
@@ -373,7 +374,7 @@ async def _trust(file: Path) -> tuple[Issuer, ...]:
 
 
 async def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
-    """Return a verifier of JWTs of these issuers, whose keys are fetched until `stack` ends."""
+    """Return a verifier for JWTs of these issuers. It fetches their keys until `stack` ends."""
     from protoslice.server.auth.oidc.verification import Verifier
 
     verifier = Verifier(trust)
@@ -391,13 +392,13 @@ async def _ping(database: Database) -> None:
 
 
 async def services_of(request: Request) -> RequestServices:
-    """Return the services of a request, whose permissions its route has checked."""
-    # A coroutine, since the framework runs plain functions in threads. Requests take turns here, so that no turn of the
-    # loop is a whole request.
+    """Return the services of a request whose permissions were checked by its route."""
+    # This is a coroutine because the framework runs plain functions in threads. The sleep lets other requests run, so
+    # that no request takes a whole turn of the event loop.
     await asyncio.sleep(0)
     services: RequestServices = request.scope[SERVICES]
     return services
 
 
 Services = Annotated[RequestServices, Depends(services_of)]
-"""Parameter of a handler."""
+"""The type of a handler's parameter that receives the services of the request."""

@@ -1,4 +1,4 @@
-"""All settings of the service: `PROTOSLICE_<NAME>` in the environment, or the file in `PROTOSLICE_<NAME>_FILE`."""
+"""All settings of the service, from the variable `PROTOSLICE_<NAME>` or the file in `PROTOSLICE_<NAME>_FILE`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from protoslice.storage.web_guard import Networks
 from protoslice.uris import USER_INFO
 
 UNIX = "unix"
-"""Names, among trusted proxies, those that ask over a socket of this machine."""
+"""The name, among trusted proxies, for proxies that connect over a Unix socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
 PREFIX: Final = "PROTOSLICE_"
 _FILE: Final = "_FILE"
@@ -47,7 +47,7 @@ _OTHERS: Final = frozenset(
     PREFIX + name
     for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "PLUGINS", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
 ) | {f"{PREFIX}KILLS", f"{PREFIX}FLIPS"}
-"""Names read by others, such as the command line and tests, and the second name of a setting."""
+"""Variables that are no settings, such as those of the command line and of tests, and one setting's second name."""
 _REMOVED: Final = frozenset(
     PREFIX + name
     for name in (
@@ -62,11 +62,11 @@ _REMOVED: Final = frozenset(
         "SEND_TIMEOUT_SECONDS",
     )
 )
-"""Former settings, which have no effect, and are accepted with a warning until 0.3."""
+"""Former settings. They have no effect; until version 0.3, the service accepts them with a warning."""
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
-"""Variables that Kubernetes sets about Services, one named `protoslice-…` among them."""
+"""Patterns of the variables that Kubernetes sets for each Service. A Service may be named `protoslice-…`."""
 
 
 def _size(value: object) -> object:
@@ -83,7 +83,7 @@ def _words(value: object) -> object:
 
 
 def _as_uri(value: object) -> object:
-    """Return a path, which contains `/` or starts with `.` or `~`, as a file URI, and anything else unchanged."""
+    """Return a path as a file URI, and any other value unchanged. A path contains `/` or starts with `.` or `~`."""
     if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)|[^:/]+/", value) and value.isprintable():
         return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
     return value
@@ -115,7 +115,7 @@ def _lines(text: str) -> list[str]:
 def _check_lines(secrets: SecretStr) -> SecretStr:
     lines = _lines(secrets.get_secret_value())
     if not lines or min(map(len, lines)) < 32 or any(not line.isprintable() or line != line.strip() for line in lines):
-        raise ValueError  # the message is that of the setting
+        raise ValueError  # `_EXPECTED` has the message for this setting
     return secrets
 
 
@@ -139,7 +139,7 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 def default_storage() -> str:
     """Return the URI of the default storage: the folder `protoslice` in the user's data folder.
 
-    Raise `InvalidInput` if the user has none.
+    Raise `InvalidInput` if the user has no home folder.
     """
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
@@ -149,7 +149,7 @@ def default_storage() -> str:
 
 
 class Settings(BaseSettings):
-    """Settings of the service. Sizes may be written as `64KiB`; lists are separated by commas or spaces."""
+    """The settings of the service. Sizes may have units, as in `64KiB`. Commas or spaces separate list items."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
@@ -164,7 +164,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of settings; earlier sources take precedence."""
+        """Return the sources of settings. Earlier sources take precedence."""
         return init_settings, env_settings, _FileSource(settings_cls, init_settings())
 
     storage: Annotated[OneLine, BeforeValidator(_as_uri)] = Field(
@@ -487,11 +487,11 @@ class Settings(BaseSettings):
 
     @property
     def public_path(self) -> str:
-        """Path of the public URL, which a proxy removes; empty if the URL has no path."""
+        """The path of the public URL, which a proxy removes; empty if the URL has no path."""
         return urlsplit(self.public_url).path
 
     def late_calls(self) -> int:
-        """Return the limit on late calls of a storage, above which further calls are refused."""
+        """Return the limit on late calls of a storage. Above this limit, the storage refuses further calls."""
         return self.max_connections // 4
 
     def space_quota(self) -> Quota:
@@ -508,15 +508,15 @@ class Settings(BaseSettings):
         return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
     def plain_backup_options(self) -> dict[str, str]:
-        """Return the options of the backend of backups, including secrets."""
+        """Return the options of the backup's storage backend, including secrets."""
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets for signatures: the first signs, and all verify. There are none without the setting."""
+        """Return the secrets for signatures. The first one signs, and all verify. The list may be empty."""
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
-        """Return every setting as plain data, secrets hidden."""
+        """Return all settings as plain data, with secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = USER_INFO.sub("", self.storage)
         data["database"] = self.database and shown_url(self.database)
@@ -525,7 +525,7 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for a name or an address that only this machine reaches."""
+    """Return True if only this machine can reach a host name or address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -533,7 +533,10 @@ def is_loopback(host: str) -> bool:
 
 
 def read_settings(given: Mapping[str, Any]) -> Settings:
-    """Return the settings of the environment, overridden by `given`; raise `InvalidInput` without their values."""
+    """Return the settings of the environment, overridden by `given`.
+
+    Raise `InvalidInput` if a setting is wrong. The message does not show the value.
+    """
     check_environment()
     try:
         return Settings(**given)
@@ -541,7 +544,7 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         mistakes = (
             _mistake(str(each["loc"][0]), each["type"], each["msg"], each.get("ctx", {}))
             for each in error.errors()
-            if each["type"] != "default_factory_not_called"  # the other setting, on which it depends, is wrong
+            if each["type"] != "default_factory_not_called"  # this default depends on another setting, which is wrong
         )
         raise InvalidInput("; ".join(dict.fromkeys(mistakes))) from None
     except SettingsError as error:
@@ -565,7 +568,7 @@ _EXPECTED: Mapping[str, str] = {
     "otel_endpoint": "a URL such as http://collector:4318",
     "signing_secret": "secrets of at least 32 characters, one a line, without control characters or spaces around them",
 }
-"""What a setting takes, where its type alone does not say so."""
+"""The values that a setting accepts, for settings whose type alone does not say it."""
 _TAKEN: Mapping[str, str] = {
     "int": "a whole number",
     "float": "a number",
@@ -577,11 +580,11 @@ _TAKEN: Mapping[str, str] = {
     "less_than_equal": "a number up to {le}",
     "less_than": "a number below {lt}",
 }
-"""What is taken, by the beginning of the kind of mistake, as the validator names it."""
+"""The values that a type accepts, by the beginning of the validator's error type."""
 
 
 def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
-    """Return a message about a wrong value, in our words and without the value."""
+    """Return a message about a wrong value. It uses the service's own words and does not show the value."""
     place = environment_name(name)
     if file := _files().get(place):
         place += f"{_FILE}: {file}"
@@ -590,14 +593,14 @@ def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> st
     if kind == "value_error":
         return f"{place}: {message.removeprefix('Value error, ')}"
     taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
-    # "greater_than_equal" stands before "greater_than", whose name it begins with.
+    # The table lists "greater_than_equal" before "greater_than", because both match its name.
     return f"{place}: invalid value: " + (
         "unset it; `protoslice config` then shows its default" if taken is None else f"use {taken.format(**facts)}"
     )
 
 
 class _FileSource(EnvSettingsSource):
-    """Settings from files: `PROTOSLICE_X_FILE` names the file with the value of `PROTOSLICE_X`, such as a secret."""
+    """The source of settings in files: `PROTOSLICE_X_FILE` names a file that holds the value of `PROTOSLICE_X`."""
 
     def __init__(self, settings: type[BaseSettings], given: Iterable[str]) -> None:
         super().__init__(settings)
@@ -610,14 +613,14 @@ class _FileSource(EnvSettingsSource):
 
 
 def _files() -> dict[str, Path]:
-    """Return the files that the environment names, by the variables whose values they hold."""
+    """Return the files that the environment names, by the variable whose value each file holds."""
     named = {name.upper(): value for name, value in os.environ.items() if value}
     return {name: Path(named[name + _FILE]) for name in _with_files() if name + _FILE in named}
 
 
 @cache
 def _with_files() -> tuple[str, ...]:
-    """Return the variables whose values may be in files: all but those that are paths of files."""
+    """Return the variables whose values may be in files. Variables that hold the path of a file are excluded."""
     fields = Settings.model_fields.items()
     return tuple(environment_name(name) for name, field in fields if Path not in get_args(field.annotation))
 
@@ -626,11 +629,14 @@ _LONGEST_FILE: Final = 1 << 20
 
 
 def read_secret_file(file: Path, place: str) -> str:
-    """Return the secret in a file; raise `InvalidInput` that begins with `place`, without the content."""
+    """Return the secret in a file.
+
+    Raise `InvalidInput` if that fails. The message begins with `place` and does not show the content.
+    """
     try:
         with file.open("rb") as opened:
             data = opened.read(_LONGEST_FILE + 1)
-        # Editors and `echo` put a line end behind it, which is no part of any secret.
+        # Editors and `echo` add a line end, which is not part of the secret.
         text = data.decode().rstrip("\r\n")
     except OSError as error:
         raise InvalidInput(f"{place}: {error.strerror}") from None
@@ -644,14 +650,14 @@ def read_secret_file(file: Path, place: str) -> str:
 
 
 def environment_name(field: str) -> str:
-    """Return the environment variable of a setting, as it is documented."""
+    """Return the documented environment variable of a setting."""
     return "PROTOSLICE_MAX_UPLOAD" if field == "max_upload_bytes" else f"{PREFIX}{field.upper().removeprefix(PREFIX)}"
 
 
 def check_environment() -> None:
     """Raise `InvalidInput` if the environment has unknown variables that look like settings.
 
-    The message has no values. As for settings, case does not matter.
+    The message shows no values. The case of names does not matter, as for settings.
     """
     known = _OTHERS | _REMOVED | set(map(environment_name, Settings.model_fields)) | {n + _FILE for n in _with_files()}
     unknown = [

@@ -1,4 +1,4 @@
-"""Administer spaces and webhooks, and list the audit."""
+"""Routes that administer spaces and webhooks, and that list the audit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def list_spaces(
     cursor: Cursor,
     limit: Limit = 100,
 ) -> Response:
-    """List spaces with their usage and quotas, the default space first."""
+    """List spaces with their usage and quotas. The default space comes first."""
     spaces = _spaces(services)
     page = await spaces.page(limit=min(limit, _MOST_SPACES), cursor=cursor)
     items = await asyncio.to_thread(lambda: encode_items(map(_space_fact, page.items)))
@@ -105,9 +105,9 @@ async def get_space(request: Request, services: Services, space: str) -> Respons
 async def create_space(
     request: Request, services: Services, space: str, condition: UnchangedSpace, body: PutSpace | None = None
 ) -> Response:
-    """Create a space with its own stores, tags and schemas, invisible to other spaces.
+    """Create a space. Its stores, tags and schemas are invisible to other spaces.
 
-    A body sets the quota, also of an existing space. Without a body, the quota is unchanged.
+    A body sets the quota of the new or existing space. Without a body, the quota is unchanged.
     """
     spaces = _spaces(services)
     quota = (
@@ -134,7 +134,7 @@ async def create_space(
 async def change_space(
     request: Request, services: Services, space: str, body: ChangeSpace, condition: UnchangedSpace
 ) -> Response:
-    """Change some limits of a space in one step; the other limits are unchanged."""
+    """Change some limits of a space in one step. The other limits are unchanged."""
     spaces = _spaces(services)
     await spaces.change_limits(space, body.model_dump(exclude_unset=True), if_match=condition.version)
     return json_answer(request, _space_fact(await spaces.usage(space)))
@@ -154,17 +154,17 @@ async def remove_space(
     condition: UnchangedSpace,
     with_stores: Annotated[bool, Query(description="Remove all stores and names in it too.")] = False,
 ) -> Response:
-    """Remove a space, which has to be empty unless its stores are removed too.
+    """Remove a space. The space must be empty, unless the request also removes its stores.
 
-    Afterwards, nothing in the space can be read or changed. Its content is deleted a day later, and then its name is
-    free; until then, an operator can restore the space. An empty space is deleted within a minute.
+    Afterwards, nothing in the space can be read or changed. An empty space is deleted within a minute. Any other space
+    is deleted after a day, and an operator can restore it until then. Its name becomes free when it is deleted.
     """
     await _spaces(services).remove(space, with_stores=with_stores, if_match=condition.version)
     return Response(status_code=204)
 
 
 _MOST_SPACES = 100
-"""Spaces of a page."""
+"""The maximum number of spaces in a page."""
 
 
 def _space_fact(usage: SpaceRow) -> Space:
@@ -217,7 +217,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     ] = False,
     limit: Limit = 100,
 ) -> Response:
-    """List changes of the space in the URL, newest first, with who made them.
+    """List changes of the space in the URL, newest first, with the token or account that made each change.
 
     A short or empty page may have a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
@@ -250,7 +250,7 @@ webhooks_router = RouteGroup(tags=["webhooks"])
 
 _NO_STORE = {"cache-control": "no-store"}
 _DAMAGED = "protoslice.damaged"
-"""Type that is shown for an event whose row is damaged."""
+"""The event type that is shown for an event whose row is damaged."""
 
 
 @endpoint(
@@ -303,7 +303,7 @@ async def put_webhook(
 ) -> Response:
     """Create or replace a webhook.
 
-    The response has a new secret, which is only returned once.
+    The response has a new secret. No later response shows this secret again.
     """
     wanted = NewWebhook(name, body.url, tuple(body.events))
     hook, created = await services.state.webhooks.put(
@@ -348,7 +348,7 @@ async def list_letters(
     dead: Annotated[bool, Query(description="List events that failed permanently, instead of pending ones.")] = False,
     limit: Annotated[int, Query(ge=1, description="Maximum number of events.")] = 100,
 ) -> Response:
-    """List the events not yet delivered to a webhook, oldest first."""
+    """List the events that a webhook has not received yet, oldest first."""
     most = min(limit, MAX_PAGE_ITEMS)
     hook = await services.state.webhooks.get(space_of(request.scope), name)
     page = await services.state.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
@@ -365,13 +365,13 @@ async def list_letters(
     summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Services, name: str) -> Response:
-    """Deliver the failed events of a webhook again."""
+    """Deliver again the events of a webhook whose delivery failed permanently."""
     count = await services.state.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
 
 
 def _webhook_etag(hook: Webhook) -> EntityTag:
-    """Return the entity tag: a digest of the secret, which each change replaces and which the tag does not reveal."""
+    """Return the webhook's entity tag: a digest of its secret. Each change replaces the secret, which stays hidden."""
     return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 
 

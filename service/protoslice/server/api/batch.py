@@ -1,4 +1,4 @@
-"""Many parts of a store in one answer, and merges by a JSON body, which has no limit on the length of a URL."""
+"""Routes that answer with many parts of a store, or merge by a JSON body instead of a URL of limited length."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ router = RouteGroup(tags=["views"])
 
 _VIEWS: Final = ViewRoutes(VIEWS)
 _MOST_PIECES: Final = 1 << 20
-"""Pieces of the ropes of all parts of an answer: each takes some 32 bytes of memory."""
+"""The limit on rope pieces of all parts of an answer together. Each piece takes about 32 bytes of memory."""
 _MOST_SECONDS: Final = 30
-"""Seconds of processor time for all parts of an answer, to plan them and to compute their bytes."""
+"""The limit on processor seconds of one answer, for planning all its parts and for computing their bytes."""
 _TOLD: Final = frozenset({
     b"content-type", b"content-length", b"content-range", b"content-disposition", b"content-location", b"etag",
     b"repr-digest", b"x-protobuf-message", b"x-tensor-dtype", b"x-tensor-shape", b"protoslice-omitted",
 })  # fmt: skip
-"""Headers that a part has; the others are those of the whole answer."""
+"""The headers that each part has. All other headers belong to the whole answer."""
 _MULTIPART: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The parts, in the order of the request.",
@@ -61,13 +61,13 @@ _MERGED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class _Budget:
-    """Limit on the processor time of one answer."""
+    """The limit on the processor time of one answer."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
 
     def spend(self, seconds: float) -> None:
-        """Count finished work; raise `LimitExceeded` if no more is allowed."""
+        """Count finished work. Raise `LimitExceeded` if the answer has used up its processor time."""
         self._seconds += seconds
         if self._seconds > _MOST_SECONDS:
             raise LimitExceeded(
@@ -85,7 +85,7 @@ class _Budget:
     summary="Get a merged message by a JSON body",
 )
 async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) -> Response:
-    """Return the same as `GET` on this path, but allow any number of `fields`."""
+    """Return the same message as `GET` on this path. Unlike a URL, the body allows any number of `fields`."""
     query = MergeQuery(
         file=body.file,
         framing=body.framing,
@@ -112,8 +112,8 @@ async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) 
 async def get_parts(request: Request, services: Services, ref: Ref, body: AskParts) -> Response:
     """Return chunks, tensors, messages and files as one `multipart/mixed` stream.
 
-    Each part has the headers that its own URL would have: type, length, entity tag, digest, type and shape of a tensor,
-    and for a range its `Content-Range`. Nothing is sent if any part does not exist.
+    Each part has the headers of its own URL: type, length, entity tag and digest, and a tensor's type and shape. A part
+    that is a range also has `Content-Range`. Nothing is sent if any part does not exist.
     """
     store = await services.stores.view(ref)
     boundary, pieces, count, budget = token_hex(16), list[Rope | bytes](), 0, _Budget()
@@ -131,7 +131,7 @@ async def get_parts(request: Request, services: Services, ref: Ref, body: AskPar
         ]
     pieces.append(f"\r\n--{boundary}--\r\n".encode())
     data = Rope.joined(pieces)
-    listed = cast(Sequence[Readable], data.sources)  # those of representations
+    listed = cast(Sequence[Readable], data.sources)  # a representation's sources have this type
     sources = [each.counted(budget.spend) if isinstance(each, Computed) else each for each in listed]
     name = f"{store.info.id[:12]}.parts"
     media = f"multipart/mixed; boundary={boundary}"
@@ -141,7 +141,7 @@ async def get_parts(request: Request, services: Services, ref: Ref, body: AskPar
 async def _planned(
     request: Request, services: Services, store: OpenStore, part: AskedPart
 ) -> tuple[Representation, Headers, tuple[int, int]]:
-    """Return the representation of a part, its headers, and the range to send."""
+    """Return a part's representation, its headers, and the byte range to send."""
     path, _, query = part.view.partition("?")
     found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:
@@ -159,7 +159,7 @@ async def _planned(
 
 
 def _uncached(send: Send) -> Send:
-    """Return `send` with headers that prevent caching, since a POST and a GET of the URL have different answers."""
+    """Return a `send` that prevents caching, because POST and GET of the same URL have different answers."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -171,28 +171,28 @@ def _uncached(send: Send) -> Send:
 
 
 class _ViewResponse(Response):
-    """A view of a store, as for a `GET`; it is not cached."""
+    """The answer to a POST with a view of a store, as for a `GET`, except that no cache keeps it."""
 
     def __init__(self, found: FoundView, query: object, store: OpenStore) -> None:
         super().__init__()
         self._asked = found, query, store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a POST."""
+        """Send the view as the answer to a POST."""
         found, query, store = self._asked
         asked = {**scope, "method": "GET"}
         await answer_view(found, query, scope[SERVICES], asked, _uncached(send), read_fields(scope), store)
 
 
 class _PartsResponse(Response):
-    """All parts, as one stream."""
+    """The answer that holds all parts as one stream."""
 
     def __init__(self, rope: Representation) -> None:
         super().__init__()
         self._rope = rope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a POST."""
+        """Send the parts as the answer to a POST."""
         services: Services = scope[SERVICES]
         context = context_of(scope)
         await send_representation(

@@ -1,4 +1,4 @@
-"""Create stores: from a body, a form, objects in place, finished uploads or a folder of artifacts."""
+"""Routes that create stores from a body, a form, registered objects, finished uploads or a folder of artifacts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ _REPR_DIGEST = {
 
 
 def _body(*, with_form: bool) -> dict[str, Any]:
-    """Return the body for the document: one binary type, which generated clients send, and a form for POST."""
+    """Return the body's OpenAPI description.
+
+    It has one binary type, which generated clients send, and a form for POST.
+    """
     content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
     return {
         "requestBody": {
@@ -88,7 +91,7 @@ async def create_store(
     base: Base = None,
     report: Report = False,
 ) -> Response:
-    """Create a store from the body, which is streamed and stored unchanged."""
+    """Create a store from the body. The service streams the body and stores it unchanged."""
     wanted = replace(options.request(), report=report)
     made = await ingest_body(request, services, wanted, filename, base, format)
     return await created_response(request, services, made)
@@ -123,7 +126,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     summary="Create a store from objects in a bucket, without copying them",
 )
 async def register_store(request: Request, services: Services, body: Register) -> Response:
-    """Index objects in an allowed storage, without copying them."""
+    """Index objects in an allowed storage without copying them."""
     services.auth.require(Scope.REGISTER, tags=body.tags)
     wanted = replace(body.request(), source="register")
     try:
@@ -133,7 +136,7 @@ async def register_store(request: Request, services: Services, body: Register) -
         error.slug = error.upload_slug
         raise
     except StorageDenied as error:
-        # Not our own storage: the source is the client's choice.
+        # The client chose the source. The failure does not concern the service's own storage.
         raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
     return await created_response(request, services, made)
 
@@ -154,7 +157,7 @@ async def register_store(request: Request, services: Services, body: Register) -
     tags=["uploads", "stores"],
 )
 async def assemble_store(request: Request, services: Services, body: Assemble) -> Response:
-    """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
+    """Create a store from uploaded files, a recipe or an archive. One or more uploads make up each file."""
     services.auth.require(Scope.WRITE, tags=body.tags)
     async with upload_slot(services, request):
         with body_at_fault():
@@ -191,7 +194,7 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
 async def store_draft(
     request: Request, services: Services, name: str, options: StoreQuery, report: Report = False
 ) -> Response:
-    """Create a store from the current files of a folder, without copying large files."""
+    """Create a store from the current files of a folder. Large files are not copied."""
     wanted = replace(options.request(), report=report)
     async with upload_slot(services, request):
         made = await MlflowArtifacts(services.stores).store(name.strip("/"), wanted)

@@ -1,4 +1,4 @@
-"""Routes about the differences of two stores."""
+"""Routes that compare two stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = RouteGroup(tags=["views"])
 Before = Annotated[str, Query(description="The store to compare with, by id, tag or name.", examples=["resnet:1"])]
 
 _DIFFERENCE_BYTES = 200
-"""Bytes of JSON of a difference, about."""
+"""The approximate length of a difference in JSON, in bytes."""
 
 
 @endpoint(
@@ -60,9 +60,9 @@ async def get_diff(
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    Parts with equal digests are not read, all other parts are. Responses are cached. With `checksums`, blocks with
-    equal checksums also count as equal, which is faster but not certain. All differences are counted, but only 10 000
-    are listed. A comparison stops when its client leaves or gets 202, and the next request resumes it.
+    The service reads all parts except those with equal digests, and caches the response. With `checksums`, it also
+    counts blocks with equal checksums as equal, which is faster but not certain. It counts all differences, but lists
+    at most 10 000. A comparison stops when its client disconnects or gets 202. The next request resumes it.
     """
 
     def view_of(found: StoreComparison) -> TextView:
@@ -112,11 +112,12 @@ async def list_moves(
     ] = 4096,
     limit: Limit = 1000,
 ) -> Response:
-    """Return tensors, sorted by name, with their distances from another store's tensors, by a sample of elements.
+    """Return tensors, sorted by name, with their distances from another store's tensors.
 
-    Tensors are matched by name. If most numbers in names changed, tensors are matched by the order of these numbers and
-    by their shapes. The remaining tensors are matched by the end of the name, or by equal bytes at both ends. Equal
-    tensors are not listed, only counted by layer and kind. A page ends early after many bytes have been compared.
+    Distances are computed from a sample of elements. Tensors are matched by name. If most numbers in names changed,
+    tensors are matched by the order of these numbers and by shape. Remaining tensors are matched by the end of the
+    name, or by equal bytes at both ends. Equal tensors are only counted, by layer and kind. A page ends early after
+    many bytes have been compared.
     """
 
     async def made() -> TextView:
@@ -149,11 +150,11 @@ async def get_tensor_delta(
         int | None, Query(description="Maximum number of elements to compare; 0 for all. Default: 16 777 216.", ge=0)
     ] = None,
 ) -> Response:
-    """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
+    """Return the maximum, mean and cosine distances between two tensors of the same type and shape."""
 
     async def made() -> TextView:
         found = await delta(*await _opened(services, before, ref), was or name, name, sample)
-        # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
+        # Python's `json` writes the floats, as in earlier releases. Entity tags depend on this spelling.
         return TextView.of(encode_json(asdict(found)))
 
     return await _pair_answer(request, services, before, ref, made)
@@ -166,7 +167,10 @@ async def _opened(services: Services, before: str, after: str) -> tuple[OpenStor
 async def _pair_answer(
     request: Request, services: Services, before: str, ref: str, make: Callable[[], Awaitable[object]]
 ) -> Response:
-    """Return a JSON view of two stores, kept with the later store; for two ids, it is valid for this version."""
+    """Return a JSON view of two stores, which is kept with the later store.
+
+    If the URL names both stores by id, caches may keep the answer for as long as this version's other views.
+    """
     old, store = await services.stores.view(before), await services.stores.view(ref)
     headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
     return await view_answer(request, services, store, make, old.manifest.row, headers=headers)

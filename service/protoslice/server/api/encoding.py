@@ -1,4 +1,4 @@
-"""JSON of facts, and its JSON Schema, both derived from the dataclasses that define them."""
+"""Encodes facts as JSON and makes their JSON Schema. Both come from the dataclasses that define the facts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from protoslice.json_text import encode_json
 Json = dict[str, Any]
 
 _FILE_WEIGHT: Final = 120
-"""Bytes of JSON for a file, besides its path."""
+"""The bytes of JSON for a file, without its path."""
 _REF: Final = "#/components/schemas/{model}"
 
 
 def format_time(time: datetime) -> str:
-    """Return a time in UTC, to the second, as in `2026-11-21T10:00:00Z`."""
+    """Return a time in UTC with a precision of seconds, such as `2026-11-21T10:00:00Z`."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def encode_fact(fact: Any, kind: type | None = None) -> bytes:
-    """Encode a fact as compact JSON in UTF-8; lone surrogates of old records and file names are escaped.
+    """Encode a fact as compact JSON in UTF-8. Lone surrogates in old records and file names are escaped.
 
-    If `kind`, a base class of the fact, is given, only the members of `kind` are encoded.
+    If `kind`, a base class of the fact, is passed, encode only the members of `kind`.
     """
     serializer = _serializer(kind or type(fact))
     try:
@@ -47,19 +47,19 @@ def encode_fact(fact: Any, kind: type | None = None) -> bytes:
 
 
 def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
-    """Encode facts as the items of a list, with commas between them; see `encode_fact`."""
+    """Encode facts as the items of a JSON list, separated by commas. `encode_fact` encodes each item."""
     return b",".join(encode_fact(fact, kind) for fact in facts)
 
 
 def prepare_encoding(kind: Any) -> None:
-    """Make the encoder of a kind of fact, or of the items of a page, before the first request; takes 1 ms."""
+    """Make the encoder of a fact's class, or of a page's items, before the first request. This takes 1 ms."""
     (item,) = get_args(kind) or (kind,)
     _serializer(item)
 
 
 @cache
 def has_secret(kind: Any) -> bool:
-    """Return True if a fact, or a fact inside of it, has a member that is `SECRET`."""
+    """Return True if a fact, or a fact inside it, has a member that is marked with `SECRET`."""
     return any(
         SECRET in getattr(hint, "__metadata__", ())
         for each in _walk(TypeAdapter(kind).core_schema)
@@ -76,12 +76,12 @@ def store_weight(store: Store) -> int:
 
 
 def records_summary_text(summary: RecordsSummary) -> bytes:
-    """Encode a summary of records; `RECORDS` in `protoslice.versions` is the version of its form."""
+    """Encode a summary of records. `RECORDS` in `protoslice.versions` is the version of this form."""
     return json.dumps(asdict(summary)).encode()
 
 
 def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
-    """Return the JSON Schema of each kind of fact, and the definitions that the schemas refer to."""
+    """Return the JSON Schema of each class of facts, and the definitions to which the schemas refer."""
     inputs = [(kind, "serialization", _marked(TypeAdapter(kind))) for kind in kinds]
     found, definitions = _Schemas(ref_template=_REF).generate_definitions(inputs)  # type: ignore[arg-type]  # any key does
     for name, each in definitions.items():
@@ -92,10 +92,13 @@ def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
 
 
 class _Schemas(GenerateJsonSchema):
-    """Schemas of JSON that is sent: a member with a default is always there, unless it is omitted."""
+    """A generator of schemas for JSON that the service sends.
+
+    Members with a default are always sent, unless omitted.
+    """
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:
-        """Return the schema of a dataclass, its members described by their docstrings."""
+        """Return the schema of a dataclass. The docstrings of its members become their descriptions."""
         found, described = super().dataclass_schema(schema), descriptions(schema["cls"])
         for name, member in found["properties"].items():
             if name in described:
@@ -112,7 +115,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's members, including inherited members, with the terms of JSON."""
+    """Return the docstrings of a dataclass's members, including inherited members. `None` becomes `null`."""
     found = {}
     for each in reversed(kind.__mro__):
         for name, text in _docstrings(each.__module__).get(each.__name__, {}).items():
@@ -123,7 +126,7 @@ def descriptions(kind: type) -> dict[str, str]:
 
 @cache
 def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the docstrings of attributes in a module, by class and attribute."""
+    """Return the attribute docstrings in a module by class and attribute."""
     tree = ast.parse(inspect.getsource(sys.modules[module])) if module != "builtins" else ast.Module([], [])
     return {
         each.name: {
@@ -151,7 +154,7 @@ def _serializer(kind: Any) -> SchemaSerializer:
 
 
 def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
-    """Return a node as JSON; if its children were requested, with `children` and `more`, even if empty."""
+    """Return a node as JSON. If its children were requested, `children` and `more` are present even when empty."""
     shown = encode(node)
     if node.more is not None and not node.children:
         shown |= {"children": [], "more": shown.pop("more")}
@@ -159,7 +162,7 @@ def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
 
 
 def _marked(adapter: TypeAdapter[Any]) -> Any:
-    """Return the core schema of `adapter`, whose members are left out as their annotations say."""
+    """Return the core schema of `adapter`. The annotations of members say which members it omits."""
     for each in _walk(schema := adapter.core_schema):
         if each.get("type") == "dataclass":
             hints, defaults = get_type_hints(each["cls"], include_extras=True), _defaults(each["cls"])
@@ -177,7 +180,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def _walk(schema: Any) -> Iterator[Any]:
-    """Yield the parts of a core schema, which are dictionaries."""
+    """Yield all dictionaries within a core schema."""
     if isinstance(schema, dict):
         yield schema
         for each in list(schema.values()):

@@ -1,4 +1,4 @@
-"""Serve parts of the graph of a model as JSON."""
+"""Routes that serve parts of a model's graph as JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from protoslice.views import models
 router = RouteGroup(tags=["views"])
 
 MOST_BLOCKS = (1 << 32) - 1
-"""Largest number of a block, and of nodes."""
+"""The largest block number and the largest number of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Parameters that select a part of a graph."""
+    """The query parameters that select a part of a graph."""
 
     around: Annotated[
         str | None,
@@ -69,7 +69,7 @@ async def get_graph(
 ) -> Response:
     """Return the nodes around a node, nearest first, with the values between them.
 
-    Without `around`, return the graph's first nodes, or those that match `search`.
+    Without `around`, return the graph's first nodes, or the nodes that match `search`.
     """
     query = GraphQuery(**asdict(asked))
     return await view_answer(request, services, store, lambda: models.graph_part(store, query))
@@ -101,17 +101,17 @@ async def get_graph_blocks(
         str | None, Query(description="Path or name of a node, to list the block around it instead of `block`.")
     ] = None,
 ) -> Response:
-    """Return the parts of a block in the order in which they are computed, and the values between them.
+    """Return the parts of a block in the order of computation, and the values between them.
 
-    Blocks are groups of nodes whose names begin alike, and repeats, which are stretches that look the same. A level has
-    at most 64 parts.
+    A block is a group of nodes whose names begin alike, or one of several stretches that look the same. A level has at
+    most 64 parts.
     """
     return await view_answer(request, services, store, lambda: models.graph_level(store, graph, block, node))
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Parameters that select two places in a graph."""
+    """The query parameters that select two places in a graph."""
 
     start: Annotated[str, Query(description="Path or name of a node.", examples=["conv1"])]
     end: Annotated[str, Query(description="Path or name of another node.", examples=["softmax"])]
@@ -136,7 +136,7 @@ async def get_graph_section(
 ) -> Response:
     """Return the nodes on all paths between two places, their weights, and the values that enter and leave.
 
-    For an ONNX model, `inputs` and `outputs` of the response select the same part in `/onnx/model.onnx`.
+    For an ONNX model, `inputs` and `outputs` of the response select the same nodes in `/onnx/model.onnx`.
     """
     ends = Ends(**asdict(places))
     return await view_answer(request, services, store, lambda: models.graph_section(store, graph, ends))

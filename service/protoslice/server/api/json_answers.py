@@ -1,4 +1,4 @@
-"""JSON responses, one object or a page, with entity tags; conditions of reads and writes."""
+"""JSON answers with entity tags, and the conditions of reads and writes. An answer is one object or a page."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Limit = Annotated[
     AfterValidator(lambda limit: min(limit, MAX_PAGE_ITEMS)),
 ]
 _OF_A_PAGE: Final = frozenset({"cursor", "limit", "from"}) | SIGNATURE
-"""Query parameters that choose a page of a list, and not the list."""
+"""The query parameters that select a page of a list but do not change the list."""
 _MARK: Final = 12
-"""Characters at the end of a cursor that say which list it is for."""
+"""The number of characters at the end of a cursor that identify its list."""
 
 
 async def _place(
@@ -65,7 +65,7 @@ async def _place(
 
 
 Cursor = Annotated[str | None, Depends(_place)]
-"""Place in a list that its `next` named, for calls that answer with a page. It is bound to the list: see `bound`."""
+"""The parameter with the `next` of the previous page, for calls that return pages. `bound` ties it to one list."""
 Since = Annotated[
     Time | None,
     Query(description="Only what is as new as this, or newer.", examples=["2026-11-01", "2026-11-01T12:00:00Z"]),
@@ -73,7 +73,7 @@ Since = Annotated[
 Until = Annotated[
     Time | None, Query(description="Only what is older than this.", examples=["2026-12-01", "2026-12-01T12:00:00Z"])
 ]
-"""Query parameters of calls that list what has a time."""
+"""The parameters that limit a list to items from a period."""
 
 Start = Annotated[int, Query(alias="from", ge=0, lt=10**18, description="Position to start at, instead of a cursor.")]
 
@@ -81,11 +81,11 @@ _LEAST_GZIPPED: Final = 1024
 _GZIP_LEVEL: Final = 6
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
-"""Of a store, under its id: a later program may find more to say of it."""
+"""The `Cache-Control` of a view under its store's id. A later release may compute more, so it is not immutable."""
 
 
 def etag_of(body: bytes) -> EntityTag:
-    """Return the entity tag of JSON that has no other entity tag."""
+    """Return an entity tag made from the JSON, which has no other entity tag."""
     return EntityTag(f"sha256-{hashlib.sha256(body).hexdigest()}")
 
 
@@ -100,10 +100,10 @@ def json_answer(
     sha256: bytes | None = None,
     media_type: str = "application/json",
 ) -> Response:
-    """Return a fact, or a dictionary, as JSON; bytes are JSON already, and their `sha256` may be known.
+    """Return a fact or a dictionary as JSON. Bytes are sent unchanged, and `sha256` is their digest if known.
 
-    For a read, the conditions are evaluated. Without `etag`, the entity tag, which may be weak, is made from the
-    content. Content of 1 KiB or more is compressed for clients that accept gzip, unless its type has a secret.
+    A read's conditions are evaluated. Without `etag`, the entity tag is made from the content, and `weak` makes it
+    weak. Content of 1 KiB or more is compressed for clients that accept gzip, unless the route's answers have a secret.
     """
     if not isinstance(data, bytes):
         data = encode_fact(data) if is_dataclass(data) else encode_json(data)
@@ -113,7 +113,7 @@ def json_answer(
     said = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         coded = len(body) >= _LEAST_GZIPPED and _takes_gzip(request)
-        # A client that takes gzip may still have the plain form, whose tag is then as good.
+        # A client that accepts gzip may still have the uncompressed form. Its entity tag is then valid too.
         asked = Preconditions.of(read_fields(request.scope))
         verdicts = {each: evaluate(asked, each, reads=True) for each in ((tag.gzipped, tag) if coded else (tag,))}
         for known, verdict in verdicts.items():
@@ -129,7 +129,7 @@ def json_answer(
 
 
 class _GzippedResponse(Response):
-    """Response that is compressed when it is sent, unless its compressed form is in memory."""
+    """A response that is compressed when it is sent, unless its compressed form is in memory."""
 
     def __init__(self, body: bytes, status: int, headers: Mapping[str, str], media_type: str, sha256: bytes) -> None:
         super().__init__(body, status, headers, media_type)
@@ -150,22 +150,22 @@ class _GzippedResponse(Response):
 
 
 def _takes_gzip(request: Request) -> bool:
-    """Return True if the client accepts gzip, and no answer of the route has a secret."""
+    """Return True if the client accepts gzip and no answer of the route has a secret."""
     route = request.scope.get("route")
     taken = takes_gzip(read_fields(request.scope).get(b"accept-encoding", ""))
     return taken and isinstance(route, Route) and not any(map(has_secret, route.answers.values()))
 
 
 def microseconds_of(time: datetime | None) -> int | None:
-    """Return a time from a query in microseconds since the epoch; None for None."""
+    """Return a query's time in microseconds since the epoch. Return None for None."""
     return None if time is None else microseconds(time)
 
 
 async def created_response(request: Request, services: Services, made: Created) -> Response:
-    """Return the response with the store that an upload made, or found.
+    """Return the response with the store that an upload made or found.
 
-    A caller who may not read cannot distinguish a new store from an existing one, and sees only the tags of the
-    request.
+    A caller without permission to read cannot distinguish a new store from an existing one. This caller sees no tags
+    except those in the request.
     """
     context, stores = context_of(request.scope), services.stores
     store, created, context.store = made.store, made.created, made.store.id
@@ -179,7 +179,7 @@ async def created_response(request: Request, services: Services, made: Created) 
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:
         return await json_response(request, stores, body, status=status, headers=headers)
-    # The entity tag is that of the store, as a GET answers with it: a later GET says nothing about this upload.
+    # The entity tag is that of a GET on the store, whose body has no report on this upload.
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).hexdigest())
     reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
     return await json_response(
@@ -196,7 +196,7 @@ async def json_response(
     headers: Mapping[str, str] | None = None,
     etag: EntityTag | None = None,
 ) -> Response:
-    """Return a JSON response; the digest of a long one is computed in a thread."""
+    """Return a JSON response. The digest of a long body is computed in a thread."""
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).digest())
     return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 
@@ -210,11 +210,11 @@ async def view_answer(
     headers: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Response:
-    """Return a JSON view of a store, which `make` returns as a fact, a page of facts, or a `TextView`.
+    """Return a JSON view of a store. `make` returns it as a fact, a page of facts, or a `TextView`.
 
-    The view is made once for all requests with the same path, query and `facts`, and kept in memory. By default,
-    `headers` are `Cache-Control` if the URL has the store's id, else `Content-Location` with the permanent URL. With
-    `strict`, raise `Unsupported` if the view leaves anything out.
+    The view is made once for all requests with the same path, query and `facts`, and then kept in memory. Without
+    `headers`, a URL with the store's id gets `Cache-Control`. Any other URL gets `Content-Location` with the permanent
+    URL. With `strict`, raise `Unsupported` if the view omits anything.
     """
     if headers is None:
         named = request.path_params["ref"] != store.info.id
@@ -246,9 +246,9 @@ def _view_of(found: object) -> TextView:
 
 
 async def store_body(stores: Stores, store: Store) -> bytes:
-    """Return the JSON of a store; if it has many files, it is encoded in a thread, because that takes long.
+    """Return the JSON of a store. If the store has many files, a thread encodes it, because that takes long.
 
-    A store whose names in registries have not been looked up has only its tags as names.
+    If the store's names in registries were not looked up, its tags are its only names.
     """
     if not store.names:
         store = replace(store, names=tuple(StoreName("tag", tag) for tag in store.tags))
@@ -256,13 +256,13 @@ async def store_body(stores: Stores, store: Store) -> bytes:
 
 
 async def restored_body(stores: Stores, restored: Restored) -> bytes:
-    """Return a restored store as the body of an answer."""
+    """Return the JSON body that describes a restored store."""
     body = await store_body(stores, restored.store)
     return b'%b,"tags_taken":%b}' % (body[:-1], encode_json(restored.tags_taken))
 
 
 def bound(request: Request, cursor: str | None) -> str | None:
-    """Return a cursor that is valid for the parameters of the request, except those that select the page."""
+    """Bind a cursor to the request's parameters, except those that select the page. Return None for None."""
     return None if cursor is None else cursor + _mark(request)
 
 
@@ -278,20 +278,23 @@ def page_answer(
     page: ResultPage[Any],
     items: bytes | None = None,
 ) -> Response:
-    """Return a page of facts, with a link to the next; `items` are the facts as JSON, separated by commas."""
+    """Return a page of facts with a link to the next page. `items` has the facts as JSON, separated by commas."""
     page = replace(page, next=bound(request, page.next))
     return json_answer(request, page_text(page, items), headers=next_page(request.scope, page.next), weak=True)
 
 
 def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | None = None) -> bytes:
-    """Return a page as JSON; `total` is a member of the page if it is known."""
+    """Return a page as JSON. The page has a member `total` if it is known."""
     members: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     shown = encode_items(page.items) if items is None else items
     return b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
 
 
 def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute: bool = False) -> dict[str, str]:
-    """Return the header with a link to the page after `after`, the parameter `name` of this request; none for None."""
+    """Return a `Link` header to the next page, whose URL has `after` as the parameter `name`.
+
+    Return no header if `after` is None.
+    """
     if after is None:
         return {}
     query = with_parameter(scope["query_string"], name, after)
@@ -309,27 +312,27 @@ IfNoneMatch = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """Current state of a resource that a request is about to change."""
+    """The current state of a resource that a request is about to change."""
 
     etag: EntityTag
     version: Any
-    """What the write compares in its transaction; read before the rest."""
+    """The value that the write compares in its transaction. It is read before the other members."""
     shown: Mapping[str, Any] = field(default_factory=dict)
-    """Further members of the problem for a caller who may read."""
+    """Further members of the problem, for a caller with permission to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Condition of a write: the resource has a `version`, or is `absent`; by default no condition."""
+    """The condition of a write: the resource has a `version`, or is `absent`. By default, there is no condition."""
 
     version: Any = None
     absent: bool = False
 
 
 def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
-    """Return the dependency of a route that evaluates If-Match and If-None-Match, and returns a `Condition`.
+    """Return a route's dependency that evaluates If-Match and If-None-Match and returns a `Condition`.
 
-    `find` returns the resource, or raises `NotFound`. Routes without this dependency refuse the two headers.
+    `find` returns the resource or raises `NotFound`. Routes without this dependency refuse the two headers.
     """
 
     async def condition(
@@ -340,7 +343,7 @@ def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
         found: Current | None = None
         with suppress(NotFound):
             found = await find(request, services)
-        asked = Preconditions.of(read_fields(request.scope))  # of several lines, the parameters hold the first
+        asked = Preconditions.of(read_fields(request.scope))  # the parameters hold only the first of repeated headers
         if evaluate(asked, None if found is None else found.etag, reads=False) is not Verdict.PROCEED:
             shown = {}
             if found is not None and services.auth.may(AccessScope.READ):

@@ -1,4 +1,4 @@
-"""JSON responses of the API that are no facts of the library: pages, and facts with further members."""
+"""JSON answers that the library does not define: pages, and facts with further members."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PageOf(Generic[T]):
 
     items: Sequence[T]
     next: str | None
-    """Cursor of the next page; None on the last page."""
+    """The cursor of the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class TensorPage:
 
     items: Sequence[TensorEntry]
     next: str | None
-    """Cursor of the next page; None on the last page."""
+    """The cursor of the next page; None on the last page."""
     total: Count
-    """Total number of tensors in the store."""
+    """The total number of tensors in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,20 @@ class RestoredStore(Store):
     """A restored store."""
 
     tags_taken: tuple[str, ...] = ()
-    """Tags that were not restored, because they point at another store now."""
+    """Tags that were not restored, because they now point at another store."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedStore(Store):
-    """The store made from an upload: a new one, or an existing one that is identical."""
+    """The store that an upload made. It is new, or it existed and is identical."""
 
     report: Annotated[ModelReport | None, OMITTED] = None
-    """Report on the uploaded model; only if the request has `report=true`."""
+    """The report on the uploaded model; present only if the request has `report=true`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceCount:
-    """The differences of one kind."""
+    """The number of differences of one kind."""
 
     what: Annotated[str, Keywords(enum=get_args(Compared))]
     change: Annotated[str, Keywords(enum=get_args(Change))]
@@ -81,24 +81,24 @@ class Diff:
     after: Id
     equal: bool
     counts: Sequence[DifferenceCount]
-    """Total number of differences, including those not listed."""
+    """The numbers of all differences, including those that are not listed."""
     read: Count
-    """Bytes of both stores that were read, because no digests could be compared."""
+    """The number of bytes of both stores that were read, because their digests could not decide."""
     assumed: Count
-    """Bytes that were not read because the checksums of their blocks are equal; 0 without `checksums`."""
+    """The number of bytes that were not read because their blocks have equal checksums; 0 without `checksums`."""
     items: Sequence[Difference]
     next: str | None
-    """`cursor` of the next page; None on the last page."""
+    """The `cursor` of the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """A running comparison."""
+    """The progress of a running comparison."""
 
     read: Count
-    """Bytes of both stores that were read so far."""
+    """The number of bytes of both stores that were read so far."""
     size: Count
-    """Size of both stores in bytes, the upper bound of `read`."""
+    """The size of both stores in bytes, which is the upper bound of `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,13 @@ class UploadState:
     state: Annotated[str, Keywords(enum=["open", "complete", "stored"])]
     """`open`: accepts bytes; `complete`: has all bytes, to be joined with other uploads; `stored`: became a store."""
     offset: Count
-    """Number of durable bytes."""
+    """The number of durable bytes."""
     length: Count | None
-    """Total number of bytes, if known."""
+    """The total number of bytes; None if unknown."""
     filename: str | None
     expires: datetime
     store: Id | None
-    """The store created from the upload."""
+    """The id of the store that was created from the upload; None before that."""
 
 
 class Mistake(BaseModel):
@@ -131,7 +131,7 @@ class Mistake(BaseModel):
 class ProblemModel(BaseModel):
     """Problem details (RFC 9457).
 
-    Which of the optional members are present depends on the type.
+    The type of the problem decides which optional members are present.
     """
 
     model_config = ConfigDict(extra="allow", populate_by_name=True)

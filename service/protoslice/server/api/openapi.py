@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the framework's routes and the table of views."""
+"""Makes the OpenAPI document from the framework's routes and the table of views."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problem
 
 
 def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the failures of an operation: its own, and the failures that all operations have."""
+    """Return the OpenAPI responses for an operation's failures, including those that all operations share."""
     return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
 
 
@@ -73,7 +73,7 @@ _PATTERNS: Final = {
     "/v1/webhooks/{name}": _NAME,
     "/problems/{slug}": "^[a-z-]+$",
 }
-"""Patterns of the parameters in which these beginnings of paths end; for others, only the length is bounded."""
+"""Patterns of path parameters, by the path up to the parameter. Other path parameters have only a maximum length."""
 _LONGEST_PATH: Final = 65_536
 _SECURITY: Final = {
     "bearer": {
@@ -117,7 +117,7 @@ _DESCRIBED: Final = {
 
 
 def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Return the document of these routes and the views; `rules` has the rule of each, by method and path."""
+    """Return the OpenAPI document of these routes and views. `rules` maps the method and path of each to its rule."""
     shown = [(row, route) for row, route in routes_of(routes) if route.include_in_schema]
     described = dict(sorted(shown, key=lambda each: isinstance(each[1], View)))
     document = get_openapi(
@@ -171,7 +171,7 @@ def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> 
 
 
 def _describe(operation: dict[str, Any], route: Route) -> None:
-    """Add to a route what FastAPI does not know."""
+    """Add the facts about a route that FastAPI does not know."""
     responses: dict[str, Any] = operation["responses"]
     failures = {*route.fails, *([412] if route.cached else ()), *([422] if "422" in responses else ())}
     if route.cached:
@@ -182,7 +182,7 @@ def _describe(operation: dict[str, Any], route: Route) -> None:
 
 
 def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the HEAD of a route, for protocols whose clients use it."""
+    """Derive the HEAD operation from a GET operation, for protocols whose clients use it."""
     responses = {status: {**said} for status, said in operation["responses"].items()}
     for each in responses.values():
         each.pop("content", None)
@@ -222,7 +222,7 @@ def _schema(media: str, answers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
 
 def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Add what all operations share."""
+    """Add the parts that all operations share."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -250,7 +250,7 @@ def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
 
 
 def _common(method: str, path: str, operation: Mapping[str, Any], rule: Rule) -> set[int]:
-    """Return the statuses of the failures that an operation shares with all others of its kind."""
+    """Return the failure statuses that an operation shares with all operations of its kind."""
     found = {400} if path in OPERATING else {400, 429}
     if rule.scope is not None:
         found |= {401, 403, 404}
@@ -268,7 +268,7 @@ def _has_content(operation: Mapping[str, Any]) -> bool:
 
 
 def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the conditional headers of a read, which are not among its parameters."""
+    """Yield a read's conditional headers that are not among its parameters."""
     known = {str(each["name"]).lower() for each in parameters}
     for name in ("If-Match", "If-None-Match"):
         if name.lower() not in known:
@@ -288,7 +288,10 @@ def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]
 
 
 def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a shared header, or a parameter of the path with its pattern or its maximum length."""
+    """Return a parameter with bounds or a usual name.
+
+    A path parameter gets its pattern or its maximum length. A header's name gets capital initials.
+    """
     if parameter["in"] == "header":
         return {**parameter, "name": parameter["name"].title()}
     if parameter["in"] != "path" or parameter["schema"].get("type") != "string" or "enum" in parameter["schema"]:
@@ -299,7 +302,7 @@ def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bound_numbers(part: Any) -> None:
-    """Give integers a format and inclusive bounds, which all generators read."""
+    """Add a format and inclusive bounds to integers, because all client generators understand these."""
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _bound_numbers(each)
     if isinstance(part, dict) and part.get("type") == "integer":
@@ -310,7 +313,7 @@ def _bound_numbers(part: Any) -> None:
 
 
 def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: str) -> dict[str, Any]:
-    """Return a reference to a failure, which is described once for all operations."""
+    """Return a reference to a failure. The document describes the failure once for all operations."""
     if int(status) < 400:
         return said
     name = f"Problem{status}{'Head' if method == 'head' else ''}"

@@ -26,7 +26,7 @@ _NO_STORE = {"cache-control": "no-store"}
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Health of the service."""
+    """The health of the service."""
 
     status: Literal["ok"]
 
@@ -49,7 +49,7 @@ async def livez() -> Response:
     summary="Check whether the service is ready",
 )
 async def readyz(services: Services) -> Response:
-    """Return ok if storage and database respond, there is space, and the service is not shutting down."""
+    """Return ok if storage and database respond, space is free, and the service is not shutting down."""
     if services.state.draining:
         raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.state.ready()
@@ -67,7 +67,7 @@ async def readyz(services: Services) -> Response:
     any_query=True,
 )
 async def metrics(services: Services) -> Response:
-    """Return requests, durations and bytes by route, ingest stages and event loop lag."""
+    """Return requests, durations and bytes by route, stages of ingestion, and the event loop's lag."""
     return Response(await services.state.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
@@ -81,8 +81,8 @@ async def metrics(services: Services) -> Response:
     summary="Explain a problem",
 )
 async def problem(request: Request, slug: str) -> Response:
-    """Return the page about a type of problem."""
-    slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # what releases before 0.2 answered
+    """Return the page that explains a type of problem."""
+    slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # releases before 0.2 sent this slug
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such problem type")
@@ -100,7 +100,7 @@ async def problem(request: Request, slug: str) -> Response:
 )
 async def document(request: Request) -> Response:
     """Return the OpenAPI document."""
-    # Made for the first request, in a thread, since that takes a third of a second.
+    # The first request makes the document. This takes a third of a second and so runs in a thread.
     shown = await asyncio.to_thread(lambda: request.app.document)
     return json_answer(request, shown)
 

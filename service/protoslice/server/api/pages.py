@@ -1,4 +1,4 @@
-"""Serve the web page: its addresses, its files, and an index of a store's files for clients that follow links."""
+"""Routes of the web page and of its files, and HTML indexes of a store's files for clients that follow links."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from protoslice.sizes import format_size
 router = RouteGroup(tags=["operations"])
 
 _TABS: Final = ("bytes", "files", "graph", "message", "records", "tensors")
-"""Views of a model other than the first one, at the end of their addresses."""
+"""The views of a model, except the first view. Their addresses end with these names."""
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
@@ -49,7 +49,7 @@ async def home(
     services: Services,
     list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = "",
 ) -> Response:
-    """Return the home page: the stores, sorted by name; without JavaScript, the newest stores and first steps."""
+    """Return the home page, which lists the stores by name. Without JavaScript, it shows new stores and first steps."""
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None
@@ -67,10 +67,10 @@ async def home(
 
 @endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def model(request: Request, rest: str) -> Response:
-    """Return the page of a model; the facts of its store if the page was not built."""
-    # Clients print this address.
+    """Return the page of a model. If the web page was not built, redirect to the facts of the store."""
+    # Clients print the address of this route.
     if not _has_shell(request):
-        # The raw path, as a slash within a reference is encoded there.
+        # Only the raw path keeps a slash within a reference encoded.
         raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))
         ref = quote(unquote(raw.removeprefix("/m/").partition("/")[0]), safe=":@~+")
         return RedirectResponse(url_of(request.scope, f"/v1/stores/{ref}"), 302)
@@ -80,7 +80,7 @@ async def model(request: Request, rest: str) -> Response:
 
 @endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def diff(request: Request, rest: str) -> Response:
-    """Return the page about the differences of two stores."""
+    """Return the page that compares two stores."""
     return _shell(request, "diff")
 
 
@@ -92,7 +92,7 @@ async def operations(request: Request) -> Response:
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
 async def asset(request: Request, name: str) -> Response:
-    """Return a file of the page, whose name changes with its content, in an encoding that the client accepts."""
+    """Return a file of the web page in an encoding that the client accepts. Its name changes with its content."""
     found = assets().get(name)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such file")
@@ -103,7 +103,7 @@ async def asset(request: Request, name: str) -> Response:
 
 
 def _has_shell(request: Request) -> bool:
-    """Return True if the page was built, and is at the root of its host, as its scripts require."""
+    """Return True if the web page was built and is at the root of its host, as its scripts require."""
     return is_built() and not public_path(request.scope)
 
 
@@ -123,7 +123,7 @@ _INDEX: Final = """<!doctype html>
 {rows}
 </ul>
 """
-"""Only links to entries and to the folder above: clients that follow every link stay below `files/`."""
+"""The index has no links except to entries and the parent folder, so clients that follow all links stay inside."""
 
 
 @endpoint(
@@ -134,7 +134,7 @@ _INDEX: Final = """<!doctype html>
     include_in_schema=False,
 )
 async def list_folder(request: Request, services: Services, ref: Ref, path: str) -> Response:
-    """List the files and folders directly in a folder, whose path is empty or ends with a slash."""
+    """List the files and folders directly in a folder. The path of the folder is empty or ends with a slash."""
     store = await services.stores.get(ref)
     context_of(request.scope).store = store.id
     listed = await services.stores.worker.run_if_large(
@@ -144,7 +144,7 @@ async def list_folder(request: Request, services: Services, ref: Ref, path: str)
 
 
 def _index(title: str, files: Sequence[File], folder: str) -> bytes:
-    """Return the index of a folder; raise `NotFound` when it holds no files."""
+    """Return the index of a folder. Raise `NotFound` if the folder holds no files."""
     found: dict[str, int | None] = {}
     for file in files:
         if file.path.startswith(folder):
@@ -158,5 +158,5 @@ def _index(title: str, files: Sequence[File], folder: str) -> bytes:
 
 
 def _row(name: str, size: int | None) -> str:
-    """Return a link, in which every character except slashes and plain letters is encoded."""
+    """Return a list item with a link. The link encodes all characters except slashes and plain letters."""
     return f'<li><a href="{quote(name)}">{escape(name)}</a>' + ("" if size is None else f" {format_size(size)}")

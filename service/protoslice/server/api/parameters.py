@@ -1,4 +1,4 @@
-"""Query parameters of views: dataclasses, whose annotations say how they are read, and describe them to FastAPI."""
+"""Query parameters of views, as dataclasses. Their annotations control reading and describe them to FastAPI."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from protoslice.views.records import RecordsRequest
 T = TypeVar("T")
 
 SIZE: Final = WithJsonSchema({"type": "string", "examples": ["1MiB"]})
-"""In `Annotated`: the text of the parameter is a size, such as `1MiB`."""
+"""The mark in `Annotated` of a size with an optional unit, such as `1MiB`."""
 WHOLE: Final = WithJsonSchema({"type": "integer", "minimum": 0, "examples": [1000000]})
-"""In `Annotated`: a size that is a plain number."""
+"""The mark in `Annotated` of a size that is a plain number."""
 CLIENT: Final = Parameter(include_in_schema=False)
-"""In `Annotated`: no parameter, but the key that the client counts under."""
+"""The mark in `Annotated` of a member that is no parameter. It holds the client's key for limits per client."""
 
 
 async def _viewed(services: Services, ref: Ref) -> OpenStore:
@@ -43,7 +43,7 @@ Viewed = Annotated[OpenStore, Depends(_viewed)]
 
 
 class Parameters(Generic[T]):
-    """Reader of the parameters that a dataclass declares, each as `Annotated[…, Parameter(description=…)]`."""
+    """A reader of a dataclass's parameters. The dataclass declares each as `Annotated[…, Parameter(description=…)]`."""
 
     def __init__(self, kind: type[T]) -> None:
         hints = get_type_hints(kind, include_extras=True)
@@ -65,7 +65,7 @@ class Parameters(Generic[T]):
         self.names: Final = QueryNames(names, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> T:
-        """Return the parameters of a request; raise `InvalidInput` for unknown, repeated and invalid parameters."""
+        """Return the parameters of a request. Raise `InvalidInput` for unknown, repeated and invalid parameters."""
         if not query_string:
             return self._none
         query = self.names.read(query_string, client)
@@ -73,7 +73,7 @@ class Parameters(Generic[T]):
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type of a parameter, without None and type arguments, and its annotations."""
+    """Return a parameter's type, without None and type arguments, and the parameter's annotations."""
     base, *marks = get_args(hint)
     if get_origin(base) in {Union, UnionType}:
         base = get_args(base)[0]
@@ -145,19 +145,19 @@ OmitLarger = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NoQuery:
-    """No parameters."""
+    """The query of a view without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanQuery:
-    """The plan of the chunks."""
+    """The query that selects the plan of the chunks."""
 
     plan: Plan = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A stream of records, and how to read it."""
+    """The query that selects a stream of records, and says how to read it."""
 
     file: Annotated[
         str | None,
@@ -186,13 +186,13 @@ class StreamQuery:
 
     @property
     def stream(self) -> RecordsRequest:
-        """The stream."""
+        """The stream that the query selects."""
         return RecordsRequest(self.file, self.framing, self.type, self.client)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeQuery(StreamQuery):
-    """A part of a message, in any file."""
+    """The query that selects a part of a message in any file."""
 
     file: OtherFile = None
     path: FieldPath = ""
@@ -215,7 +215,7 @@ class MergeQuery(StreamQuery):
 
 @dataclass(frozen=True, slots=True)
 class RecordsQuery(StreamQuery):
-    """Records of a stream, and the parts of them to return."""
+    """The query that selects records of a stream, and the parts of them to return."""
 
     slice: Annotated[
         str | None, Parameter(description="Range of record numbers: `10:20`, `10:`, `:20`.", examples=["10:20"])
@@ -281,7 +281,7 @@ class RecordsQuery(StreamQuery):
 
 @dataclass(frozen=True, slots=True)
 class TensorQuery:
-    """A part of a tensor, and the form of its elements."""
+    """The query that selects a part of a tensor and the form of its elements."""
 
     slice: Annotated[
         str | None,
@@ -317,7 +317,7 @@ class TensorQuery:
 
 @dataclass(frozen=True, slots=True)
 class OnnxQuery:
-    """A part of an ONNX model, and how its weights are aligned."""
+    """The query that selects a part of an ONNX model and the alignment of its weights."""
 
     inputs: Annotated[
         tuple[str, ...],
@@ -348,7 +348,7 @@ class OnnxQuery:
 
 @dataclass(frozen=True, slots=True)
 class TensorsQuery:
-    """Tensors of a safetensors file."""
+    """The query that selects the tensors of a safetensors file."""
 
     name: Annotated[
         tuple[str, ...],
@@ -380,13 +380,13 @@ class TensorsQuery:
 
     @property
     def layout(self) -> FileLayout:
-        """Layout of the tensors in the file."""
+        """The layout of the tensors in the file."""
         return FileLayout.of(self.align, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardsQuery(TensorsQuery):
-    """Tensors of several safetensors files."""
+    """The query that selects the tensors of several safetensors files."""
 
     shards: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""Bodies of JSON requests, as pydantic models."""
+"""The bodies of JSON requests, as pydantic models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXAMPLE_ID: Final = "9f0c" * 16
 
 
 class RequestBody(BaseModel):
-    """Body of a request: unknown members are refused, and at most `MOST_MISTAKES` mistakes are listed."""
+    """A request body. It refuses unknown members and lists at most `MOST_MISTAKES` mistakes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class RequestBody(BaseModel):
 
 
 class CreateToken(RequestBody):
-    """Properties of a new token."""
+    """The properties of a new token."""
 
     name: str = Field(description="Name of the token, shown in lists and logs.", examples=["ci"])
     scopes: list[Scope] = Field(max_length=16, description="Scopes of the token.", examples=[["read", "write"]])
@@ -64,7 +64,7 @@ Limit = Annotated[StrictInt, Field(ge=0, lt=1 << 63)]
 
 
 class PutSpace(RequestBody):
-    """Quota of a space; 0 for no limit, and the service's default for members left out."""
+    """The quota of a space. A limit of 0 means no limit. A missing member sets the service's default."""
 
     quota_bytes: Limit | None = Field(
         default=None, description="Stored bytes; removed stores count until `gc` deletes their objects."
@@ -75,11 +75,11 @@ class PutSpace(RequestBody):
 
 
 class ChangeSpace(PutSpace):
-    """Changes of a quota; 0 for no limit, null for the service's default. Members left out are unchanged."""
+    """Changes of a quota. A limit of 0 means no limit, and null sets the default. Missing members are unchanged."""
 
 
 class PutWebhook(RequestBody):
-    """Properties of a webhook."""
+    """The properties of a webhook."""
 
     url: str = Field(
         max_length=2048, description="URL that receives events by POST.", examples=["https://ci.example/hooks/models"]
@@ -93,7 +93,7 @@ class PutWebhook(RequestBody):
 
 
 class SignUrl(RequestBody):
-    """What to share with a signed URL, and for how long."""
+    """The path to share with a signed URL, and the URL's lifetime."""
 
     path: str = Field(
         pattern=r"^/[!$-~]*$",
@@ -157,7 +157,7 @@ class AskMerge(RequestBody):
 
     @property
     def largest(self) -> int | None:
-        """The limit in bytes."""
+        """The limit of `omit_larger_than` in bytes."""
         return None if self.omit_larger_than is None else plain_size(self.omit_larger_than)
 
 
@@ -184,7 +184,7 @@ class AskParts(RequestBody):
 
 
 def _few(files: dict[str, T]) -> dict[str, T]:
-    """Return the `files`; raise `LimitExceeded` for too many, as for other kinds of uploads."""
+    """Return `files` unchanged. Raise `LimitExceeded` if there are too many, as other kinds of uploads do."""
     if len(files) > MAX_FILES:
         raise LimitExceeded(f"Too many files: a store holds at most {MAX_FILES}")
     return files
@@ -194,13 +194,13 @@ OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra=
 
 
 class Register(RequestBody, NewStore):
-    """Objects in an allowed storage, to index in place."""
+    """Objects in an allowed storage that the service indexes in place."""
 
     files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
 
 
 class Assemble(RequestBody, NewStore):
-    """Finished uploads to create a store from: exactly one of `uploads`, `recipe` and `archive`."""
+    """Finished uploads that make up a new store: exactly one of `uploads`, `recipe` and `archive`."""
 
     uploads: OfFiles[str | list[str]] = Field(
         default={},
@@ -230,7 +230,7 @@ class Assemble(RequestBody, NewStore):
 
 
 class DescribeStore(RequestBody):
-    """Description of a store."""
+    """The description of a store."""
 
     description: str = Field(
         max_length=2000,
@@ -241,6 +241,6 @@ class DescribeStore(RequestBody):
 
 
 class PutTag(RequestBody):
-    """Target of a tag."""
+    """The target of a tag."""
 
     store: str = Field(description="Id, beginning of an id, or another tag.", examples=[_EXAMPLE_ID])

@@ -1,4 +1,4 @@
-"""Schemas: uploaded descriptor sets, whose message types requests can name."""
+"""Routes for schemas, which are uploaded descriptor sets. Requests can name the message types in them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def list_schemas(
     response_class=Response,
 )
 async def get_schema(request: Request, services: Services, name: str) -> Response:
-    """Return the serialized `FileDescriptorSet` as uploaded."""
+    """Return the serialized `FileDescriptorSet` as it was uploaded."""
     info, data = await services.stores.schemas.get(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = Representation.of_bytes(data, Head(etag, f"{name}.binpb", "application/protobuf", message_type))
@@ -80,7 +80,7 @@ async def get_schema(request: Request, services: Services, name: str) -> Respons
     body=SCHEMA_BODY,
 )
 async def put_schema(request: Request, services: Services, name: str, condition: Unchanged) -> Response:
-    """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
+    """Store a serialized `FileDescriptorSet`. Requests can then use its message types as `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.schemas.put(
@@ -93,6 +93,6 @@ async def put_schema(request: Request, services: Services, name: str, condition:
 
 @endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(409,), summary="Remove a schema")
 async def delete_schema(services: Services, name: str, condition: Unchanged) -> Response:
-    """Remove a schema; stores that use it keep their copy."""
+    """Remove a schema. Stores that use it keep their copy."""
     await services.stores.schemas.delete(name, if_match=condition.version)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Sessions of browsers: sign-in at the issuer or with a token, sign-out, and terms of sign-in for other clients."""
+"""Routes for browser sessions: sign-in at the issuer or with a token, sign-out, and sign-in options for clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ router = RouteGroup(tags=["sessions"])
 _NO_STORE: Final = {"cache-control": "no-store"}
 _CALLBACK: Final = "/session/callback"
 _PLACE: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1023}")
-"""Place on this host; browsers take `//`, and `\\` for `/`, for the beginning of another one."""
+"""The pattern of a path on this host. Browsers read `//`, and `\\` instead of `/`, as the start of another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +53,37 @@ class Session:
     asks: bool
     """True if the service requires tokens."""
     issuer: str | None
-    """URL of the identity provider to sign in with; None if only tokens are accepted."""
+    """The URL of the identity provider to sign in with; None if the service accepts only tokens."""
     name: str | None
-    """Name of the caller; None without a session."""
+    """The name of the caller; None without a session."""
     spaces: Sequence[str]
-    """Spaces the caller has access to; `*` for all."""
+    """The spaces that the caller has access to; `*` for all."""
     scopes: Mapping[str, Sequence[str]]
-    """Scopes of the caller in each of these spaces."""
+    """The scopes of the caller in each of these spaces."""
     expires: datetime | None
-    """When the session expires."""
+    """The time at which the session expires."""
     url: str
-    """URL of the service, with which links in its responses begin."""
+    """The URL of the service. Links in its responses begin with this URL."""
     client: str | None
-    """Address of the client, whose share of the limits per client counts; None if the service does not know it."""
+    """The client address that limits per client count; None if the service does not know the address."""
     proxy: Proxy | None
-    """Treatment of the nearest proxy: `trusted`, `silent` (trusted, but it does not name the client), `untrusted`
-    (its headers are ignored), or null if no header names one."""
+    """The treatment of the nearest proxy; None if no header names a proxy.
+
+    A `trusted` proxy names the client. A `silent` proxy is trusted but does not name the client. The headers of an
+    `untrusted` proxy are ignored.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SignInOptions:
-    """Identity provider to sign in with (RFC 9728), and the public client to use."""
+    """The identity provider to sign in with (RFC 9728), and the public client to use."""
 
     resource: str
     authorization_servers: Sequence[str]
     bearer_methods_supported: Sequence[str]
     client_id: str
     scopes_supported: Sequence[str]
-    """Scopes to request from the identity provider."""
+    """The scopes to request from the identity provider."""
 
 
 class NewSession(RequestBody):
@@ -122,7 +125,7 @@ async def how_to_sign_in(request: Request, services: Services) -> Response:
 
 @endpoint(router, "GET /session", OPEN, answer=Session, summary="Get the browser session")
 async def get_session(request: Request, services: Services) -> Response:
-    """Return who is signed in and until when, and how to sign in."""
+    """Return the name of the signed-in caller, the end of the session, and how to sign in."""
     fields = read_fields(request.scope)
     found, session = (
         await services.state.authenticator.session_caller(request.scope, fields),
@@ -144,11 +147,11 @@ async def get_session(request: Request, services: Services) -> Response:
 async def begin_session(request: Request, services: Services, body: NewSession) -> Response:
     """Start a browser session with a token or a JWT.
 
-    The response sets a cookie, which contains neither the token nor the JWT.
+    The response sets a cookie. The cookie contains neither the token nor the JWT.
     """
     fields, context = read_fields(request.scope), context_of(request.scope)
     context.changes = True
-    # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
+    # Another site's page could sign the person in as somebody else. Allowed CORS origins may write, but not do this.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
     if not services.state.authenticator.closed:
@@ -161,7 +164,7 @@ async def begin_session(request: Request, services: Services, body: NewSession) 
 
 @endpoint(router, "DELETE /session", OPEN, status=204, summary="Sign out")
 async def end_session(request: Request, services: Services) -> Response:
-    """Sign out: removes the cookie and clears the browser's cache of this service."""
+    """Sign out. Remove the cookie, and clear the browser's cache of this service."""
     context = context_of(request.scope)
     context.changes = True
     context.auth = await services.state.authenticator.session_caller(request.scope, read_fields(request.scope))
@@ -173,7 +176,7 @@ async def end_session(request: Request, services: Services) -> Response:
 async def begin_sign_in(
     request: Request, services: Services, following: Annotated[str, Query(alias="next", max_length=1024)] = ""
 ) -> Response:
-    """Send the person to the issuer."""
+    """Redirect the person to the issuer."""
     found, key = services.state.authenticator.code_flow, services.state.authenticator.key
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
@@ -183,14 +186,14 @@ async def begin_sign_in(
     except ProtosliceError:
         return _failed(request, "The identity provider cannot be reached", 502)
     answer = RedirectResponse(address, 303, _NO_STORE)
-    # Lax: the answer of the issuer is a link from another site, with which Strict cookies are not sent.
+    # Lax, because the issuer answers with a link from another site. Browsers send no Strict cookies with such a link.
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, kept, 600, "Lax"))
     return answer
 
 
 @endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
 async def end_sign_in(request: Request, services: Services) -> Response:
-    """Process the issuer's response, begin a session, and redirect to the page."""
+    """Process the issuer's response, begin a session, and redirect to the page that the sign-in started from."""
     found, key, context = (
         services.state.authenticator.code_flow,
         services.state.authenticator.key,
@@ -222,7 +225,7 @@ async def end_sign_in(request: Request, services: Services) -> Response:
 
 
 def _failed(request: Request, why: str, status: int) -> Response:
-    """Return the page about a failed sign-in, and forget its state."""
+    """Return the page about a failed sign-in, and remove the cookie with the state of the sign-in."""
     body = f'<main class="plain"><h1>Not signed in</h1><p class="lead">{escape(why)}.</p>'
     body += f'<ul class="links"><li><a href="{public_path(request.scope)}/">Try again</a></li></ul></main>'
     answer = HTMLResponse(page("Not signed in — Protoslice", body), status, {**PAGE_HEADERS, **_NO_STORE})

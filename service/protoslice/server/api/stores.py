@@ -1,4 +1,4 @@
-"""Stores: find, describe and remove them, and list the repositories that name them."""
+"""Routes that find, describe and remove stores, and that list the repositories with names of stores."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _LONGEST_TERM: Final = 256
 
 
 async def _body(services: Services, store: Store) -> bytes:
-    """Return a store with its names as JSON, as a GET without parameters answers."""
+    """Return a store with its names as JSON, in the same form as a GET without parameters."""
     (named,) = await StoreReferences(services.stores).named([store])
     return await store_body(services.stores, named)
 
 
 async def _current(request: Request, services: Services) -> Current:
-    services.auth.require(Scope.READ)  # the entity tag is that of all that is shown
+    services.auth.require(Scope.READ)  # the entity tag covers everything that a GET shows
     store_id = await services.stores.resolve(plain_ref(request.path_params["ref"]))
     version = await services.stores.version(store_id)
     body = await _body(services, await services.stores.get(store_id))
@@ -121,7 +121,7 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List stores, newest first.
 
-    A search looks at a limited number of stores at a time: a short or empty page may have a `next`.
+    A search looks at a limited number of stores at a time. A short or empty page may therefore have a `next`.
     """
     query = StoreQuery(
         name=name or None,
@@ -182,7 +182,7 @@ async def describe_store(
     store = await services.stores.get(ref)
     services.auth.require(
         Scope.WRITE, tags=store.tags or [store.id]
-    )  # a token for some tags describes only their stores
+    )  # a token that is limited to tags may describe only stores with these tags
     described = await services.stores.pages.describe(store.id, body.description, if_match=condition.version)
     return await json_response(request, services.stores, await _body(services, described))
 
@@ -195,15 +195,15 @@ async def delete_store(
     condition: Unchanged,
     force: Force = [],  # noqa: B006
 ) -> Response:
-    """Remove a store by its id, or the beginning of its id; `ref` may not be a tag.
+    """Remove a store by its id or the beginning of its id. `ref` may not be a tag.
 
-    A caller without the scope `read` has to give the whole id. If names refer to the store, `force` has to list all
-    these names. Tags are removed too; names in registries remain, but do not resolve until the store is restored or
+    A caller without the scope `read` has to send the whole id. If names refer to the store, `force` has to list all
+    these names. Tags are removed too. Names in registries remain, but do not resolve until the store is restored or
     created again.
     """
-    # A tag is refused because others may name the same store.
+    # A tag is refused because the same store may have further tags.
     reads = services.auth.may(Scope.READ)
-    if not is_id(ref):  # the response shows the rest of the id
+    if not is_id(ref):  # the response reveals the rest of the id
         services.auth.require(Scope.READ)
     try:
         check = partial(StoreReferences(services.stores).check, frozenset(force))
@@ -213,7 +213,7 @@ async def delete_store(
             raise
         unread = f"Store {ref} is referenced by names that the token may not read: list all of these names in `force`"
         raise StillNamed(unread) from None
-    if not reads:  # tags that were set meanwhile are for those who may read
+    if not reads:  # only callers with `read` may see tags that were set meanwhile
         removed = replace(removed, tags=tuple(tag for tag in removed.tags if tag in force))
     return json_answer(request, removed)
 
@@ -227,7 +227,7 @@ async def delete_store(
     summary="List removed stores",
 )
 async def list_removed(request: Request, services: Services, cursor: Cursor, limit: Limit = 100) -> Response:
-    """List stores whose removal can be undone, sorted from the latest removal."""
+    """List stores whose removal can be undone. The latest removal comes first."""
     return page_answer(request, await services.stores.removed(limit=limit, cursor=cursor))
 
 
@@ -240,7 +240,7 @@ async def list_removed(request: Request, services: Services, cursor: Cursor, lim
     summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Services, id: str) -> Response:
-    """Restore a removed store, and its tags that do not point at another store now.
+    """Restore a removed store and its tags, except tags that now point at another store.
 
     `id` may be the beginning of an id, or a tag that was removed with the store. A store can be restored until `gc`
     deletes its objects.
@@ -252,7 +252,7 @@ async def restore_store(request: Request, services: Services, id: str) -> Respon
 repositories = RouteGroup(tags=["repositories"])
 
 PAGE = 100
-"""Repositories or versions in a page at most: for each some records are read."""
+"""The maximum number of repositories or versions in a page. The service reads some records for each of them."""
 
 
 @endpoint(

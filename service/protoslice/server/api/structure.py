@@ -1,4 +1,4 @@
-"""Serve the structure of a store as JSON: chunks, fields, signatures, a summary, and pieces."""
+"""Routes that serve the structure of a store as JSON: chunks, fields, signatures, a summary, and pieces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ router = RouteGroup(tags=["views"])
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """Parameters that select the document."""
+    """The query parameters that select a document, which is the root or a stream of records."""
 
     file: OtherFile = None
     framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
@@ -70,7 +70,7 @@ async def list_chunks(
     ] = True,
     plan: Plan = None,
 ) -> Response:
-    """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
+    """Return a page of chunks in order. For a large store, `digests=false` makes the response faster."""
     return await view_answer(
         request,
         services,
@@ -99,7 +99,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     limit: Limit = 100,
     start: Start = 0,
 ) -> Response:
-    """Return the children of a node with field, name, type, count and size, and whether they have children."""
+    """Return a node's children. Each has field, name, type, count and size, and shows whether it has children too."""
     found = await documents.document_of(store, RecordsRequest(**asdict(of)))
     return await view_answer(
         request,
@@ -129,9 +129,9 @@ async def get_treemap(
         float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
     ] = 0.001,
 ) -> Response:
-    """Return a node with its largest children, nested: at most 1000 nodes.
+    """Return a node with its largest children, nested, with at most 1000 nodes.
 
-    `more` is a node's number of children that are not shown.
+    In each node, `more` is the number of children that are not shown.
     """
     return await view_answer(request, services, store, lambda: documents.treemap(store, path, depth, min_share))
 
@@ -169,7 +169,7 @@ async def list_signatures(
     ] = None,
     limit: Limit = 100,
 ) -> Response:
-    """Return the signatures of a SavedModel, by meta graph, or the signature of an ONNX graph."""
+    """Return the signature of an ONNX graph, or the signatures of a SavedModel, grouped by meta graph."""
     wanted = tags_of(tags)
     return await view_answer(request, services, store, lambda: models.signatures(store, wanted, limit, cursor))
 
@@ -188,9 +188,10 @@ pieces = RouteGroup(tags=["chunks"])
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
-    """Report which of the given pieces are missing, and where the remaining pieces are stored.
+    """Report which pieces in the request are missing, and where the other pieces are stored.
 
-    Searches the given stores; by default, the bases of `tags`, and then the stores that share the most pieces.
+    Search the `stores` in the request. By default, search the bases of `tags`, and then the stores that share the most
+    pieces.
     """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     bases = await services.stores.bases(body.tags) if body.stores is None else ()
@@ -217,7 +218,7 @@ async def list_pieces(
     store: Viewed,
     limit: Limit = 1000,
 ) -> Response:
-    """Return a page of pieces (parts of a file of at most 4 MiB) that cover all files in order.
+    """Return a page of pieces that cover all files in order. A piece is a part of a file, at most 4 MiB long.
 
     The first request reads every file.
     """

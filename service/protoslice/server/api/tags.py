@@ -1,4 +1,4 @@
-"""Tags: movable names, with compare-and-set."""
+"""Routes for tags, which are movable names of stores. Conditional requests change them with compare-and-set."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def list_tags(
     summary="Get a tag",
 )
 async def get_tag(request: Request, services: Services, tag: str) -> Response:
-    """Get the store that a tag points at."""
+    """Return the store that a tag points at."""
     found = await services.stores.tags.get(tag)
     return json_answer(request, encode_fact(found, Tag), etag=EntityTag.of(found.etag))
 
@@ -86,8 +86,8 @@ async def put_tag(
     body: PutTag,
     condition: Unchanged,
 ) -> Response:
-    """Set a tag; with conditions, only if it has not changed."""
-    if not is_id(body.store):  # the answer shows which store another tag, or the beginning of an id, means
+    """Set a tag. With conditions, set it only if it has not changed."""
+    if not is_id(body.store):  # the answer reveals the id behind another tag or the beginning of an id
         services.auth.require(Scope.READ)
     found, created = await services.stores.put_tag(
         tag, body.store, if_match=condition.version, if_none_match=condition.absent
@@ -107,6 +107,6 @@ async def put_tag(
     summary="Remove a tag",
 )
 async def delete_tag(services: Services, tag: str, condition: Unchanged) -> Response:
-    """Remove a tag; its store is kept."""
+    """Remove a tag. Its store is kept."""
     await services.stores.tags.remove(tag, if_match=condition.version)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""List the tensors of a store as JSON, as a page, a tree of names, or references."""
+"""Routes that list the tensors of a store as JSON: as a page, as a tree of names, or as references."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ router = RouteGroup(tags=["views"])
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Parameters that select tensors, and their order."""
+    """The query parameters that select tensors and their order."""
 
     name: Annotated[str | None, Query(description="Name or address; `*` matches anything.", examples=["encoder.*"])] = (
         None
@@ -83,9 +83,9 @@ async def list_tensors(
     limit: Limit = 100,
     start: Start = 0,
 ) -> Response:
-    """Return a page of tensors, in the model's order or sorted: name, address, type, shape, size and file.
+    """Return a page of tensors with name, address, type, shape, size and file, in the model's order or sorted.
 
-    An empty page may be followed by another page, because each page only searches a limited number of names.
+    Each page searches only a limited number of names. An empty page may therefore be followed by another page.
     """
     wanted = tags_of(tags)
 
@@ -121,7 +121,7 @@ async def get_tensor_tree(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=4000, description="Maximum number of nodes, about.")] = 1000,
 ) -> Response:
-    """Return tensors as a tree of names with sizes, the largest nodes opened first.
+    """Return tensors as a tree of names with sizes. The largest nodes are expanded first.
 
     Nodes are in natural order. If a node has more than 256 groups, small neighbouring groups are combined into a range.
     """
@@ -139,7 +139,7 @@ async def get_tensor_tree(
     summary="Get references to the tensors",
 )
 async def get_references(request: Request, services: Services, store: Viewed, strict: Strict = False) -> Response:
-    """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
+    """Return kerchunk references for fsspec and zarr. Each tensor is an array of byte ranges on this service."""
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
 
     async def made() -> TextView:

@@ -1,4 +1,4 @@
-"""Tokens: creating, listing and revoking them, and signing URLs with them."""
+"""Routes that create, list and revoke tokens, and that sign URLs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an 
     summary="Create a token",
 )
 async def create_token(request: Request, services: Services, body: CreateToken) -> Response:
-    """Create a token for the space in the URL, or for all spaces; only its hash is stored."""
+    """Create a token for the space in the URL, or for all spaces. Only the token's hash is stored."""
     space = _where(request, services, body.every_space)
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
     token, record = await services.state.authenticator.tokens.create(
@@ -60,9 +60,9 @@ async def list_tokens(
     every_space: Everywhere = False,
     limit: Limit = 100,
 ) -> Response:
-    """List the tokens of the space in the URL, or those for all spaces.
+    """List the tokens of the space in the URL, or the tokens for all spaces.
 
-    Secrets are not stored.
+    Secrets are not stored, so the list does not contain them.
     """
     space = _where(request, services, every_space)
     page = await services.state.authenticator.tokens.page(space, limit, cursor)
@@ -71,14 +71,14 @@ async def list_tokens(
 
 @endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, summary="Revoke a token")
 async def revoke_token(request: Request, services: Services, id: str, every_space: Everywhere = False) -> Response:
-    """Revoke a token; all replicas refuse it within ten seconds."""
+    """Revoke a token. All replicas refuse it within ten seconds."""
     await services.state.authenticator.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
 
 @endpoint(router, "POST /v1/sign", READ, answer=SignedUrl, status=201, summary="Sign a URL")
 async def sign_url(request: Request, services: Services, body: SignUrl) -> Response:
-    """Create a URL with which anyone can read `path` like the caller, until the URL or the caller's token expires."""
+    """Create a URL that lets anyone read `path` as the caller can, until the URL or the caller's token expires."""
     if services.auth.principal is None:
         raise Unsupported("This service is open: its URLs need no signature")
     path = body.path.removeprefix(url_of(request.scope, ""))

@@ -1,4 +1,4 @@
-"""Resumable uploads with tus 1.0: create, continue, look up and cancel uploads, and read arriving records."""
+"""Routes for resumable uploads with tus 1.0: create, continue, look up or cancel uploads, and read their records."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def upload_abilities(request: Request, services: Services) -> Response:
 async def create_upload(
     request: Request, services: Services, options: StoreQuery, filename: Filename = None
 ) -> Response:
-    """Start an upload with tus 1.0; the body may contain the first bytes."""
+    """Start an upload with tus 1.0. The body may contain the first bytes."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
     wanted = new_upload(fields, filename, options)
@@ -153,8 +153,8 @@ async def create_upload(
 async def get_upload(request: Request, services: Services, upload: str) -> Response:
     """Return the number of durable bytes.
 
-    Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If no
-    store could be created from the upload, GET and HEAD return the problem.
+    This ends a request that still sends to the same upload, so that the number stays valid. HEAD returns the same
+    headers. If the upload was complete but could not become a store, GET and HEAD return the problem.
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
@@ -173,7 +173,7 @@ async def get_upload(request: Request, services: Services, upload: str) -> Respo
     body=UPLOAD_PART,
 )
 async def append_to_upload(request: Request, services: Services, upload: str) -> Response:
-    """Append the body at `Upload-Offset`; the last byte creates the store."""
+    """Append the body at `Upload-Offset`. The last byte creates the store."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
     check_type(fields)
@@ -196,7 +196,7 @@ async def append_to_upload(request: Request, services: Services, upload: str) ->
 async def delete_upload(request: Request, services: Services, upload: str) -> Response:
     """Cancel an upload.
 
-    A store created from it is kept.
+    A store that was created from the upload is kept.
     """
     check_version(read_fields(request.scope))
     await services.uploads.remove(upload)
@@ -227,7 +227,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
 
 
 def state_of(upload: Upload) -> UploadState:
-    """Return the state of an upload as JSON shows it."""
+    """Return the state of an upload in its JSON form."""
     return UploadState(
         id=upload.id,
         state=upload.state,
@@ -248,7 +248,7 @@ def _upload_response(
     headers: dict[str, str] | None = None,
     content: bytes | None = None,
 ) -> Response:
-    """Return the response about an upload; raise the problem that kept it from becoming a store."""
+    """Return the response about an upload. Raise the problem if the upload could not become a store."""
     found = upload_headers(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
@@ -304,7 +304,7 @@ async def get_arriving_records(
     framing: FramingOfUpload = None,
     format: FramingOfAnswer = "delimited",
 ) -> Response:
-    """Return records whose bytes are durable, a few MiB at most, without disturbing the upload."""
+    """Return records whose bytes are durable, at most a few MiB. The upload continues meanwhile."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
         with services.state.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
@@ -324,7 +324,7 @@ async def get_arriving_records(
 
 
 class _Opened(StreamingResponse):
-    """Response that closes `opened`, which its body reads, at its end."""
+    """A response that closes `opened` when it ends, because its body reads from `opened`."""
 
     def __init__(
         self, body: AsyncGenerator[bytes | memoryview], headers: dict[str, str], media_type: str, opened: AsyncExitStack
@@ -333,7 +333,7 @@ class _Opened(StreamingResponse):
         self._opened = opened
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Send the response, and close what it reads."""
+        """Send the response, then close its source."""
         async with self._opened:
             await super().__call__(scope, receive, send)
 

@@ -1,6 +1,6 @@
-"""Routes of views: finding the view of a path, and responding with it; also responses of other handlers.
+"""Finds the view that a path names and answers with it. Other handlers use these answers too.
 
-These routes are tried before FastAPI, whose dependency injection takes half of the time of a small response.
+The service tries these routes before FastAPI, whose dependency injection takes half the time of a small response.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
 
 
 class FoundView(NamedTuple):
-    """A view, the reference of its store, and the rest of the path."""
+    """A view, the reference to its store, and the rest of the path."""
 
     view: View
     ref: str
     rest: str
 
     def policy(self, versioned: bool, location: str | None, state: ServerState) -> ResponsePolicy:
-        """Return the policy of a response; `location` is the permanent URL, None if it was requested."""
+        """Return the policy of a response. `location` is the permanent URL; None if the request used that URL."""
         return ResponsePolicy(
             location=location,
             negotiated=self.view.rendered,
@@ -63,16 +63,16 @@ _READS: Final = frozenset({"GET", "HEAD"})
 
 
 class ViewRoutes(RouteGroup):
-    """Routes of all views, which are found by splitting the path."""
+    """The routes of all views. They are found by splitting the path."""
 
     def __init__(self, views: Iterable[View]) -> None:
-        """Take the routes of `views`."""
+        """Add the routes of `views`."""
         super().__init__()
         self.routes.extend(views)
         self._views = {(view.segment, view.rest is not None): view for view in views}
 
     def find(self, path: str) -> FoundView | None:
-        """Return the view at a decoded path; None when no view has this path."""
+        """Return the view at a decoded path. Return None if no view has this path."""
         parts = path.split("/", 5)
         if len(parts) < 5 or parts[1] != "v1" or parts[2] != "stores" or not parts[3]:
             return None
@@ -80,19 +80,19 @@ class ViewRoutes(RouteGroup):
         view = self._views.get((parts[4], len(parts) == 6))
         if view is None or (view.rest == "n" and (not rest or "/" in rest)):
             return None
-        if view.segment == "files" and rest[-1:] in {"", "/"}:  # a folder, of which there is an index
+        if view.segment == "files" and rest[-1:] in {"", "/"}:  # a folder, which has an index instead of bytes
             return None
         return FoundView(view, plain_ref(parts[3]), rest)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the view that the path names; partially for methods that do not read."""
+        """Match the view that the path names. Methods other than GET and HEAD match only partially."""
         found = self.find(scope["path"].removeprefix(scope["root_path"])) if scope["type"] == "http" else None
         if found is None:
             return Match.NONE, {}
         return (Match.FULL if scope["method"] in _READS else Match.PARTIAL), {"route": found.view, "view": found}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit the request, and answer with the view that matched."""
+        """Check the permissions of the request, and answer with the view that matched."""
         found: FoundView = scope["view"]
         fields, context = read_fields(scope), context_of(scope)
         context.route = found.view.path
@@ -112,7 +112,7 @@ async def answer_view(
     fields: HeaderMap,
     store: OpenStore,
 ) -> None:
-    """Respond with a view of `store`, rendered if the request accepts a rendered form."""
+    """Respond with a view of `store`. Render it if the request prefers a rendered form."""
     context = context_of(scope)
     context.store = store.info.id
     location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
@@ -129,7 +129,7 @@ async def answer_view(
         policy, rendering = replace(policy, versioned=True, max_ranges=0), _Rendering(services, store, rope, form)
         shown = rendered_head(rope, form)
         plan = ResponsePlanner(shown, policy).plan(scope["method"], fields)
-        if plan.status == 304:  # which must not cost a rendering
+        if plan.status == 304:  # a 304 must not cost a rendering
             await send_plan(send, plan)
             return
         made = await rendering(shown.etag)
@@ -150,21 +150,24 @@ async def answer_view(
 async def _known_plan(
     etag: str, store: OpenStore, method: str, fields: HeaderMap, policy: ResponsePolicy
 ) -> ResponsePlan | None:
-    """Return a response without a body, if no work on the view is needed for it; None if the view has to be made."""
+    """Return a response without a body if it needs no work on the view.
+
+    Return None if the view has to be made.
+    """
     current = fields.get(b"if-none-match", "*").strip()
-    if current != "*" and b"if-match" not in fields:  # only the view determines whether there is one
+    if current != "*" and b"if-match" not in fields:  # these need to know whether the view exists
         plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
         if plan.status == 304:
             return plan
     head = await get_head(store, etag) if method == "HEAD" else None
     if head is None:
         return None
-    choose(fields.get(b"accept"), (head.media_type,))  # views whose tags are known before they are made have one form
+    choose(fields.get(b"accept"), (head.media_type,))  # a view with a known entity tag has only one form
     return ResponsePlanner(head, policy).plan(method, fields)
 
 
 class _Rendering:
-    """Function that renders a message of a store."""
+    """A function that renders a message of a store."""
 
     def __init__(self, services: Services, store: OpenStore, rope: Representation, media_type: str) -> None:
         if rope.message_type is None:
@@ -186,7 +189,7 @@ class _Rendering:
 
 
 def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | None:
-    """Return the rendered media type that Accept selects; None for the bytes themselves."""
+    """Return the rendered media type that Accept selects. Return None if it selects the bytes themselves."""
     accept = fields.get(b"accept")
     if accept is None or accept == "*/*":
         return None
@@ -204,9 +207,9 @@ def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | 
 
 
 class RepresentationResponse(Response):
-    """Representation as the response of a handler, with `headers` of a protocol.
+    """The answer of a handler with a representation and further headers of the handler's protocol.
 
-    `location` is the URL whose bytes never change; None when the request is for this URL.
+    `location` is the URL whose bytes never change. It is None if the request is for this URL.
     """
 
     def __init__(
@@ -224,11 +227,11 @@ class RepresentationResponse(Response):
         self._max_ranges = max_ranges
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a GET or HEAD."""
+        """Send the answer to a GET or HEAD."""
         services: Services = scope[SERVICES]
         context, most = context_of(scope), self._max_ranges
         await send_representation(
-            # The framework takes HEAD for GET, and the response is planned by what was asked.
+            # The framework passes HEAD on as GET, but the response depends on the original method.
             {**scope, "method": context.method or scope["method"]},
             with_headers(send, self._added),
             self._representation,

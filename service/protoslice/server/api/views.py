@@ -1,4 +1,4 @@
-"""Views of a store: each is a function that selects bytes, and a route for access rules, OpenAPI and the fast path."""
+"""The views of a store. Each is a function that selects bytes, and a route with access rule and OpenAPI facts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ Selected = TypeVar("Selected", bound=Select)
 
 
 class View(Route):
-    """Route of a view, whose bytes its function selects.
+    """The route of a view, whose function selects the bytes.
 
-    FastAPI describes the function; `ViewRoutes` calls it, without dependency injection.
+    FastAPI describes the function in OpenAPI. `ViewRoutes` calls it without dependency injection.
     """
 
     def __init__(  # noqa: PLR0913 - the columns of a row
@@ -61,18 +61,20 @@ class View(Route):
         rendered: bool = False,
         json: tuple[Any, ...] = (),
     ) -> None:
-        """Declare a view at `path` below the store: a name, and perhaps one parameter.
+        """Declare a view at `path` below the store. The path is a name, which one parameter may follow.
 
-        `select` takes the store, and, if it declares them, the text of the parameter and `query`, a dataclass of the
-        query's parameters. `select_sync` does the same without waiting, for a view that needs no planning and no query.
-        `etag` takes the same arguments as `select`, and returns the entity tag of a view that is costly to make, or
-        None if only the view determines it. `versioned` is for views whose bytes a later version of the program may
-        change, under another entity tag; `rendered` for messages that are also returned as JSON and text. `json` are
-        the classes of objects that are returned as `application/json`.
+        `select` takes the store. If it declares them, it also takes the text of the path's parameter, and `query`, a
+        dataclass of query parameters. `select_sync` does the same without waiting. It is for views that need neither
+        planning nor a query.
+
+        `etag` takes the arguments of `select` and returns the entity tag of a view that is costly to make. It returns
+        None if only the finished view determines the tag. `versioned` says that a later release may change the bytes,
+        and then also the entity tag. `rendered` says that messages are also returned as JSON and text. `json` lists the
+        classes of objects that are returned as `application/json`.
         """
         self.segment, _, template = path.partition("/")
         self.rest: Final = template.strip("{}").partition(":")[0] or None
-        """Name of the parameter of the path; None where there is none."""
+        """The name of the path's parameter; None if the path has no parameter."""
         self.select, self.select_sync, self.etag = select, select_sync, etag
         self.media_types, self.versioned, self.rendered, self.json = media_types, versioned, rendered, json
         self.parameters: Final = Parameters(get_type_hints(select).get("query", NoQuery))
@@ -92,7 +94,7 @@ class View(Route):
 
     @property
     def query(self) -> QueryNames:
-        """Names of the query parameters."""
+        """The names of the query parameters."""
         return self.parameters.names
 
     def arguments(self, store: OpenStore, rest: str, query: object) -> tuple[Any, ...]:
@@ -125,11 +127,11 @@ _JSON: Final = ("application/protobuf+json", "application/json")
 _RENDERED: Final = (_MESSAGE, _BYTES, *_JSON, _TEXT)
 
 VIEWS: Final[list[View]] = []
-"""All views that give bytes."""
+"""All views that return bytes."""
 
 
 def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
-    """Make the decorated function a view; `options` are the options of `View`."""
+    """Make the decorated function a view. `options` are the options of `View`."""
 
     def add(select: Selected) -> Selected:
         VIEWS.append(View(path, select, **options))
@@ -146,7 +148,7 @@ async def get_file(store: Viewed, path: FilePath) -> Representation:
 
 @view("archive.tar", summary="Get all files as a tar archive", versioned=True, media_types=("application/x-tar",))
 async def get_archive(store: Viewed) -> Representation:
-    """Return every file as uploaded, with ranges like any other view.
+    """Return all files as uploaded, in one tar archive that supports ranges.
 
     This is for programs that load models from the URL of an archive, such as KServe.
     """
@@ -160,7 +162,7 @@ async def get_archive(store: Viewed) -> Representation:
     rendered=True,
 )
 async def get_metadata(store: Viewed, query: Annotated[PlanQuery, Depends()]) -> Representation:
-    """Return a description of the chunks of the message, in TensorFlow's proto_splitter schema."""
+    """Return a description of the message's chunks in TensorFlow's proto_splitter schema."""
     return await chunks.metadata(store, query.plan)
 
 
@@ -187,10 +189,10 @@ async def get_chunk(store: Viewed, n: Number, query: Annotated[PlanQuery, Depend
     rendered=True,
 )
 async def get_merged(store: Viewed, query: Annotated[MergeQuery, Depends()]) -> Representation:
-    """Return the serialized message at `path`; without `path` the whole proto, byte for byte as uploaded.
+    """Return the serialized message at `path`. Without `path`, return the whole proto, byte for byte as uploaded.
 
-    For a bytes or string field, returns its content; for a scalar, its text. In a stream of records, start the path
-    with a record, such as `records[1000]`; in the index of a tensor bundle, with `header` or `entries`.
+    For a bytes or string field, return its content. For a scalar, return its text. In a stream of records, start the
+    path with a record, such as `records[1000]`. In the index of a tensor bundle, start it with `header` or `entries`.
     """
     return await documents.merge(store, query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
 
@@ -202,7 +204,7 @@ async def get_merged(store: Viewed, query: Annotated[MergeQuery, Depends()]) -> 
     media_types=("application/x-riegeli",),
 )
 async def get_chunked_proto(store: Viewed, query: Annotated[PlanQuery, Depends()]) -> Representation:
-    """Return a riegeli file for TensorFlow's Merger; for an uploaded chunked file, the file itself."""
+    """Return a riegeli file for TensorFlow's Merger. If the store is an uploaded chunked file, return that file."""
     return await chunks.cpb(store, query.plan)
 
 
@@ -227,9 +229,9 @@ async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Dep
     rendered=True,
 )
 async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
-    """Return all records, a range or a list of records: framed, or as JSON lines or text if the type is known.
+    """Return all records, or a range or list of records. They are framed, or JSON lines or text if the type is known.
 
-    With `summary`, returns the framing, the type, the number of records, and any damage that cuts the stream short.
+    With `summary`, return the framing, the type, the number of records, and any damage that cuts the stream short.
     """
     if query.summary is not None:
         return await records.summary(store, query.stream, records_summary_text)
@@ -255,14 +257,14 @@ async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) 
     json=(TensorStatistics, TensorEntry),
 )
 async def get_tensor(store: Viewed, name: TensorName, query: Annotated[TensorQuery, Depends()]) -> Representation:
-    """Return the elements row-major and little-endian, as raw bytes or as a `.npy` file.
+    """Return the elements in row-major, little-endian order, as raw bytes or as a `.npy` file.
 
-    Quantized tensors of GGUF files are returned as blocks, or, with `dequantize`, as F32.
+    Quantized tensors of GGUF files are returned as blocks, or with `dequantize` as F32.
 
-    Other formats: `packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle
-    entries and strings; `lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the
-    name, for minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape`
-    (`3,4`; empty for a scalar) describe the response.
+    The format `packed` returns types narrower than a byte in the packing of the model. The format `json` returns
+    metadata, bundle entries and strings. The format `lod`, or `/lod` after the name, returns Paddle's levels of detail.
+    The format `stats`, or `/stats` after the name, returns minimum, maximum, mean, standard deviation, zeros and a
+    histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a scalar) describe the response.
     """
     return await tensors.one(
         store,
@@ -299,8 +301,8 @@ def _onnx_tag(store: OpenStore, rest: str, query: OnnxQuery) -> str | None:
 async def get_safetensors(store: Viewed, query: Annotated[TensorsQuery, Depends()]) -> Representation:
     """Return tensors as a safetensors file.
 
-    Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
-    `Protoslice-Omitted`; with `strict`, a tensor that is left out is an error.
+    If safetensors lacks a tensor's type, the tensor is widened or left out. `Protoslice-Omitted` and the metadata name
+    tensors that are left out. With `strict`, such a tensor is an error.
     """
     tags = tags_of(query.tags)
     return await tensors.safetensors(store, query.name, strict=query.strict, layout=query.layout, tags=tags)
@@ -317,9 +319,10 @@ async def get_safetensors(store: Viewed, query: Annotated[TensorsQuery, Depends(
 async def get_safetensors_shard(
     store: Viewed, shard: Shard, query: Annotated[ShardsQuery, Depends()]
 ) -> Representation:
-    """Return `model.safetensors` if its tensors fit into `shards`, else one of several files or their index.
+    """Return one of the safetensors files that hold the tensors, or the index of these files.
 
-    `model.safetensors.index.json` names the files, such as `model-00001-of-00003.safetensors`.
+    If all tensors fit into `shards`, the only file is `model.safetensors`. Otherwise `model.safetensors.index.json`
+    names the files, such as `model-00001-of-00003.safetensors`.
     """
     if query.shards is not None and query.shards < 1:
         raise InvalidInput("Invalid shards: use a size of at least one byte")
@@ -349,9 +352,9 @@ async def get_safetensors_shard(
     media_types=(_BYTES,),
 )
 async def get_onnx_file(store: Viewed, file: OnnxFile, query: Annotated[OnnxQuery, Depends()]) -> Representation:
-    """Return `model.onnx`, with weights of 1 KiB and more in `weights.bin`; or `single.onnx`, with all weights inside.
+    """Return `model.onnx`, `weights.bin`, which has its weights of 1 KiB and more, or `single.onnx` with all weights.
 
-    From `model.onnx` and `weights.bin` in one folder, runtimes load models of any size; they load `single.onnx` up to 2
+    Runtimes load models of any size from `model.onnx` and `weights.bin` in one folder. They load `single.onnx` up to 2
     GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
     """
     return await models.onnx_file(store, file, query.inputs, query.outputs, query.align)

@@ -1,1 +1,1 @@
-"""Access: spaces, and who may do what in a space."""
+"""Access control: spaces, callers, and the permissions of a caller in a space."""

@@ -1,6 +1,6 @@
-"""Authentication: who sent a request, and what they may do, decided before anything is read.
+"""Authentication: finds the caller of a request and its permissions before anything is read.
 
-Credentials are tokens and JWTs in `Authorization`, signed URLs, and sessions of browsers.
+Credentials are tokens and JWTs in `Authorization`, signed URLs, and browser sessions.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap
 from protoslice.server.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 
-if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+if TYPE_CHECKING:  # only services with issuers load cryptography
     from protoslice.server.auth.oidc.sign_in import SealedIdentity, SignIn
     from protoslice.server.auth.oidc.verification import Verifier
 
 KNOWN_SECONDS: Final = 5.0
-"""Time for which a caller is known without a look at the database: a revoked token ends after it."""
+"""The seconds for which a caller is cached without a database read. Then a revoked token becomes invalid."""
 _AWAY_SECONDS: Final = 55.0
-"""Time after that for which a caller is believed if the database does not answer."""
+"""The further seconds for which a cached caller is accepted if the database does not respond."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0
-"""Time for which a verified JWT is not verified again: its key may be withdrawn meanwhile."""
+"""The seconds for which a verified JWT is not verified again. Its key may be withdrawn meanwhile."""
 _CALLERS: Final = 4096
 _ROOM: Final = 8 << 20
 _PROVEN: Final = 256
-"""Signatures of one caller that are kept as proven."""
+"""The maximum number of verified signatures that are kept per caller."""
 _TAIL: Final = 64
-"""Characters at the end of a credential that it is looked up by: a whole JWT takes long to hash."""
+"""The number of characters at a credential's end that are its cache key. Hashing a whole JWT takes long."""
 _HUB_PREFIX: Final = "hf_"
-"""Prefix without which some clients of Hugging Face send no token; ours mean the same with it."""
+"""The prefix that some Hugging Face clients require of a token. The service ignores it."""
 _LONGEST: Final = 24 << 10
-"""Characters of a credential; a longer one is none."""
+"""The length limit of a credential, in characters. A longer credential is invalid."""
 _NO_OLLAMA: Final = "Ollama cannot send a token; let a proxy add it, or pull from a service that is open"
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _NO_TOKEN: Final = (
@@ -53,7 +53,7 @@ _WRONG_SIGNATURE: Final = "Invalid signed URL: altered, for another method, expi
 
 
 class CachedPrincipal:
-    """The principal of a credential, valid until `until` on the monotonic clock."""
+    """The principal of a credential, which is valid until `until` on the monotonic clock."""
 
     __slots__ = ("_keys", "_proven", "origin", "principal", "until")
 
@@ -63,18 +63,18 @@ class CachedPrincipal:
         self.principal = principal
         self.until = until
         self.origin = origin
-        """The record of the caller's token, or the identity from its JWT."""
+        """The record of the caller's token, or the identity from the caller's JWT."""
         self._keys = keys
-        """Keys of the signatures that the caller comes with; none for one who came with a token or JWT."""
+        """The keys of the caller's signatures; empty if the caller was found by a token or JWT."""
         self._proven: set[UrlSignature] = set()
 
     @property
     def is_believed(self) -> bool:
-        """True for a caller who is accepted while the database is unavailable."""
+        """True if the caller is still accepted while the database is unavailable."""
         return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
 
     def signed(self, signature: UrlSignature) -> bool:
-        """Return True if the caller made a signature that has not expired; each signature is proved once."""
+        """Return True if the caller made a signature that has not expired. Each signature is verified only once."""
         if signature in self._proven:
             return signature.is_valid
         if not any(signature.proves(key) for key in self._keys):
@@ -86,21 +86,30 @@ class CachedPrincipal:
 
 
 class CredentialCache:
-    """Principals by credential, looked up again after some seconds, or later while the database is unavailable."""
+    """A cache of principals by credential.
+
+    A principal is looked up again after some seconds. While the database is unavailable, it is used for longer.
+    """
 
     def __init__(self) -> None:
         self._kept: LruCache[str, tuple[str, CachedPrincipal]] = LruCache(most=_CALLERS, room=_ROOM)
         self._asking: SingleFlight[str, CachedPrincipal | None] = SingleFlight()
 
     def get(self, credential: str) -> CachedPrincipal | None:
-        """Return the principal of a credential that was looked up some seconds ago; None for any other credential."""
+        """Return the principal of a credential that was looked up some seconds ago.
+
+        Return None for any other credential.
+        """
         found = self._any_age(credential)
         return found if found is not None and found.until > time.monotonic() else None
 
     async def look_up(
         self, credential: str, ask: Callable[[], Coroutine[Any, Any, CachedPrincipal | None]]
     ) -> CachedPrincipal | None:
-        """Return and cache the principal that `ask` finds for a credential; None when it is invalid."""
+        """Return and cache the principal that `ask` finds for a credential.
+
+        Return None if the credential is invalid.
+        """
         found: CachedPrincipal | None
         try:
             found = await self._asking.get(credential, ask)
@@ -123,7 +132,7 @@ class CredentialCache:
 
 
 class AuthContext:
-    """Permissions of a request: its caller, and its space. A caller without a name may do everything."""
+    """The permissions of a request's caller in the request's space. An anonymous caller may do everything."""
 
     __slots__ = ("_cached", "_key", "_space", "tags")
 
@@ -132,41 +141,44 @@ class AuthContext:
         self._cached = cached
         self._key = key
         self.tags: list[str] = []
-        """Tags that the request was asked about, those it may not set too."""
+        """The tags whose permissions were checked, including tags that the request may not set."""
 
     @property
     def principal(self) -> Principal | None:
-        """The caller; None if no credentials are required."""
+        """The caller; None if the service requires no credentials."""
         return None if self._cached is None else self._cached.principal
 
     @property
     def id(self) -> str | None:
-        """Id that distinguishes callers with equal names; None for a caller without a name."""
+        """The id that distinguishes callers with equal names; None for an anonymous caller."""
         return None if self._cached is None else self._cached.principal.id
 
     @property
     def name(self) -> str | None:
-        """Name of the token, or the name in the JWT; None for a caller without a name."""
+        """The name of the token, or the name in the JWT; None for an anonymous caller."""
         return None if self._cached is None else self._cached.principal.name
 
     @property
     def key(self) -> str | None:
-        """Key under which limits count the caller; None for a caller without a name."""
+        """The key under which limits count the caller; None for an anonymous caller."""
         return None if self._cached is None else f"principal {self._cached.principal.id}"
 
     async def signer(self) -> Signer:
-        """Return the signer of the caller's URLs, which expire with its token or JWT."""
+        """Return the signer of URLs for this caller. The URLs expire with the caller's token or JWT."""
         if self._cached is None or self._key is None:
             raise RuntimeError("only callers with a name sign URLs")
         return self._cached.origin.signer(await self._key.get())
 
     def may(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> bool:
-        """Return True if the caller has `scope`, for these `tags`, in `space`, by default the caller's space."""
+        """Return True if the caller has `scope` for these `tags` in `space`.
+
+        The default space is the request's space.
+        """
         principal = self.principal
         return principal is None or decide(principal, space or self._space, scope, tags) is Decision.ALLOWED
 
     def require(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
-        """Raise `HttpProblem` unless the caller has these permissions; see `may`."""
+        """Raise `HttpProblem` unless the caller has these permissions, as `may` defines them."""
         principal = self.principal
         if principal is None:
             return
@@ -175,45 +187,45 @@ class AuthContext:
             raise HttpProblem(FORBIDDEN, lacking(principal, space or self._space, scope, tags), scope=str(scope))
 
     def require_visible(self) -> None:
-        """Raise `NotFound`, as for a space that does not exist, unless the caller has a grant in its space."""
+        """Raise `NotFound`, as for a missing space, unless the caller has a grant in the request's space."""
         if self._cached is not None and decide(self._cached.principal, self._space, Scope.READ) is Decision.INVISIBLE:
             raise NotFound("No access to this space" if self._space == EVERY_SPACE else f"No space {self._space!r}")
 
 
 ANYONE: Final = AuthContext(EVERY_SPACE)
-"""What callers may do who are asked for no credentials."""
+"""The permissions of callers from whom no credentials are required."""
 
 
 class Authenticator:
-    """Authenticates requests by the tokens of a database and by JWTs, or admits all while the service is open."""
+    """The authenticator of requests. It checks tokens and JWTs, or admits all requests while the service is open."""
 
     def __init__(self, *, closed: bool) -> None:
         self.closed = closed
         self.failed: Callable[[str], object] = lambda credential: None
-        """Called with what was not valid: `token`, for JWTs too, or `signature` of a URL."""
+        """The function to call with an invalid credential's kind, which is `token` (also for JWTs) or `signature`."""
         self.key: SigningKey | None = None
-        """Key of the service, from the start on."""
+        """The signing key of the service; None before `start`."""
         self._tokens: Tokens | None = None
         self._verifier: Verifier | None = None
-        # Separate, so that the name of a signer, which is no secret, is not taken for a credential.
+        # Two caches keep a signer's name, which is no secret, from being accepted as a credential.
         self._callers, self._signers = CredentialCache(), CredentialCache()
 
     async def start(
         self, tokens: Tokens, verifier: Verifier | None = None, key: SigningKey | None = None
     ) -> Token | None:
-        """Begin to require `tokens` or JWTs; return the admin token of a new catalogue, else None."""
+        """Begin to require tokens or JWTs. Return the admin token if the catalogue is new, and None otherwise."""
         self._tokens, self._verifier, self.key = tokens, verifier, key
         self._callers, self._signers = CredentialCache(), CredentialCache()
         return await tokens.create_initial_admin()
 
     @property
     def code_flow(self) -> SignIn | None:
-        """How people sign in at an issuer; None if no issuer is configured for it."""
+        """The sign-in of people at an issuer; None if no issuer is configured for it."""
         return None if self._verifier is None else self._verifier.sign_in
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the service; raise `NotFound` while the service is open, and has none."""
+        """The tokens of the service. Raise `NotFound` while the service is open, because it then has no tokens."""
         if not self.closed or self._tokens is None:
             raise NotFound(
                 "This service is open: tokens exist only on a closed one, started with PROTOSLICE_AUTH=tokens"
@@ -223,7 +235,7 @@ class Authenticator:
     async def authenticate(
         self, scope: AsgiScope, fields: HeaderMap, space: str, rule: Rule, parameters: Mapping[str, Any]
     ) -> AuthContext:
-        """Return the permissions of a request; raise `HttpProblem` or `NotFound` if it may not use the route."""
+        """Return the permissions of a request. Raise `HttpProblem` or `NotFound` if it may not use the route."""
         if not self.closed or rule.scope is None:
             return ANYONE
         authorization, signature = fields.get(b"authorization"), take_signature(scope)
@@ -242,15 +254,15 @@ class Authenticator:
             wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
             raise _unauthenticated(scope["path"], fields, wrong)
         auth = AuthContext(EVERY_SPACE if rule.everywhere else space, cached, self.key)
-        context_of(scope).auth = auth  # before the decision: the line of a refusal says who was refused
-        # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
+        context_of(scope).auth = auth  # set before the decision, so that the log line of a refusal names the caller
+        # Tags are read only if the caller may see the space. Errors about tags would otherwise reveal that it exists.
         auth.require_visible()
         for needed, tags in rule.needs(rule.tags(scope, fields, parameters)):
             auth.require(needed, tags=tags)
         return auth
 
     async def sign_in(self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None) -> AuthContext:
-        """Return the caller that a token or a JWT names; raise `HttpProblem` if it is not valid.
+        """Return the caller that a token or a JWT names. Raise `HttpProblem` if the token or JWT is invalid.
 
         With `check`, only a JWT is accepted, and `check` is called with its verified claims.
         """
@@ -266,7 +278,7 @@ class Authenticator:
         return AuthContext(EVERY_SPACE, found, self.key)
 
     async def session_caller(self, scope: AsgiScope, fields: HeaderMap) -> AuthContext | None:
-        """Return the caller of the request's session; None without a session, or after its end."""
+        """Return the caller of the request's session. Return None without a session or after its end."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
         return None if found is None else AuthContext(EVERY_SPACE, found, self.key)
@@ -274,9 +286,9 @@ class Authenticator:
     def cached_reader(
         self, authorization: str | None, signature: UrlSignature | None, space: str
     ) -> AuthContext | None:
-        """Return the caller of a credential that was looked up some seconds ago, if it may read in `space`.
+        """Return the caller of a credential that was looked up some seconds ago, if the caller may read in `space`.
 
-        Else None.
+        Return None otherwise.
         """
         if authorization is not None:
             found = self._callers.get(authorization)
@@ -287,7 +299,7 @@ class Authenticator:
         return AuthContext(space, found, self.key)
 
     async def find(self, authorization: str) -> CachedPrincipal | None:
-        """Return the caller of a token or JWT; None when it is not valid."""
+        """Return the caller of a token or JWT. Return None if it is invalid."""
         found = self._callers.get(authorization)
         if found is not None:
             return found
@@ -304,13 +316,13 @@ class Authenticator:
         return found if found is not None and found.signed(signature) else None
 
     async def find_signer(self, signature: UrlSignature) -> CachedPrincipal | None:
-        """Return the caller who signed a request; None when the signature is not valid."""
+        """Return the caller who signed a request. Return None if the signature is invalid."""
         id = signature.signer
         found = self._signers.get(id) or await self._signers.look_up(id, lambda: self._ask_signer(id))
         return found if found is not None and found.signed(signature) else None
 
     async def _ask(self, token: Token) -> CachedPrincipal | None:
-        asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
+        asked = time.monotonic()  # taken before the read, so that a token revoked during it is not cached for longer
         record = None if self._tokens is None else await self._tokens.find(token)
         if record is None or self._tokens is None:
             return None
@@ -338,7 +350,10 @@ class Authenticator:
         )
 
     async def _restore(self, text: str, key: SigningKey, asked: float) -> CachedPrincipal | None:
-        """Return the caller of a sealed identity; None for any other text, and when its JWT is no longer accepted."""
+        """Return the caller of a sealed identity.
+
+        Return None for any other text, and if its JWT is no longer accepted.
+        """
         if self._verifier is None:
             return None
         from protoslice.server.auth.oidc.sign_in import identity_key, read_identity
@@ -353,37 +368,38 @@ class Authenticator:
 
 
 def _until(record: TokenRecord, asked: float) -> float:
-    """Return until when the caller of a record is cached, on the monotonic clock."""
+    """Return the monotonic time until which the caller of a record is cached."""
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
     return asked + min(KNOWN_SECONDS, left)
 
 
 def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
-    """Return the problem of a caller without a valid token, with challenges that clients of `path` understand.
+    """Return the problem for a caller without a valid token. Its challenges suit the clients of `path`.
 
-    `wrong` says what is wrong with the credential; None if the caller sent none.
+    `wrong` says why the credential is invalid. It is None if the caller sent no credential.
     """
     said = wrong or _NO_TOKEN
     if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
-        # Upon 401, Ollama asks the realm for a token, and prints only that this failed.
+        # After a 401, Ollama requests a token from the realm. It then reports only that this request failed.
         return HttpProblem(FORBIDDEN, f"unauthorized: {_NO_OLLAMA}")
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
-    # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
+    # Clients of OCI registries read a Bearer realm as the URL of a service that issues tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
-    if fields.get(b"sec-fetch-dest") == "empty":  # a script: upon Basic, browsers would ask for a password
+    if fields.get(b"sec-fetch-dest") == "empty":  # a script's request; Basic would make browsers show a password prompt
         challenge = bearer
     return HttpProblem(UNAUTHORIZED, said, headers={"www-authenticate": challenge})
 
 
 def is_empty(authorization: str) -> bool:
-    """Return True if a login of Basic has neither name nor password, as skopeo sends without credentials."""
+    """Return True if Basic credentials have neither name nor password. Skopeo sends this without a login."""
     return authorization.partition(" ")[2].strip() == "Og=="
 
 
 def secret_in(authorization: str) -> str:
-    """Return the secret in the value of `Authorization`: of Bearer, or the password of Basic; empty if it has none.
+    """Return the secret in an `Authorization` header: the Bearer token, or the password of Basic.
 
-    Clients of Hugging Face send a token with `hf_` before it, or `hf_` in place of `psl_`.
+    The secret is empty if the header has none. Clients of Hugging Face send a token with `hf_` before it, or with `hf_`
+    instead of `psl_`.
     """
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
@@ -402,6 +418,6 @@ def secret_in(authorization: str) -> str:
 
 
 def _without_hub_prefix(secret: str) -> str:
-    """Return a secret without `hf_`, after which llama.cpp sends only letters and digits."""
+    """Return a secret without the prefix `hf_`. After this prefix, llama.cpp sends only letters and digits."""
     rest = secret.removeprefix(_HUB_PREFIX)
     return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest

@@ -1,4 +1,4 @@
-"""Explanations of decisions: the caller that a token or JWT names, its grants, and the rule asked."""
+"""Explains access decisions: the caller that a token or JWT names, its grants, and the route's rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS: Final = {
 
 
 class Asked(NamedTuple):
-    """A request in the form that rules use: method and path of its route, the rule, its space, and its tags."""
+    """A request in the form that rules read: its route's method and path, its rule, its space, and its tags."""
 
     row: str
     rule: Rule
@@ -31,16 +31,16 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A caller, and the decision about its request; `reasons` explain both."""
+    """A caller and the decision about its request. `reasons` explain both."""
 
     caller: str | None
     decision: str
-    """`allowed`, or the status of the refusal."""
+    """The text `allowed`, or the status code of the refusal."""
     reasons: tuple[str, ...]
 
 
 async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
-    """Explain a request by the settings of a service; keys of issuers are fetched, and tokens looked up."""
+    """Explain the decision on a request under a service's settings. This fetches issuers' keys and looks up tokens."""
     principal, reasons = await _caller(settings, token)
     caller = None if principal is None else principal.name
     row, rule, space, tags = asked
@@ -86,7 +86,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
 
 
 def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
-    """Return each rule, with the claim that prevents a match."""
+    """Return a line for each rule. The line names the claim that prevents a match, if any."""
     found = [f"a JWT of {issuer.url}"]
     for rule in issuer.rules:
         wrong = rule.mismatch(claims)

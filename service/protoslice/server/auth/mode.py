@@ -1,4 +1,4 @@
-"""Mode of access: `open` or `tokens`, kept in the database so that all processes of a service have the same mode."""
+"""The mode of access, `open` or `tokens`. The database keeps it, so that all processes of a service share it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protoslice.server.telemetry.logs import ACCESS
 Mode: TypeAlias = Literal["open", "tokens"]
 
 _FOR_OTHERS: Final = ("issuers", "trusted_proxies", "allowed_hosts", "public_url")
-"""Settings of a service that others than this machine reach: with one of them, an open service is never inferred."""
+"""Settings that imply access from other machines. If one of them is set, the mode `open` is never inferred."""
 
 
 async def settle_mode(database: Database, settings: Settings) -> Mode:
-    """Return the mode of a service that starts, and save it in a database that has none.
+    """Return the mode of access for a service that starts. Save the mode if the database has none.
 
-    Raise `InvalidInput` if the mode would have to be guessed, `Unsupported` if the database has another mode.
+    Raise `InvalidInput` if the mode would have to be guessed, and `Unsupported` if the database has another mode.
     """
     kept, has_tokens = await database.read(_kept)
     wanted = settings.auth or ("tokens" if kept == "tokens" or not is_loopback(settings.host) else "open")
@@ -50,12 +50,12 @@ def _refuse_guess(settings: Settings, has_tokens: bool) -> None:
 
 
 async def change_mode(database: Database, mode: str) -> None:
-    """Set the mode; raise `InvalidInput` for an unknown mode, `Conflict` while processes use the earlier mode."""
+    """Set the mode. Raise `InvalidInput` for an unknown mode, and `Conflict` while processes use the earlier mode."""
     if mode not in get_args(Mode):
         raise InvalidInput(f"Unknown mode of access {mode[:20]!r}: use {' or '.join(get_args(Mode))}")
 
     def work(tx: Transaction) -> None:
-        if database.dialect == "postgresql":  # a process that starts waits here, and reads the mode later
+        if database.dialect == "postgresql":  # a starting process waits for this lock and then reads the new mode
             tx.run("LOCK TABLE processes IN SHARE MODE")
         refuse_running(running(tx, database.process), "change the mode of access")
         tx.run("UPDATE meta SET access = :mode", mode=mode)
@@ -64,18 +64,18 @@ async def change_mode(database: Database, mode: str) -> None:
 
 
 async def kept_mode(database: Database) -> Mode | None:
-    """Return the mode in a database; None before the first start of a service."""
+    """Return the mode in a database. Return None before the first start of a service."""
     return (await database.read(_kept))[0]
 
 
 def access_line(settings: Settings, mode: Mode) -> str:
-    """Return the line about access that a service prints and logs at its start."""
+    """Return the line about access that a service prints and logs when it starts."""
     proxies = " or one of its trusted proxies" if settings.trusted_proxies else ""
     return "access: tokens" if mode == "tokens" else f"access: open to everyone who reaches {settings.host}{proxies}"
 
 
 def log_access(settings: Settings, mode: Mode) -> None:
-    """Log the line about access; as a warning where other machines reach an open service."""
+    """Log the line about access. It is a warning if other machines can reach an open service."""
     is_exposed = mode == "open" and not is_loopback(settings.host)
     logging.getLogger(ACCESS).log(logging.WARNING if is_exposed else logging.INFO, access_line(settings, mode))
 
@@ -88,7 +88,7 @@ def _kept(tx: Transaction) -> tuple[Mode | None, bool]:
 
 
 def _keep(tx: Transaction, wanted: Mode) -> Mode:
-    """Save a mode unless another process was faster, and return the saved one."""
+    """Save a mode unless another process has saved one first. Return the saved mode."""
     tx.run("UPDATE meta SET access = :mode WHERE access IS NULL", mode=wanted)
     mode: Mode = tx.all("SELECT access FROM meta")[0][0]
     return mode

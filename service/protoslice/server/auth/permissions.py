@@ -1,6 +1,6 @@
-"""Permissions: what callers may do, what routes require, and the decision that compares both.
+"""Permissions: the grants of callers, the rules of routes, and the decision that compares both.
 
-A grant gives a principal scopes in a space, which may be limited to tags. A rule says what a route needs.
+A grant gives a principal scopes in one space. It may be limited to tags. A rule says what a route needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protoslice.tensors.listing import pattern
 
 
 class Scope(StrEnum):
-    """Permissions of a token."""
+    """The permissions of a token."""
 
     READ = auto()
     WRITE = auto()
@@ -31,27 +31,27 @@ class Scope(StrEnum):
 
 
 class Decision(Enum):
-    """Outcome of a decision; each outcome, except the first, has a response."""
+    """The outcome of a decision. Each outcome except the first has its own response."""
 
     ALLOWED = auto()
     UNAUTHENTICATED = auto()
-    """No principal: 401."""
+    """The request has no principal; the answer is 401."""
     INVISIBLE = auto()
-    """No grant in the space, with the same answer as for a space that does not exist: 404."""
+    """The principal has no grant in the space; the answer is 404, as for a space that does not exist."""
     FORBIDDEN = auto()
-    """Grants in the space, none of which suffices: 403."""
+    """The principal has grants in the space, but none suffices; the answer is 403."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Scopes in one space; `tags` are patterns with `*`, and limit changes to tags that match a pattern."""
+    """Scopes in one space. If `tags` has patterns with `*`, the grant only changes tags that match one of them."""
 
     space: str
     scopes: frozenset[Scope]
     tags: tuple[str, ...] = ()
 
     def gives(self, scope: Scope) -> bool:
-        """Return True when this grant has a scope, even if only for some tags."""
+        """Return True if this grant has a scope, even if only for some tags."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def covers(self, scope: Scope, tags: Sequence[str]) -> bool:
@@ -60,7 +60,8 @@ class Grant:
             return False
         if not self.tags or scope is Scope.READ:
             return True
-        # Whoever may write may create a store without a tag; removing one takes a name for it.
+        # A grant that is limited to tags may create a store without a tag. To remove something, it needs a tag that
+        # matches.
         if not tags:
             return scope not in {Scope.DELETE, Scope.ADMIN}
         return all(any(pattern(limit)(tag) for limit in self.tags) for tag in tags)
@@ -68,7 +69,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Named caller, and its grants; `id` distinguishes callers with equal names."""
+    """A caller with a name, and its grants. `id` distinguishes callers with equal names."""
 
     id: str
     name: str
@@ -78,7 +79,7 @@ class Principal:
 def decide(principal: Principal | None, space: str, scope: Scope, tags: Sequence[str] = ()) -> Decision:
     """Decide whether `principal` has `scope` in `space`, and may set, move or remove `tags`.
 
-    One grant has to suffice: scopes of one grant are not combined with tags of another.
+    One grant has to suffice. Scopes of one grant are not combined with tags of another grant.
     """
     if principal is None:
         return Decision.UNAUTHENTICATED
@@ -92,7 +93,7 @@ def decide(principal: Principal | None, space: str, scope: Scope, tags: Sequence
 
 
 def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] = ()) -> str:
-    """Return why `principal` is refused: the scope that it lacks in `space`, or for these tags."""
+    """Explain why `principal` is refused: name the scope that it lacks in `space` or for these tags."""
     missing = f"the token lacks the scope {scope}"
     giving = [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE) and grant.gives(scope)]
     if limits := sorted({tag for grant in giving for tag in grant.tags}):
@@ -102,7 +103,7 @@ def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] 
 
 
 TagReader: TypeAlias = Callable[[AsgiScope, HeaderMap, Mapping[str, Any]], tuple[str, ...]]
-"""Function from scope, headers and path parameters of a request to the tags that it names."""
+"""A function that returns the tags in a request. It takes the request's scope, headers and path parameters."""
 
 
 def no_tags(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -111,47 +112,47 @@ def no_tags(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) 
 
 
 def from_path(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameter `tag` of the path."""
+    """Return the path parameter `tag`."""
     return (parameters["tag"],)
 
 
 def from_repository(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the name of a repository in the path: patterns limit repositories as they limit tags."""
-    return (unquote(parameters["name"]),)  # routes of repositories match paths as they were spelled
+    """Return the repository's name in the path. Patterns limit repositories as they limit tags."""
+    return (unquote(parameters["name"]),)  # routes of repositories match undecoded paths
 
 
 def from_query(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameters `tag` of the query."""
+    """Return the query parameters `tag`."""
     return values_of(scope["query_string"], "tag")
 
 
 def from_upload(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameters `tag` of the query, and the word `tag` of Upload-Metadata."""
+    """Return the query parameters `tag`, and the tags in the header Upload-Metadata."""
     metadata = upload_metadata(fields.get(b"upload-metadata", ""))
     return (*from_query(scope, fields, parameters), *metadata.get("tag", "").split())
 
 
 def from_body(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return no tags yet: the handler calls `AuthContext.require` with the tags that the body names."""
+    """Return no tags. The handler calls `AuthContext.require` later, with the tags in the body."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Permissions that a route needs. Without a scope, the route is open to everyone, and no space is opened."""
+    """The permissions that a route needs. Without a scope, the route is open to everyone, and no space is opened."""
 
     scope: Scope | None
     tags: TagReader = no_tags
-    """Reads the tags that a request sets or removes."""
+    """The function that reads the tags that a request sets or removes."""
     everywhere: bool = False
-    """True for a route that concerns all spaces: a grant in one of them is not enough."""
+    """True if the route concerns all spaces, so that a grant in one space is not enough."""
     signed: bool = False
-    """True for a route that signed URLs open: a closed list that a test checks."""
+    """True if the route accepts signed URLs. A test lists all these routes."""
     reads: bool = False
-    """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
+    """True if the route also needs `read`, because its answers depend on content that requests do not fully name."""
 
     def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:
-        """Yield the scopes that a request needs, each with its tags; nothing for an open route."""
+        """Yield the scopes that a request needs, each with its tags. Yield nothing for an open route."""
         if self.scope is not None:
             yield self.scope, tags
         if self.reads:
@@ -159,18 +160,18 @@ class Rule:
 
     @property
     def is_plain_read(self) -> bool:
-        """True for plain reads and open routes, which pages of other sites may GET."""
+        """True for plain reads and open routes. Pages of other sites may GET these."""
         return self.scope in {None, Scope.READ}
 
     def changes(self, method: str) -> bool:
-        """Return True when a request of `method` may change something."""
+        """Return True if a request with this method may change something."""
         return not self.is_plain_read and method not in {"GET", "HEAD", "OPTIONS"}
 
 
 OPEN: Final = Rule(None)
 READ: Final = Rule(Scope.READ)
 READ_SIGNED: Final = Rule(Scope.READ, signed=True)
-"""Of what a store shows."""
+"""The rule for reading the contents of a store."""
 WRITE: Final = Rule(Scope.WRITE)
 DELETE: Final = Rule(Scope.DELETE)
 SCHEMAS: Final = Rule(Scope.SCHEMAS)
@@ -178,9 +179,9 @@ ADMIN: Final = Rule(Scope.ADMIN)
 REPOSITORY_WRITE: Final = Rule(Scope.WRITE, tags=from_repository)
 REPOSITORY_DELETE: Final = Rule(Scope.DELETE, tags=from_repository)
 REPOSITORY_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True)
-"""Uploads to URLs that the service signs: clients send no token to them."""
+"""The rule for uploads to URLs that the service signs. Clients send no token to these URLs."""
 HUB_WRITE: Final = Rule(Scope.WRITE, tags=from_repository, reads=True)
-"""Changes of repositories of the hub, whose answers show existing commits, revisions and known files."""
+"""The rule for changes of hub repositories. Their answers show existing commits, revisions and known files."""
 OCI_WRITE: Final = HUB_WRITE
-"""Uploads to repositories of OCI, whose answers and limits depend on the blobs that are there."""
+"""The rule for uploads to OCI repositories. Their answers and limits depend on the blobs that already exist."""
 HUB_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True, reads=True)

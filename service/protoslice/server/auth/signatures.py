@@ -1,11 +1,11 @@
-"""Signatures: permissions of a caller for a limited time, in signed URLs and session cookies, and their key.
+"""Signatures in signed URLs and session cookies, and their keys. A signature gives a caller's permissions for a while.
 
-Keys are derived from the key of the service and from what is stored about the caller (the hash of a token, or a sealed
-identity), so that neither part alone is enough to sign. Each purpose has a separate key. No signature is valid for
-longer than its purpose allows, even if it was made with a later end. Replicas store no signatures.
+A key is derived from the service's key and from the stored facts about the caller. These are a token's hash or a
+sealed identity. Neither part alone is enough to sign. Each purpose has a separate key. No signature is valid for longer
+than its purpose allows, even if it was made with a later end. Replicas store no signatures.
 
-A cookie holds no secret of its caller. A session ends after some hours, or when its token or JWT does, at every
-replica. A cookie only counts for requests of the service's pages, and under the name of the host that set the cookie.
+A cookie holds no secret of its caller. A session ends after some hours, or when the caller's token or JWT ends, at
+every replica. A cookie only counts for requests of the service's own pages, and only on the host that set the cookie.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _PARAMETERS: Final = (
     rb"psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})&psl-signature=([0-9a-f]{64})"
 )
 _SIGNED: Final = re.compile(rb"(?:(.*)&)?" + _PARAMETERS, re.DOTALL)
-"""Query of a signed URL; the signature is last, and covers every byte before it exactly as it was sent."""
+"""The query of a signed URL. The signature is last, and covers every byte before it exactly as it was sent."""
 _ALONE: Final = re.compile(rb"(/[^?#]*)\?" + _PARAMETERS)
-"""Target whose query is a signature alone."""
+"""A request target whose query is nothing but a signature."""
 _PROOF: Final = 64 + len("&psl-signature=")
 SESSION_SECONDS: Final = 8 * 3600
 URL_SECONDS: Final = 7 * 24 * 3600
 _SKEW_SECONDS: Final = 30
-"""Time that signatures end before the longest allowed: the clock of another replica may be behind."""
+"""The seconds by which a signature ends before its latest allowed end. Another replica's clock may be behind."""
 REMEMBERED_SECONDS: Final = 5.0
-"""Time until the key is read again: all that it vouched for ends with it."""
+"""The seconds after which the key is read again. Signatures by a replaced key then become invalid."""
 _BYTES: Final = 32
 SIGNATURE: Final = "protoslice.signature"
-"""Key in the scope of a signature that a facade has found."""
+"""The key in the scope for a signature in another form, which the S3 routes have found."""
 
 
 class Purpose(StrEnum):
-    """Purposes of signatures; each has separate keys."""
+    """The purposes of signatures. Each has separate keys."""
 
     URL = "URL"
     SESSION = "session"
@@ -56,51 +56,51 @@ class Purpose(StrEnum):
 
     @property
     def seconds(self) -> int:
-        """Longest validity of a signature, counted from the moment at which it is checked."""
+        """The longest validity of a signature in seconds, counted from the moment of its verification."""
         return SESSION_SECONDS if self is Purpose.SESSION else URL_SECONDS
 
     def end(self, wanted: float) -> int:
-        """Return the end of a signature that is made now, at most `wanted`, in seconds since the epoch."""
+        """Return the end of a signature that is made now, in seconds since the epoch. It is at most `wanted`."""
         return int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))
 
 
 class UrlSignature(NamedTuple):
-    """Signature of a request: its signer, its end, what it covers, and the proof."""
+    """The signature of a request: its signer, its end, the bytes that it covers, and the proof."""
 
     signer: str
-    """Id of a token, or the sealed identity of a JWT."""
+    """The id of a token, or the sealed identity from a JWT."""
     expires: int
     signed: bytes
     proof: str
     purpose: Purpose = Purpose.URL
 
     def __repr__(self) -> str:
-        """Return only the beginning of its signer, because proofs must not be logged."""
+        """Return only the beginning of the signer's id, because proofs must not be logged."""
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
-        """Return True when `key` made the proof and its end is valid; takes equally long for every wrong proof."""
+        """Return True if `key` made the proof and its end is valid. All wrong proofs take equally long."""
         return hmac.compare_digest(proof(key, self.purpose, self.signed), self.proof) and self.is_valid
 
     @property
     def is_valid(self) -> bool:
-        """True while its end is in the future, and not further away than its purpose allows."""
+        """True if the end is in the future, but no further away than the purpose allows."""
         return 0 < self.expires - time.time() <= self.purpose.seconds
 
 
 class Signer(NamedTuple):
-    """Caller who signs: its name in signatures, its key, and the latest end of its signatures."""
+    """A caller who signs: its id in signatures, its key, and the latest end of its signatures."""
 
     id: str
     key: bytes
     end: float = math.inf
 
     def __repr__(self) -> str:
-        """Return only the beginning of its id, because keys must not be logged."""
+        """Return only the beginning of the id, because keys must not be logged."""
         return f"Signer({self.id[:10]!r})"
 
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
-        """Return `target`, a path with its query as clients will send it, signed for `method`, and its end.
+        """Sign `target`, which is a path with its query as clients will send it, for `method`. Return it with its end.
 
         The end is the earliest of `expires` (seconds since the epoch), the end of the signer, and a week from now.
         """
@@ -114,14 +114,15 @@ class Signer(NamedTuple):
 
 
 def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
-    """Return the key of a signer, derived from the service's key and from what is stored about a `kind` of caller."""
+    """Derive a signer's key from the service's key and from the stored facts about a `kind` of caller."""
     return hmac.digest(service_key, f"protoslice signer {kind}\0".encode() + known, sha256)
 
 
 class SigningKey:
-    """Key in the catalogue, made by the first replica that needs it, and combined with external secrets, if any.
+    """The service's key. The first replica that needs it makes it and stores it in the catalogue.
 
-    With several secrets there are several keys: the first key signs and seals, and all keys verify.
+    Secrets of the operator, if any, are combined with it. Several secrets result in several keys. The first key signs
+    and seals, and all keys verify.
     """
 
     def __init__(self, database: Database, secrets: Sequence[str] = ()) -> None:
@@ -132,11 +133,11 @@ class SigningKey:
         self._asking: SingleFlight[None, tuple[bytes, ...]] = SingleFlight()
 
     async def get(self) -> bytes:
-        """Return the key that signs; see `all`."""
+        """Return the key that signs, which is the first of `all`."""
         return (await self.all())[0]
 
     async def all(self) -> tuple[bytes, ...]:
-        """Return the keys that verify; they may be some seconds old."""
+        """Return the keys that verify. They may be some seconds old."""
         if time.monotonic() < self._until:
             return self._found
         return await self._asking.get(None, self._ask)
@@ -161,21 +162,21 @@ class SigningKey:
             raise IntegrityError(
                 "The service key in the database is damaged: run UPDATE meta SET service_key = NULL, and sign in again"
             )
-        # A reader of the whole database has this key: with a secret of the operator, it is not enough.
+        # Anyone who reads the whole database has this key. A secret of the operator makes it insufficient for signing.
         return tuple(hmac.digest(each.encode(), found, sha256) for each in self._secrets) or (found,)
 
 
 def fingerprints(secrets: Sequence[str]) -> list[str]:
-    """Return what the database stores about the secrets of a process; `-` means none.
+    """Return the fingerprints of a process's secrets, which the database stores; `-` stands for no secret.
 
-    These 16 bits detect secrets that differ by mistake. They do not confirm a guess, since one in 65 536 guesses fits:
-    a weak secret is no easier to find for those who read the database.
+    These 16 bits detect secrets that differ by mistake. They do not confirm a guess, because one in 65 536 guesses
+    fits. A reader of the database therefore cannot find a weak secret more easily.
     """
     return [hmac.digest(each.encode(), b"protoslice signing secret", sha256).hex()[:4] for each in secrets] or ["-"]
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Return path and signature of a GET's target whose query is only a signature; None for any other target."""
+    """Return the path and signature of a GET's target whose query is only a signature. Otherwise return None."""
     found = _ALONE.fullmatch(target)
     if found is None:
         return None
@@ -184,10 +185,10 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 
 
 def take_signature(scope: Scope) -> UrlSignature | None:
-    """Remove the signature from the query of a request, so that later steps do not show it, and return it.
+    """Remove the signature from a request's query, so that later steps do not show it, and return it.
 
-    Return None without a signature. HEAD uses the signature of GET. A registry with a different kind of signature has
-    already put it into the scope.
+    Return None without a signature. HEAD uses the signature of GET. The S3 routes, whose signatures differ, have
+    already put theirs into the scope.
     """
     if (given := scope.get(SIGNATURE)) is not None:
         return cast(UrlSignature, given)
@@ -209,14 +210,14 @@ def proof(key: bytes, purpose: Purpose, signed: bytes) -> str:
 
 SESSION: Final = "protoslice-session"
 LOGIN: Final = "protoslice-login"
-"""Name of the cookie of a sign-in in progress."""
+"""The name of the cookie for a sign-in in progress."""
 _LONGEST: Final = 16 << 10
-"""Characters of all cookies of a request; of more, none is read."""
+"""The length limit of a request's cookies together, in characters. Above it, no cookie is read."""
 _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})\.([0-9a-f]{64})")
 
 
 def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
-    """Return the session, not proved yet, of a request from one of our pages; None if it has none."""
+    """Return the unverified session of a request from one of the service's own pages. Return None without a session."""
     text = read_cookie(scope, fields, SESSION)
     found = None if text is None else _SESSION.fullmatch(text)
     if found is None or not is_own_page(scope["method"], fields):
@@ -225,15 +226,15 @@ def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
 
 
 def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str, int]:
-    """Return the value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
+    """Return the value of Set-Cookie that begins a session, and the session's end in seconds since the epoch."""
     end = Purpose.SESSION.end(signer.end)
     value = f"{end}.{signer.id}.{signer.hmac(Purpose.SESSION, _said(fields, str(end), signer.id))}"
     return set_cookie(scope, SESSION, value, max(0, int(end - time.time())), "Strict"), end
 
 
 def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
-    """Return the cookie with a name; None unless exactly one cookie has the name."""
-    # Of two, a neighbour in the domain has planted one.
+    """Return the cookie with a name. Return None unless exactly one cookie has the name."""
+    # If two cookies have the name, another host in the domain has set one of them.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
     if len(all_of_them) > _LONGEST:
         return None
@@ -243,16 +244,19 @@ def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int, same_site: str) -> str:
-    """Return the value of Set-Cookie for a cookie that scripts cannot read; 0 seconds remove it."""
+    """Return the value of Set-Cookie for a cookie that scripts cannot read.
+
+    A lifetime of 0 seconds removes the cookie.
+    """
     secure = "; Secure" if scope["scheme"] == "https" else ""
     return f"{_name(scope, name)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
 def _name(scope: Scope, name: str) -> str:
-    # Browsers take __Host- over TLS alone, and then from this very host.
+    # Browsers accept the prefix __Host- only over TLS, and only if this very host sets the cookie.
     return f"__Host-{name}" if scope["scheme"] == "https" else name
 
 
 def _said(fields: HeaderMap, end: str, signer: str) -> str:
-    """Return the text that a session signs."""
+    """Return the text that a session's signature covers."""
     return f"session {fields.get(b'host', '').lower()} {end} {signer}"

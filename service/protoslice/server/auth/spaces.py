@@ -1,4 +1,4 @@
-"""Spaces in paths: split a path into its space and the rest that routes match, and make URLs in a space."""
+"""Spaces in paths: splits a path into its space and the rest that routes match, and makes URLs in a space."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NAMED: Final = re.compile(
     rb"([^/]*%2[Ff][^/%]*(?:@|:|%40|%3[Aa])[^/]*|mlflow-artifacts(?::|%3[Aa])%2[Ff][^/]*)(/.*)?",
     re.DOTALL,
 )
-"""Path of a store by its name in a registry: `owner%2Fname@revision`, `name%2Fof%2Fartifact:tag`."""
+"""A store's path with a name in a registry: `owner%2Fname@revision` or `name%2Fof%2Fartifact:tag`."""
 _SLASH: Final = "%2F"
 _PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 
 
 class SpacePath(NamedTuple):
-    """The space of a path, the beginning of the path that names it, and the rest."""
+    """The space of a path, the beginning of the path that names the space, and the rest of the path."""
 
     space: str
     root: str
@@ -35,15 +35,15 @@ class SpacePath(NamedTuple):
 
 
 def space_path(path: str) -> SpacePath:
-    """Split a decoded path into space and rest; a path that names no space is in the default space."""
+    """Split a decoded path into its space and the rest. A path that names no space is in the default space."""
     found = _PATH.fullmatch(path) if path.startswith("/spaces/") else None
     return SpacePath(DEFAULT_SPACE, "", path) if found is None else SpacePath(found[2], found[1], found[3])
 
 
 def resolve_space(scope: Scope) -> SpacePath:
-    """Split the path of a request into space and rest; set `root_path` (ASGI), after which routes match."""
+    """Split a request's path into its space and the rest. Set `root_path` (ASGI), which routes skip when they match."""
     named = _NAMED.fullmatch(scope.get("raw_path") or b"")
-    if named is not None:  # the slashes of the name stay encoded, so that it is one segment for every route
+    if named is not None:  # slashes in the name stay encoded, so that the name is one segment for all routes
         head, ref, rest = (unquote_to_bytes(part or b"").decode("utf-8", "replace") for part in named.groups())
         scope["path"] = head + ref.replace("/", _SLASH) + rest
     place = space_path(scope["path"])
@@ -58,25 +58,25 @@ def space_of(scope: Scope) -> str:
 
 
 def url_of(scope: Scope, path: str) -> str:
-    """Return the URL of `path` in the space of the request, without scheme and host."""
+    """Return the URL of `path` in the request's space, without scheme and host."""
     return public_path(scope) + _in_space(scope, path)
 
 
 def absolute_url(scope: Scope, path: str) -> str:
-    """Return the URL of `path` in the space of the request, with scheme and host."""
+    """Return the URL of `path` in the request's space, with scheme and host."""
     return service_url(scope) + _in_space(scope, path)
 
 
 def asked_url(scope: Scope, *, absolute: bool = False) -> str:
-    """Return the path of the request exactly as clients sent it, without its query."""
+    """Return the request's path exactly as the client sent it, without its query."""
     raw: bytes = scope["raw_path"]
     return (service_url(scope) if absolute else public_path(scope)) + raw.decode("latin-1")
 
 
 def lasting_url(scope: Scope, store_id: str) -> str:
-    """Return the URL of the request, whose route has matched, with the id of the store in place of its reference.
+    """Return the request's URL with the store's id in place of the reference. The route must have matched.
 
-    The decoded path counts: a request may encode even its slashes as `%2F`, so its raw path may have fewer parts.
+    The decoded path is split, because the raw path may have fewer parts: a request may encode slashes as `%2F`.
     """
     root: str = scope.get("root_path", "")
     rest = quote(scope["path"].removeprefix(root).split("/", 4)[4], safe=_PLAIN_IN_PATHS)
@@ -85,7 +85,7 @@ def lasting_url(scope: Scope, store_id: str) -> str:
 
 
 def service_url(scope: Scope) -> str:
-    """Return the URL at which clients reach the service: the configured one, else the one of the request."""
+    """Return the URL at which clients reach the service. The configured URL takes precedence over the request's."""
     url = Request(scope).url
     return _public_url(scope) or f"{url.scheme}://{url.netloc}"
 
@@ -101,7 +101,7 @@ def _in_space(scope: Scope, path: str) -> str:
 
 
 def plain_ref(ref: str) -> str:
-    """Return a reference in a path with its slashes decoded."""
+    """Return a reference from a path with its slashes decoded."""
     return ref.replace(_SLASH, "/")
 
 
@@ -113,4 +113,4 @@ Ref = Annotated[
         examples=["resnet50:3"],
     ),
 ]
-"""Parameter of a path that names a store."""
+"""The path parameter that names a store."""

@@ -1,4 +1,4 @@
-"""Tokens: secrets that scanners recognise, and the table that keeps their hashes, names and grants."""
+"""Tokens: secrets that secret scanners recognise, and the table of their hashes, names and grants."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from protoslice.stores import ResultPage
 PREFIX: Final = "psl_"
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID, _SECRET, _CHECK = 10, 32, 6
-"""Characters of the public id, of the secret (190 bits), and of the checksum."""
+"""The lengths of the public id, of the secret (190 bits) and of the checksum, in characters."""
 _LENGTH: Final = len(PREFIX) + _ID + _SECRET + _CHECK
 _ADMIN: Final = "admin"
 _MOST_TAGS: Final = 64
 _COLUMNS: Final = "id, space, name, scopes, tags, hash, created, expires, used"
 _USE: Final = timedelta(hours=1)
-"""Time for which a use of a token is not noted again."""
+"""The minimum time between two records of a token's use."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LONGEST: Final = 128
-"""Characters of a name, and of a pattern of tags."""
+"""The length limit of a name and of a tag pattern, in characters."""
 
 
 class Token(NamedTuple):
-    """A token in the form that its owner has: the id names the record, the secret proves the owner."""
+    """A token as its owner has it. The id names the record, and the secret proves the ownership."""
 
     id: str
     secret: str
@@ -50,27 +50,27 @@ class Token(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The token in the form that is shown once and then sent with requests."""
+        """The token as text. It is shown once, and clients send it with requests."""
         body = f"{PREFIX}{self.id}{self.secret}"
         return body + _checksum(body)
 
     @property
     def hash(self) -> str:
-        """SHA-256 in hex for the record; a secret of 190 bits needs no slow hash."""
+        """The hexadecimal SHA-256 for the record. A secret of 190 bits needs no slow hash."""
         return sha256(self.text.encode()).hexdigest()
 
     def proves(self, kept: str) -> bool:
-        """Return True when `kept` is the hash of this token; takes equally long for every other hash."""
+        """Return True if `kept` is the hash of this token. All other hashes take equally long."""
         return hmac.compare_digest(self.hash.encode(), kept.encode())
 
 
 def new_token() -> Token:
-    """Return a new token, from the system's randomness."""
+    """Return a new token from the system's randomness."""
     return Token(_random(_ID), _random(_SECRET))
 
 
 def parse_token(text: str) -> Token | None:
-    """Return the token in `text`; None for text of another form, so that the database is not asked."""
+    """Return the token in `text`. Return None if the form or the checksum is wrong, which saves a database query."""
     if len(text) != _LENGTH or not text.startswith(PREFIX) or not set(text[len(PREFIX) :]) <= set(_DIGITS):
         return None
     body, check = text[:-_CHECK], text[-_CHECK:]
@@ -81,13 +81,13 @@ def parse_token(text: str) -> Token | None:
 
 
 def is_token_id(text: str) -> bool:
-    """Return whether `text` may be the id of a token."""
+    """Return True if `text` may be the id of a token."""
     return len(text) == _ID and set(text) <= set(_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """The record of a token, which has only the hash of its secret."""
+    """The record of a token. It has only the hash of the token."""
 
     id: str
     name: str
@@ -103,18 +103,21 @@ class TokenRecord:
         return Principal(self.id, self.name, (self.grant,))
 
     def signer(self, service_key: bytes) -> Signer:
-        """Return the token as a signer; those who read the record still lack the key of the service."""
+        """Return the token as a signer.
+
+        A reader of the record cannot sign, because the service's key is also needed.
+        """
         end = math.inf if self.expires is None else self.expires.timestamp()
         return Signer(self.id, signer_key(service_key, "token", f"{self.id} {self.hash}".encode()), end)
 
     @property
     def expired(self) -> bool:
-        """True when the token has expired."""
+        """True if the token has expired."""
         return self.expires is not None and self.expires.timestamp() <= time.time()
 
 
 class Tokens:
-    """Tokens in the catalogue. A revoked one is deleted."""
+    """The tokens in the catalogue. A revoked token is deleted."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -128,10 +131,10 @@ class Tokens:
         tags: Sequence[str] = (),
         expires: float | None = None,
     ) -> tuple[Token, TokenRecord]:
-        """Create a token, and return it with its record; the token itself is not stored.
+        """Create a token, and return it with its record. The token itself is not stored.
 
-        The token is for one space, or for every space if `space` is None; `tags` are patterns, and `expires` is in
-        seconds since the epoch. Raise `InvalidInput` for an invalid name, scope or pattern.
+        The token is for one space, or for every space if `space` is None. `tags` are patterns. `expires` is in seconds
+        since the epoch. Raise `InvalidInput` for an invalid name, scope or pattern.
         """
         grant = Grant(EVERY_SPACE if space is None else space, _scopes(scopes), tuple(tags))
         token, record = _new_record(name, grant, expires)
@@ -139,19 +142,22 @@ class Tokens:
         return token, record
 
     async def find(self, token: Token) -> TokenRecord | None:
-        """Return the record of a token that is valid now; None for every other token."""
+        """Return the record of a token that is valid now. Return None for every other token."""
         record = await self.get(token.id)
         return record if record is not None and token.proves(record.hash) else None
 
     async def get(self, id: str) -> TokenRecord | None:
-        """Return the record of the token with an id, None unless it is valid now; the id alone proves nothing."""
+        """Return the record of the token with an id. Return None unless the token is valid now.
+
+        The id alone does not prove that a caller owns the token.
+        """
         sql = f"SELECT {_COLUMNS} FROM tokens WHERE id = :id"
         row = await self._database.read(lambda tx: tx.first(sql, id=id))
         record = None if row is None else _record(row)
         return None if record is None or record.expired else record
 
     async def note_use(self, record: TokenRecord) -> None:
-        """Record that a token was used, at most once an hour. Errors of the database are ignored."""
+        """Record that a token was used, at most once an hour. Database errors are ignored."""
         now = datetime.now(UTC)
         if record.used is not None and now - record.used < _USE:
             return
@@ -170,7 +176,7 @@ class Tokens:
         return ResultPage(records, records[-1].id if len(rows) > limit else None)
 
     async def revoke(self, id: str, space: str) -> None:
-        """Remove a token of `space`; raise `NotFound` if the space has no token with that id."""
+        """Remove a token of `space`. Raise `NotFound` if the space has no token with that id."""
         sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
 
         def work(tx: Transaction) -> bool:
@@ -183,7 +189,7 @@ class Tokens:
             raise NotFound(f"No token {id[:40]!r} in this space")
 
     async def create_initial_admin(self) -> Token | None:
-        """Create and return an admin token if the catalogue never had one; else return None.
+        """Create and return an admin token if the catalogue never had one. Otherwise return None.
 
         If several replicas start at the same time, only one of them gets the token.
         """

@@ -1,1 +1,1 @@
-"""OpenID Connect: callers named by JWTs of issuers that the operator trusts, verified here."""
+"""OpenID Connect: verifies JWTs of issuers that the operator trusts, and finds the callers that they name."""

@@ -1,4 +1,4 @@
-"""Trusted issuers: the file that lists them, and rules that turn claims of their JWTs into grants."""
+"""Trusted issuers: the file that lists them, and the rules that turn claims of their JWTs into grants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Algorithms that an issuer may be trusted with: those whose keys may be public."""
+"""The algorithms that an issuer may use. Only algorithms with public keys are allowed."""
 _LARGEST: Final = 1 << 20
 _MOST: Final = 1000
 _TOP: Final = frozenset({"issuer"})
@@ -37,26 +37,26 @@ _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """A grant for callers whose claims match: for each claim, one of the values has to match one pattern."""
+    """A grant for callers whose claims match. For each claim, at least one value has to match one of the patterns."""
 
     claims: Mapping[str, tuple[str, ...]]
     grant: Grant
 
     @property
     def id(self) -> str:
-        """Fingerprint of the rule, which changes with the rule."""
+        """The fingerprint of the rule. It changes whenever the rule changes."""
         grant = self.grant
         return _fingerprint([sorted(self.claims.items()), grant.space, sorted(grant.scopes), grant.tags])
 
     def describe(self) -> str:
-        """Return the rule as a line for people."""
+        """Return a line that describes the rule to people."""
         asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
         space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
         tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
         return f"tokens where {asked} get {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
 
     def mismatch(self, claims: Claims) -> str | None:
-        """Return the name of the first claim that does not match; None when all claims match."""
+        """Return the name of the first claim that does not match. Return None if all claims match."""
         for name, patterns in self.claims.items():
             values = texts_at(claims, name)
             if not any(pattern(wanted)(value) for wanted in patterns for value in values):
@@ -66,7 +66,7 @@ class ClaimRule:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer, which of its JWTs are accepted, and rules for their claims."""
+    """A trusted issuer, the conditions for its JWTs, and the rules for their claims."""
 
     url: str
     audience: tuple[str, ...]
@@ -75,23 +75,23 @@ class Issuer:
     keys_file: Path | None
     ca_file: Path | None
     name: str
-    """Claim that names the caller in the log; a pointer as in rules."""
+    """The claim that names the caller in logs, as a name or a JSON pointer."""
     rules: tuple[ClaimRule, ...]
     login_client: str | None = None
-    """Client by which people sign in on the page; None where they do not."""
+    """The OpenID client for sign-in on the web page; None if people cannot sign in there."""
     login_secret: str | None = field(default=None, repr=False)
-    """Secret of that client; None for a public one."""
+    """The secret of `login_client`; None if that client is public."""
     device_client: str | None = None
-    """Public client by which people sign in on the command line; None where they do not."""
+    """The public OpenID client for sign-in on the command line; None if people cannot sign in there."""
     login_scopes: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """Fingerprint of the conditions under which its JWTs are accepted, without the rules."""
+        """The fingerprint of the conditions under which the issuer's JWTs are accepted. It does not cover the rules."""
         return _fingerprint([self.url, self.audience, self.algorithms, str(self.keys_file)])
 
     def describe(self) -> list[str]:
-        """Return the issuer and its rules, one line each, for people."""
+        """Return lines that describe the issuer and each of its rules to people."""
         takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
         login = [f"  users sign in through the OpenID client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
@@ -100,12 +100,12 @@ class Issuer:
         return [f"{self.url}: {takes}", *login, *(f"  {rule.describe()}" for rule in self.rules)]
 
     def matching(self, claims: Claims) -> tuple[ClaimRule, ...]:
-        """Return the rules that match."""
+        """Return the rules that match the claims."""
         return tuple(rule for rule in self.rules if rule.mismatch(claims) is None)
 
 
 def read_issuers(path: Path) -> tuple[Issuer, ...]:
-    """Read the issuers in a file; raise `InvalidInput` with the place of a mistake."""
+    """Read the issuers in a file. Raise `InvalidInput` with the place of a mistake."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)
@@ -121,7 +121,7 @@ def read_issuers(path: Path) -> tuple[Issuer, ...]:
 
 
 def parse_issuers(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
-    """Return the issuers of a parsed file; raise `InvalidInput` with the name of a wrong entry."""
+    """Return the issuers of a parsed file. Raise `InvalidInput` with the name of a wrong entry."""
     _check_names(data, _TOP, "the file")
     issuers = _each(data.get("issuer"), "issuer", _issuer)
     twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
@@ -164,7 +164,7 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
 
 
 def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Return the client of the page, its secret, and the client of the command line, which has no secret."""
+    """Return the web page's client, its secret, and the command line's client, which has no secret."""
     client, device = (_optional(data.get(name), f"{where}.{name}", str) for name in ("login_client", "device_client"))
     file = _optional(data.get("login_secret_file"), f"{where}.login_secret_file", Path)
     for name, value in (("login_secret_file", file), ("device_client", device)):
@@ -230,9 +230,9 @@ def _texts(value: object, where: str, least: int = 1) -> tuple[str, ...]:
 
 
 def texts_at(claims: Claims, name: str) -> tuple[str, ...]:
-    """Return the values of a claim as texts, one for each member of a list; empty for an absent claim or an object.
+    """Return the values of a claim as texts, one per list member. Return no values for an absent claim or an object.
 
-    `name` is the name of a claim, or, with a leading `/`, a JSON pointer (RFC 6901) into a claim.
+    `name` is the name of a claim. With a leading `/`, it is a JSON pointer (RFC 6901) into the claims.
     """
     if not name.startswith("/"):
         return _values(claims.get(name))

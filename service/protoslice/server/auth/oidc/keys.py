@@ -1,4 +1,4 @@
-"""Keys of issuers: fetched in the background within the address policy, and kept while an issuer is away."""
+"""The public keys of issuers. They are fetched in the background, and kept while an issuer is unreachable."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from protoslice.server.auth.oidc.issuers import Issuer
 from protoslice.storage.web_guard import Networks, guarded_pool
 
 REFRESH_SECONDS: Final = 900.0
-"""Age at which keys are fetched again: a key that the issuer withdraws is refused after it."""
+"""The age in seconds at which keys are fetched again. Then a key that the issuer has withdrawn is refused."""
 AGAIN_SECONDS: Final = 30.0
-"""Time between two fetches, however many unknown key ids come, or however often the issuer fails."""
+"""The minimum seconds between two fetches, even if many unknown key ids arrive or the issuer keeps failing."""
 _PATIENCE: Final = 3.0
-"""Seconds that a request waits for a fetch."""
+"""The maximum seconds that a request waits for a fetch."""
 _MOST_KEYS: Final = 64
 _RSA_BITS: Final = 2048
 _PUBLIC: Final = ("kty", "kid", "use", "alg", "n", "e", "crv", "x", "y")
-"""Members of a key that are read; the secret ones of a careless issuer are not."""
+"""The members of a key that are read. Secret members, which an issuer may publish by mistake, are ignored."""
 _LARGEST: Final = 256 << 10
 _SECONDS: Final = 10.0
 _TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0}}
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class IssuerKeys:
-    """Public keys of one issuer by key id."""
+    """The public keys of one issuer by key id."""
 
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
@@ -57,7 +57,10 @@ class IssuerKeys:
         self._fetching: SingleFlight[None, None] = SingleFlight()
 
     async def find(self, id: str | None) -> Key | None:
-        """Return the key with an id, or the only key for None; for an unknown id, fetch the keys, at a limited rate."""
+        """Return the key with an id. For None, return the issuer's only key.
+
+        For an unknown id, fetch the keys first. The rate of these fetches is limited.
+        """
         found = self._known(id)
         if found is None:
             with suppress(TimeoutError):
@@ -72,7 +75,7 @@ class IssuerKeys:
             await asyncio.sleep(REFRESH_SECONDS if self._keys else AGAIN_SECONDS)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Wait for a running fetch, and close the connections."""
         await self._fetching.idle()
         await self.client.close()
 
@@ -91,7 +94,7 @@ class IssuerKeys:
                 raise StorageUnavailable("it publishes no usable key")
             self._keys = keys
         except (ProtosliceError, OSError) as error:
-            # A failure of the issuer is no failure of the service: those whose key is known enter as before.
+            # The service continues to work when an issuer fails. Callers whose key is known remain accepted.
             _log.warning("could not refresh the keys of issuer %s, keeping the old ones: %s", self._issuer.url, error)
 
     async def _document(self) -> Mapping[str, Any]:
@@ -103,7 +106,7 @@ class IssuerKeys:
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
-    """Return the keys for signatures in a JWK set, by id. Secret, weak and unknown keys are left out."""
+    """Return the signature keys in a JWK set by id. Secret, weak and unknown keys are left out."""
     found: dict[str | None, Key] = {}
     listed = document.get("keys")
     for each in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
@@ -125,34 +128,37 @@ def _bits(key: RSAKey) -> int:
 def _trusting(issuer: Issuer) -> ssl.SSLContext:
     """Return a TLS context that trusts only the certificates in `ca_file`.
 
-    Raise `InvalidInput` for a file without certificates.
+    Raise `InvalidInput` if the file has no certificates.
     """
     try:
         return ssl.create_default_context(cafile=issuer.ca_file)
-    except OSError as error:  # an SSLError is one
+    except OSError as error:  # SSLError is a subclass
         raise InvalidInput(f"Issuer {issuer.url}: no certificates in ca_file {issuer.ca_file}: {error}") from error
 
 
 class IssuerClient:
-    """HTTP client for small JSON documents of an issuer, at public addresses and in `networks`.
+    """An HTTP client for an issuer's small JSON documents. It connects to public addresses and to `networks`.
 
-    Follows no redirects.
+    It follows no redirects.
     """
 
     def __init__(self, networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Return the JSON object at `url`; raise `StorageUnavailable` or `StorageDenied` if there is none."""
+        """Return the JSON object at `url`. Raise `StorageUnavailable` or `StorageDenied` if it cannot be read."""
         return await self._ask("GET", url)
 
     async def post(self, url: str, form: Mapping[str, str], login: tuple[str, str] | None = None) -> Mapping[str, Any]:
-        """Post a form, as a client with its secret, and return the JSON object of the response; see `get`."""
+        """Post a form and return the JSON object in the response. `login` is a client id and its secret.
+
+        Raise the same errors as `get`.
+        """
         more = [] if login is None else [("Authorization", _basic(*login))]
         return await self._ask("POST", url, urlencode(form).encode(), more)
 
     async def configuration(self, issuer: str) -> Mapping[str, Any]:
-        """Return the configuration that `issuer` publishes; raise `StorageDenied` for another's."""
+        """Return the configuration that `issuer` publishes. Raise `StorageDenied` if it names another issuer."""
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
             raise StorageDenied("it published the configuration of another issuer")
@@ -177,7 +183,7 @@ class IssuerClient:
             headers.append(("Content-Type", "application/x-www-form-urlencoded"))
         async with self._pool.stream(method, url, headers=headers, content=form, extensions=_TIMEOUTS) as answer:
             if answer.status != 200:
-                # Redirects are answers like any other: a document has one address, which the operator can write down.
+                # Redirects are refused. A document has one address, which the operator can put into the settings.
                 raise StorageUnavailable(f"{url} responded with {answer.status}")
             body = bytearray()
             async for piece in answer.aiter_stream():
@@ -188,14 +194,14 @@ class IssuerClient:
 
 
 def _basic(client: str, secret: str) -> str:
-    """Return the value of Authorization for a client of OAuth; both parts are encoded as in forms."""
+    """Return the `Authorization` value of an OAuth client. Id and secret are encoded as in forms."""
     return "Basic " + b64encode(f"{quote_plus(client)}:{quote_plus(secret)}".encode()).decode()
 
 
 def endpoint(configuration: Mapping[str, Any], name: str) -> str:
-    """Return an address from the configuration of an issuer, if it is as safe as the issuer's.
+    """Return an address from an issuer's configuration.
 
-    Raise `StorageDenied` if the configuration has no such address.
+    Raise `StorageDenied` if the address is missing, or if it lacks https although the issuer's URL has https.
     """
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
@@ -204,7 +210,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
 
 
 def parse_object(text: bytes) -> Mapping[str, Any]:
-    """Return the JSON object in `text`; raise `StorageDenied` for anything else, NaN and infinities included."""
+    """Return the JSON object in `text`. Raise `StorageDenied` for anything else, including NaN and infinities."""
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Sealed texts that browsers and URLs carry: the state of a sign-in by the code flow, and identities from JWTs."""
+"""Sign-in with the code flow. Its state, and identities from JWTs, are sealed texts in cookies and URLs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from protoslice.server.auth.oidc.keys import IssuerClient, endpoint
 from protoslice.server.auth.signatures import Signer, signer_key
 
 BEGUN_SECONDS: Final = 600
-"""Time in which a sign-in that was begun has to end."""
+"""The seconds within which a sign-in has to finish."""
 _REMEMBERED_SECONDS: Final = 300.0
 _LONGEST: Final = 1100
-"""Bytes of an identity: sealed, it has to fit into a URL and a cookie."""
+"""The length limit of an identity in bytes. A sealed identity has to fit into a URL and a cookie."""
 _NONCE: Final = 12
 _TAG: Final = 16
 _LOGIN: Final = "login"
@@ -37,23 +37,23 @@ _NAME: Final = re.compile(r"[a-z_]{1,64}")
 
 
 class SignInFailed(Exception):
-    """Raised when a sign-in fails; the message tells the person why."""
+    """Raised when a sign-in fails. The message explains the reason to the person."""
 
 
 @dataclass(frozen=True, slots=True)
 class BegunSignIn:
-    """A sign-in in progress, in the form that the browser keeps."""
+    """A sign-in in progress. The browser keeps it in sealed form."""
 
     state: str
     nonce: str
     verifier: str
     following: str
-    """Place of the page to which the person is redirected."""
+    """The page to which the person is redirected afterwards."""
     end: float
 
 
 class SignIn:
-    """Sign-in at one issuer, as a client of this issuer."""
+    """The sign-in at one issuer. The service is a client of this issuer."""
 
     def __init__(self, issuer: Issuer, issuer_client: IssuerClient) -> None:
         self.issuer = issuer
@@ -63,7 +63,7 @@ class SignIn:
         self._known: tuple[float, Mapping[str, Any]] | None = None
 
     async def begin(self, key: bytes, callback: str, following: str) -> tuple[str, str]:
-        """Return the address at the issuer where the person signs in, and the sealed state that the browser keeps."""
+        """Return the issuer's address at which the person signs in, and the sealed state that the browser keeps."""
         end = time.time() + BEGUN_SECONDS
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         begun = BegunSignIn(state, nonce, verifier, following, end)
@@ -80,7 +80,10 @@ class SignIn:
     async def finish(
         self, keys: Sequence[bytes], callback: str, kept: str | None, said: Mapping[str, str]
     ) -> tuple[str, BegunSignIn]:
-        """Return the unverified id token for the response `said`, and the sign-in; raise `SignInFailed` otherwise."""
+        """Return the unverified id token for the response `said`, and the sign-in to which it belongs.
+
+        Raise `SignInFailed` if the response is wrong or the issuer sends no id token.
+        """
         begun = _begun(keys, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
             raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
@@ -137,21 +140,21 @@ def _begun(keys: Sequence[bytes], kept: str | None) -> BegunSignIn:
 
 @dataclass(frozen=True, slots=True)
 class SealedIdentity:
-    """A caller named by a JWT, and what is needed to check the JWT's validity again."""
+    """A caller whom a JWT named, and the facts that a later check of the JWT's validity needs."""
 
     issuer: str
-    """Fingerprint of the issuer's terms."""
+    """The fingerprint of the issuer's conditions."""
     key_id: str | None
     caller: str
-    """Id of the principal."""
+    """The id of the principal."""
     name: str
     rules: tuple[str, ...]
-    """Fingerprints of the rules that matched."""
+    """The fingerprints of the rules that matched."""
     end: float
-    """End of the JWT, in seconds since the epoch."""
+    """The end of the JWT's validity, in seconds since the epoch."""
 
     def sealed(self, key: bytes) -> str:
-        """Return the identity as a text that only the service can read; raise `Unsupported` if it is too long."""
+        """Return the identity as a text that only the service can read. Raise `Unsupported` if the text is too long."""
         said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
         data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
         if len(data) > _LONGEST:
@@ -161,23 +164,23 @@ class SealedIdentity:
         return seal(key, _CALLER, data)
 
     def signer(self, key: bytes) -> Signer:
-        """Return the caller as a signer, whose id is the sealed identity."""
+        """Return a signer for the caller. Its id is the sealed identity."""
         text = self.sealed(key)
         return Signer(text, identity_key(key, text), self.end)
 
     @property
     def expired(self) -> bool:
-        """True when the JWT has expired."""
+        """True if the JWT has expired."""
         return self.end <= time.time()
 
 
 def identity_key(key: bytes, text: str) -> bytes:
-    """Return the key of the signer with a sealed identity."""
+    """Return the signing key of the caller with a sealed identity."""
     return signer_key(key, "statement", text.encode())
 
 
 def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:
-    """Return the identity in a text that `sealed` made with one of these keys; None for any other text."""
+    """Return the identity in a text that `sealed` made with one of these keys. Return None for any other text."""
     data = unseal(keys, _CALLER, text)
     if data is None:
         return None
@@ -186,16 +189,16 @@ def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:
 
 
 def seal(key: bytes, purpose: str, data: bytes) -> str:
-    """Return `data` encrypted and authenticated by AES-256-GCM, in characters for URLs and cookies."""
+    """Encrypt and authenticate `data` with AES-256-GCM. Return a text that may be in URLs and cookies."""
     nonce = secrets.token_bytes(_NONCE)
     return urlsafe_b64encode(nonce + _cipher(key, purpose).encrypt(nonce, data, None)).decode()
 
 
 def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
-    """Return the data of a text that `seal` made with one of these keys for this purpose; None for any other text."""
+    """Return the data in a text that `seal` made for this purpose with one of these keys. Otherwise return None."""
     try:
         sealed = urlsafe_b64decode(text.encode("ascii"))
-        # A text has one spelling: bits behind the last byte would give it others.
+        # Only one spelling of a text is valid. Unused bits of its last character would otherwise allow more spellings.
         if len(sealed) < _NONCE + _TAG or urlsafe_b64encode(sealed).decode() != text:
             return None
     except ValueError:
@@ -207,5 +210,5 @@ def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
 
 
 def _cipher(key: bytes, purpose: str) -> AESGCM:
-    """Return the cipher of a purpose. Each has a different key, so a text cannot be unsealed for another purpose."""
+    """Return the cipher for a purpose. Each purpose has its own key, so no text can be unsealed for another one."""
     return AESGCM(hmac.digest(key, f"protoslice sealed {purpose}".encode(), sha256))

@@ -1,4 +1,4 @@
-"""Verification of JWTs: signature, times and audience; and the caller that a JWT names."""
+"""Verification of JWTs: checks signature, times and audience, and finds the caller that a JWT names."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from protoslice.server.auth.oidc.sign_in import SealedIdentity, SignIn
 from protoslice.server.auth.permissions import Grant, Principal
 
 LONGEST: Final = 16 << 10
-"""Characters of a JWT; a longer one is none."""
+"""The length limit of a JWT, in characters. A longer JWT is invalid."""
 SKEW_SECONDS: Final = 30
-"""Seconds that the beginning of a JWT may lie ahead, as clocks differ. Its end has no such grace."""
+"""The seconds by which a JWT's start may lie in the future, because clocks differ. Its end has no tolerance."""
 _LONGEST_NAME: Final = 128
 
 
 class NotValid(Exception):
-    """Raised for an invalid JWT; the message tells its owner why."""
+    """Raised for an invalid JWT. The message explains the reason to its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class VerifiedToken:
     expires: float
 
     def identity(self) -> SealedIdentity:
-        """Return the identity that later requests can present, as long as the JWT would be accepted."""
+        """Return an identity that later requests can present for as long as the JWT would be accepted."""
         rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
         caller = self.principal
         return SealedIdentity(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
 
 
 class _Trusted(NamedTuple):
-    """An issuer, its keys, and the grants of its rules by their fingerprints."""
+    """An issuer, its keys, and the grants of its rules by each rule's fingerprint."""
 
     issuer: Issuer
     keys: IssuerKeys
@@ -57,7 +57,7 @@ class _Trusted(NamedTuple):
 
 
 class Verifier:
-    """Verifier of JWTs of trusted issuers."""
+    """A verifier of JWTs that trusted issuers signed."""
 
     def __init__(self, issuers: Sequence[Issuer]) -> None:
         trusted = [_Trusted(each, IssuerKeys(each), {rule.id: rule.grant for rule in each.rules}) for each in issuers]
@@ -65,29 +65,29 @@ class Verifier:
         self._by_id = {each.issuer.id: each for each in trusted}
         login = next((each for each in trusted if each.issuer.login_client), None)
         self.sign_in = None if login is None else SignIn(login.issuer, login.keys.client)
-        """Way in which people sign in; None where no issuer has a `login_client`."""
+        """The sign-in of people; None if no issuer has a `login_client`."""
         self._at_end = AsyncExitStack()
 
     async def start(self) -> None:
-        """Keep the keys of all issuers fresh, in the background."""
+        """Start to refresh the keys of all issuers in the background."""
         for each in self._issuers.values():
             await self._at_end.enter_async_context(background({"the refresh of keys": each.keys.keep_fresh}))
 
     async def close(self) -> None:
-        """Stop fetching, and close the connections."""
+        """Stop fetching keys, and close the connections."""
         await self._at_end.aclose()
         for each in self._issuers.values():
             await each.keys.close()
 
     async def find(self, text: str) -> VerifiedToken | None:
-        """Return the caller of a JWT; None for any other text, and for a JWT that is not valid now."""
+        """Return the verified JWT in a text. Return None for any other text, and for a JWT that is not valid now."""
         try:
             return await self.verify(text)
         except NotValid:
             return None
 
     async def verify(self, text: str) -> VerifiedToken:
-        """See `find`; `NotValid` says why there is no caller."""
+        """Return the verified JWT in a text. Raise `NotValid`, which says why, if `find` would return None."""
         header, claims = parts_of(text)
         known = self._issuers.get(str(claims.get("iss")))
         if known is None:
@@ -112,7 +112,8 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        Return None once its JWT would no longer be accepted: after its end, or without its issuer or the issuer's key.
+        Return None if the JWT would no longer be accepted. This is so after its end, or without its issuer or the
+        issuer's key.
         """
         known = self._by_id.get(identity.issuer)
         if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:
@@ -122,7 +123,7 @@ class Verifier:
 
 
 def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of a JWT, unverified; raise `NotValid` for any other text."""
+    """Return the unverified header and claims of a JWT. Raise `NotValid` for any other text."""
     parts = text.split(".", 3) if len(text) <= LONGEST else ()
     if len(parts) != 3:
         raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")
@@ -133,7 +134,7 @@ def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _end_of(issuer: Issuer, claims: Claims) -> float:
-    """Return the end of a JWT whose claims are valid now."""
+    """Return the end of a JWT. Raise `NotValid` if its claims are not valid now."""
     registry = jwt.JWTClaimsRegistry(
         leeway=SKEW_SECONDS,
         iss={"essential": True, "value": issuer.url},
@@ -156,6 +157,6 @@ def _principal(issuer: Issuer, claims: Claims) -> Principal:
         raise NotValid("it has no subject")
     names = texts_at(claims, issuer.name) or (subject,)
     name = "".join(mark for mark in names[0][:_LONGEST_NAME] if mark.isprintable())
-    # The subject is the issuer's own; two issuers may have one of the same name.
+    # A subject is unique only within its issuer, so the id also covers the issuer.
     id = sha256(f"{issuer.url}\n{subject}".encode(errors="surrogatepass")).hexdigest()[:24]
     return Principal(id, name, tuple(rule.grant for rule in issuer.matching(claims)))
