@@ -1,1 +1,1 @@
-"""Registries: protocols of model registries over repositories, each in a separate package or module."""
+"""The protocols of model registries, served from repositories. Each has a separate package or module."""

@@ -1,4 +1,4 @@
-"""MLflow: the protocol of its artifact proxy over stores; the token is Bearer, or the password of Basic."""
+"""Routes of MLflow's artifact proxy, over stores. The token is sent as Bearer, or as the password of Basic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from protoslice.serving.representation import Head
 
 BASE: Final = "/api/2.0/mlflow-artifacts"
 ArtifactPath = Annotated[str, AfterValidator(lambda path: unquote(path).rstrip("/"))]
-"""Path of an artifact or a folder; clients end that of a whole run with a slash."""
+"""The path of an artifact or a folder. Clients end the path of a whole run with a slash."""
 _CODES: Final = {
     400: "INVALID_PARAMETER_VALUE",
     401: "UNAUTHENTICATED",
@@ -53,7 +53,7 @@ _CODES: Final = {
     503: "TEMPORARILY_UNAVAILABLE",
 }
 _UNKEPT: Final = {"cache-control": "no-store"}
-"""Answers that hold a permission."""
+"""The headers of answers that contain a permission. No cache may keep them."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -76,13 +76,13 @@ Artifacts = Annotated[MlflowArtifacts, Depends(_artifacts)]
 
 @endpoint(router, "GET /api/3.0/mlflow/server-info", OPEN)
 async def get_server_info() -> Response:
-    """Announce transfers in parts, which clients then use by default."""
+    """Announce transfers in parts. Clients then use them by default."""
     return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
 async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "") -> Response:
-    """Return the files and folders directly in a folder, by base name; none if the folder does not exist."""
+    """Return the names of the files and folders directly in a folder. Return none if the folder does not exist."""
     entries = await artifacts.table.entries(path.strip("/"))
 
     def listed() -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE, body=UPLOAD_PART)
 async def put_artifact(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Write an artifact, or a new version of one."""
+    """Write an artifact, or a new version of an existing artifact."""
     async with upload_slot(services, request):
         file = await artifacts.put(name, body_stream(request.receive))
     context_of(request.scope).store = file.store
@@ -106,20 +106,20 @@ async def put_artifact(request: Request, services: Services, artifacts: Artifact
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", READ_SIGNED)
 async def get_artifact(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Get an artifact, whole or by range."""
+    """Return an artifact, whole or by range."""
     return await _answered(request, services, name, await artifacts.table.get(name))
 
 
 @endpoint(router, "DELETE /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_DELETE)
 async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Remove an artifact, or a folder of artifacts; as in MLflow, a missing one is no error."""
+    """Remove an artifact or a folder of artifacts. As in MLflow, a missing artifact is not an error."""
     with suppress(NoArtifact):
         await artifacts.table.remove(name)
     return JsonAnswer({})
 
 
 async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
-    """Return the bytes of a file, from its record or from a store, which the response names."""
+    """Return the bytes of a file, which come from its record or from a store. A header names that store."""
     if file.store is None or file.path is None:
         data = file.data or b""
         head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
@@ -137,21 +137,24 @@ async def _answered(request: Request, services: Services, name: str, file: Repos
 
 
 class WantedParts(BaseModel):
-    """Upload of a file in parts; of the path, which is on the client's machine, only the base name counts."""
+    """An upload of a file in parts.
+
+    Only the base name of `path` counts, because it is a path on the client's machine.
+    """
 
     path: str = Field(max_length=4096)
     num_parts: int = Field(default=1, ge=1, le=MOST_PARTS)
 
 
 class SentPart(BaseModel):
-    """A part that was sent, and its name in the response."""
+    """A part that was sent, and its name from the response."""
 
     part_number: int = Field(ge=1, le=MOST_PARTS)
     etag: str = Field(max_length=200)
 
 
 class SentParts(BaseModel):
-    """End of an upload in parts."""
+    """The end of an upload in parts."""
 
     path: str = Field(max_length=4096)
     upload_id: Session
@@ -160,7 +163,7 @@ class SentParts(BaseModel):
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
 async def plan_download(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Return where an artifact is read by range, and with which headers."""
+    """Return the URL from which an artifact is read by range, and the headers to send to it."""
     file, signed = await artifacts.table.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
     return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
@@ -168,7 +171,7 @@ async def plan_download(request: Request, services: Services, artifacts: Artifac
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}", REPOSITORY_WRITE)
 async def begin_upload(request: Request, services: Services, body: WantedParts) -> Response:
-    """Begin the upload of a file in parts; nothing is stored before the first part arrives."""
+    """Begin the upload of a file in parts. Nothing is stored before the first part arrives."""
     session = new_session()
     at = _absolute(request, f"{BASE}/parts/{session}/{request.path_params['name']}")
     signed, headers = await services.signing(), _permission(request, services)
@@ -188,7 +191,7 @@ async def begin_upload(request: Request, services: Services, body: WantedParts) 
 async def put_part(
     request: Request, services: Services, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
-    """Receive a part; its entity tag names it."""
+    """Receive a part. The entity tag in the answer names the part."""
     async with upload_slot(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await artifacts.put_part(session, number, body_stream(request.receive), client)
@@ -209,12 +212,12 @@ async def finish_upload(
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/abort/{name:path}", REPOSITORY_WRITE)
 async def end_upload() -> Response:
-    """Cancel an upload; its parts expire like any other upload."""
+    """Cancel an upload. Its parts expire like any other upload."""
     return JsonAnswer({})
 
 
 def _target(folder: str, local: str) -> str:
-    """Return the path in a folder for a file at a path of the client, which may be one of Windows."""
+    """Return the path in a folder for a client's local file, whose path may be a Windows path."""
     base = local.replace("\\", "/").rpartition("/")[2]
     return f"{folder}/{base}"
 
@@ -224,9 +227,9 @@ def _absolute(request: Request, path: str) -> str:
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:
-    """Return the headers for the URLs in a response; none if they are signed.
+    """Return the headers to send to the URLs in a response. Return none if the URLs are signed.
 
-    Clients send no credentials to these URLs, and a proxy before an open service may require some.
+    Clients send no credentials to these URLs by themselves, but a proxy before an open service may require some.
     """
     found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

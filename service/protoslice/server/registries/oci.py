@@ -1,4 +1,4 @@
-"""OCI distribution API, for oras, skopeo, docker and others, below `/v2/`."""
+"""Routes of the OCI distribution API, for oras, skopeo, docker and others, below `/v2/`."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ _CODES: Final = {
     413: "SIZE_INVALID",
     429: "TOOMANYREQUESTS",
 }
-"""Codes by status, of errors that are not about an artifact."""
+"""The codes of errors that do not concern an artifact, by status."""
 _CONTENT_RANGE: Final = re.compile(r"(\d{1,19})-(\d{1,19})")
 _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 
 def is_ollama(request: Request) -> bool:
-    """Return True for a request of Ollama, which uses other manifests and names than clients of OCI."""
+    """Return True if a request is from Ollama, whose manifests and names differ from those of OCI."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("ollama/")
 
 
 def is_llama(request: Request) -> bool:
-    """Return True for a request of llama.cpp, which requests names of files where others request manifests."""
+    """Return True if a request is from llama.cpp, which expects names of files instead of manifests."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("llama-cpp")
 
 
@@ -68,7 +68,7 @@ async def _repository(request: Request, name: str, services: Services) -> Artifa
 
 
 def _name(request: Request, name: str) -> RepositoryName:
-    """Return the name; with capitals, it is valid for manifests of Ollama and llama.cpp, and for blobs."""
+    """Return the repository's name. It may have capitals in GETs of blobs, and in GETs by Ollama and llama.cpp."""
     reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
 
@@ -97,7 +97,7 @@ def made(location: str, digest: Digest, headers: Mapping[str, str] | None = None
 
 
 def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
-    """Return the headers of a blob, for HEAD."""
+    """Return the headers that describe a blob, for HEAD."""
     return {
         "location": location,
         "docker-content-digest": digest.text,
@@ -109,7 +109,7 @@ def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
 
 
 def check_place(fields: HeaderMap, offset: int) -> None:
-    """Raise 416 unless Content-Range, if given, continues at `offset` and has the length of the body."""
+    """Check Content-Range, if it is sent. Raise 416 unless it begins at `offset` and has the length of the body."""
     said = fields.get(b"content-range")
     if said is None:
         return
@@ -128,7 +128,7 @@ def check_place(fields: HeaderMap, offset: int) -> None:
 
 
 def refuse_backward(fields: HeaderMap, size: int) -> None:
-    """Raise 416 for a range that ends before its start, which HTTP ignores and this API refuses."""
+    """Raise 416 for a range that ends before its start. HTTP ignores such a range, but this API refuses it."""
     found = _BACKWARD.fullmatch(fields.get(b"range", ""))
     if found is not None and int(found[2]) < int(found[1]):
         headers = {"content-range": f"bytes */{size}"}
@@ -136,7 +136,10 @@ def refuse_backward(fields: HeaderMap, size: int) -> None:
 
 
 def render_oci(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return a list of one error with its code and message; the specification has no code for a busy service."""
+    """Return a list of one error with its code and message.
+
+    The specification has no code for a busy service, so its status is 429.
+    """
     status = 429 if failure.problem is BUSY else failure.problem.status
     code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
     return render_body(failure, {"errors": [{"code": code, "message": failure.detail}]}, status=status)
@@ -146,7 +149,7 @@ router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 
 MANIFEST_BODY = BodyLimits(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
-"""Referrers in a page; each is read with a separate request."""
+"""The maximum number of referrers in a page. Each is read with a separate request."""
 NO_TAGS: list[str] = []
 Page = Annotated[int | None, Query(ge=0)]
 
@@ -192,7 +195,7 @@ async def list_referrers(
     type_: Annotated[str | None, Query(alias="artifactType")] = None,
     last: str | None = None,
 ) -> Response:
-    """List the manifests whose subject has the digest, as an index."""
+    """Return an index of the manifests whose subject has the digest."""
     subject, after = Digest(digest), None if last is None else Digest(last)
     limit = min(MAX_PAGE_ITEMS, REFERRERS)
     found, end = await repository.referrers(subject, limit=limit, after=after)
@@ -212,10 +215,10 @@ async def begin_upload(
     mount: str | None = None,
     source: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """Begin the upload of a blob; with its digest, receive all of it, or copy it from another repository."""
+    """Begin the upload of a blob. With its digest, receive the whole blob, or copy it from another repository."""
     if mount is not None and source is not None:
         wanted = Digest(mount)
-        with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
+        with suppress(NameInvalid):  # Ollama sends `library/`, so nothing can be mounted; it uploads
             if await repository.mount(wanted, RepositoryName(source)):
                 return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)
@@ -249,7 +252,7 @@ async def append_to_upload(request: Request, repository: Repository, services: S
 async def finish_upload(
     request: Request, repository: Repository, services: Services, upload: str, digest: str | None = None
 ) -> Response:
-    """End an upload, with its last bytes or all of them in the body."""
+    """End an upload. The body may have its last bytes or all its bytes."""
     if digest is None:
         raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)
@@ -268,9 +271,9 @@ async def end_upload(repository: Repository, upload: str) -> Response:
 
 @endpoint(router, "GET /v2/{name:path}/blobs/{digest}", READ)
 async def get_blob(request: Request, repository: Repository, services: Services, digest: str) -> Response:
-    """Get a blob, whole or by range."""
+    """Return a blob, whole or by range."""
     wanted = Digest(digest)
-    location = _blob_url(request, repository, wanted)  # Ollama reads it off the blob itself
+    location = _blob_url(request, repository, wanted)  # Ollama reads the location from a blob's answer
     if context_of(request.scope).method == "HEAD":
         return Response(headers=blob_headers(location, wanted, (await repository.blob(wanted)).size))
     store, path = await repository.open_blob(wanted)
@@ -290,7 +293,10 @@ async def delete_blob(repository: Repository, digest: str) -> Response:
 
 @endpoint(router, "GET /v2/{name:path}/manifests/{ref}", READ)
 async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
-    """Return a manifest unchanged, or one made for a commit; for Ollama and llama.cpp, one made for a GGUF file."""
+    """Return a manifest unchanged, or a manifest that is made for a commit.
+
+    For Ollama and llama.cpp, the manifest is made for a GGUF file.
+    """
     if is_llama(request):
         return JsonAnswer(await exported.llama(ref))
     found = await (exported.ollama(ref) if is_ollama(request) else exported.manifest(ref))
@@ -305,7 +311,7 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
 async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
-    """Save a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
+    """Save a manifest under a tag or its digest, and under further tags. Its blobs become files of a store."""
     media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in body_stream(request.receive)])
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
@@ -323,7 +329,7 @@ async def put_manifest(
 
 @endpoint(router, "DELETE /v2/{name:path}/manifests/{ref}", REPOSITORY_DELETE)
 async def delete_manifest(repository: Repository, ref: str) -> Response:
-    """Remove a tag; or, by its digest, a manifest with all its tags."""
+    """Remove a tag. If `ref` is a digest, remove the manifest with all its tags."""
     await repository.delete_manifest(ref)
     return Response(status_code=202)
 

@@ -1,4 +1,4 @@
-"""Hugging Face hub: the protocol of its clients, which send the token as Bearer, over repositories."""
+"""The protocol of Hugging Face clients, served from repositories. Clients send the token as Bearer."""
 
 from protoslice.server.registries.hub import commits, files, git, lfs, repositories, xet
 from protoslice.server.registries.hub.paths import spelled

@@ -16,21 +16,21 @@ from protoslice.json_text import encode_json, parse_json
 from protoslice.stores import Stores
 
 Card = dict[str, Any]
-"""Metadata by name, as JSON can hold them."""
+"""The metadata by name. All values can be written as JSON."""
 CARD: Final = "README.md"
-"""Path of a card."""
+"""The path of a model card in its repository."""
 CARD_BYTES: Final = 64 << 10
-"""Bytes of a card that are read."""
+"""The maximum number of bytes that are read from a card."""
 _DEPTH: Final = 20
 _EVENTS: Final = 20_000
 _FRONT: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER: Final = re.compile(r"[-+]?\d{1,18}")
 _FLOAT: Final = re.compile(r"[-+]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][-+]?\d{1,2})?")
-# Events alone: the loader's own composer recurses in C, and a deep card would end the process.
+# Only YAML events are used. The loader's composer recurses in C, so that a deeply nested card would end the process.
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FACT: Final = "card-1"
-"""Name of the metadata among the facts derived from a store."""
+"""The name under which a card's metadata is saved among the derived facts of a store."""
 _PREFIXED: Final = {"license": "license:", "datasets": "dataset:", "base_model": "base_model:"}
 _OF_DATASETS: Final = (
     "annotations_creators", "language_creators", "language", "license", "multilinguality", "size_categories",
@@ -39,9 +39,9 @@ _OF_DATASETS: Final = (
 
 
 async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card], int]:
-    """Return the metadata of the cards of stores, and the bytes that were read for them; empty without a card.
+    """Return the card metadata of stores, and the number of bytes that were read. A store without a card has none.
 
-    A card is read once, and its metadata are saved. Metadata of a store that is gone or damaged are left out.
+    A card is read only once, because its metadata is saved. Stores that are gone or damaged are left out.
     """
     wanted = list(dict.fromkeys(ids))
     texts = await stores.derived.load_each(_FACT, wanted)
@@ -59,7 +59,7 @@ async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card],
 
 
 async def _read(stores: Stores, store: str) -> bytes | None:
-    """Return the metadata of the card of a store in JSON; None if the store is gone or damaged."""
+    """Return a store's card metadata as JSON. Return None if the store is gone or damaged."""
     try:
         if CARD not in await stores.files(store):
             return b"{}"
@@ -71,7 +71,7 @@ async def _read(stores: Stores, store: str) -> bytes | None:
 
 
 def known_of(card: Card, *, dataset: bool) -> dict[str, Any]:
-    """Return the parts of a card that descriptions of a repository show: tags, and library and task if it has them."""
+    """Return the card's facts that descriptions of a repository show: tags, and the library and task if present."""
     known = {each: card[each] for each in ("library_name", "pipeline_tag") if isinstance(card.get(each), str)}
     tags = [*known.values(), *_texts(card.get("tags"))]
     if dataset:
@@ -87,7 +87,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def parse_card(beginning: bytes) -> Card:
-    """Return the metadata at the beginning of a card; empty for YAML that is malformed, too deep or has aliases."""
+    """Return the metadata at the beginning of a card. It is empty if the YAML is malformed, too deep or has aliases."""
     front = _FRONT.match(beginning)
     if front is None:
         return {}

@@ -1,4 +1,4 @@
-"""Commits, and the branches and tags that point at them."""
+"""Routes of the hub for commits, and for the branches and tags that point at commits."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, de
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
-"""Suffix of files that are uploaded before a commit, large or small: `datasets` removes them before it."""
+"""The suffix of files that clients upload before a commit, even if small. `datasets` removes them before it commits."""
 _MOST_FILES: Final = 1000
 
 
 class BranchBody(BaseModel):
-    """Beginning of a new branch."""
+    """The revision at which a new branch begins."""
 
     startingPoint: Text | None = None  # noqa: N815 - the protocol's name
 
 
 class TagBody(BaseModel):
-    """New tag."""
+    """A new tag."""
 
     tag: Text
     message: str | None = None
 
 
 class PreuploadFile(BaseModel):
-    """File that a client is about to send."""
+    """A file that a client is about to send."""
 
     path: str
     size: Annotated[int, Field(ge=0)] = 0
 
 
 class PreuploadBody(BaseModel):
-    """Files that a client is about to send."""
+    """The files that a client is about to send."""
 
     files: Annotated[list[PreuploadFile], Field(max_length=_MOST_FILES)]
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
 async def plan_upload(services: Services, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
-    """Return how to send each file: small files within the commit, large files before it."""
+    """Return how the client has to send each file. Small files are sent within the commit, large files before it."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     planned = [{"path": file.path, "uploadMode": _mode(file), "shouldIgnore": False} for file in body.files]
@@ -82,7 +82,7 @@ def _mode(file: PreuploadFile) -> str:
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE, body=UPLOAD_BODY)
 async def commit(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
-    """Commit the operations of the body, which is read line by line."""
+    """Commit the operations in the body, which is read line by line."""
     repository = await services.repositories.get(repository_of(kind, name))
     async with upload_slot(services, request):
         operations = operations_of(body_stream(request.receive))
@@ -111,7 +111,7 @@ async def _apply(operations: AsyncIterator[Operation], repository: Repository, c
 
 
 async def _take(repository: Repository, known: KnownFiles, change: Change, path: str, sha256: str) -> None:
-    """Add a file that was uploaded before the commit, or is in the repository."""
+    """Add a file that was uploaded before the commit, or that the repository already has."""
     if not _SHA256.fullmatch(sha256):
         raise InvalidInput(f"{path!r}: the oid must be a SHA-256 in hex")
     if (upload := await repository.staged.find(sha256)) is not None:
@@ -164,14 +164,14 @@ async def delete_tag(services: Services, kind: str, name: str, tag: Encoded) -> 
 
 
 INLINE_BYTES: Final = 10 << 20
-"""Bytes of the largest file that comes within a commit."""
+"""The size of the largest file that is sent within a commit, in bytes."""
 _LINE_BYTES: Final = INLINE_BYTES // 3 * 4 + (64 << 10)
 _MOST: Final = 2 * MAX_FILES
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHeader:
-    """First line of a commit."""
+    """The first line of a commit."""
 
     summary: str = ""
     description: str = ""
@@ -180,7 +180,7 @@ class CommitHeader:
 
 @dataclass(frozen=True, slots=True)
 class InlineFile:
-    """New file, with its bytes."""
+    """A new file with its bytes."""
 
     path: str
     content: bytes
@@ -188,7 +188,7 @@ class InlineFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """New file whose bytes the repository has, by their SHA-256."""
+    """A new file whose bytes the repository already has. Its SHA-256 identifies them."""
 
     path: str
     sha256: str
@@ -196,7 +196,7 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Deletion of a file, or of a folder."""
+    """The deletion of a file or of a folder."""
 
     path: str
     folder: bool
@@ -206,7 +206,7 @@ Operation = CommitHeader | InlineFile | KnownFile | Deletion
 
 
 async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation]:
-    """Yield the operations in order; raise for a line that is too long or malformed, and for too many lines."""
+    """Yield the operations in order. Raise an error for a malformed or too long line, and for too many lines."""
     count = 0
     async for line in _lines(pieces):
         count += 1

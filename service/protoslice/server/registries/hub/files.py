@@ -1,4 +1,4 @@
-"""Files, branches and history of repositories, as JSON and as bytes."""
+"""Routes of the hub for files, branches and history of repositories, as JSON and as bytes."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 _PAGE: Final = 1000
 _EXPANDED: Final = 50
-"""Files of a page with their last commits."""
+"""The maximum number of files in a page that also shows their last commits."""
 _COMMITS: Final = 50
 _FILE_BYTES: Final = 200
 
 Flag = Annotated[bool, Query()]
 Entry = tuple[str, File | None]
-"""Path of a file, or of a folder."""
+"""The path of a file, and the file; for a folder, None instead of the file."""
 
 
 class PathsBody(BaseModel):
-    """Paths of files and folders that a client asks about."""
+    """The paths of files and folders whose facts a client requests."""
 
     paths: Annotated[list[str], Field(max_length=MAX_FILES)] | str
     expand: bool = False
@@ -56,7 +56,7 @@ class PathsBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class TreeQuery:
-    """Parameters of a tree; the cursor is the last path of the previous page."""
+    """The query parameters of a tree. The cursor is the last path of the previous page."""
 
     recursive: Flag = False
     expand: Flag = False
@@ -107,7 +107,7 @@ async def _listed(
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
 async def get_paths_info(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
-    """Return the files and folders by path; unknown ones are left out."""
+    """Return the files and folders at the requested paths. Unknown paths are left out."""
     body = await request.body()
     read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
     wanted, expand = await services.stores.worker.run_if_large(_FILE_BYTES * len(body), lambda: read(body))
@@ -126,7 +126,7 @@ async def get_paths_info(request: Request, services: Services, kind: str, name: 
 
 
 def _paths_in_json(body: bytes) -> tuple[list[str], bool]:
-    """Return the paths of a JSON object, each once, and True if last commits are wanted."""
+    """Return each path in a JSON body once, and True if the client requests last commits."""
     try:
         read = PathsBody.model_validate_json(body)
     except ValueError:
@@ -136,7 +136,7 @@ def _paths_in_json(body: bytes) -> tuple[list[str], bool]:
 
 
 def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
-    """Return the paths of a form, each once, and True if last commits are wanted."""
+    """Return each path in a form once, and True if the client requests last commits."""
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
     except ValueError:
@@ -147,7 +147,7 @@ def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
 async def list_refs(services: Services, kind: str, name: str) -> Response:
-    """Return the branches and tags, and their views."""
+    """Return the branches and tags, and the views of them."""
     repository = await _found(services, kind, name)
     return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
@@ -156,7 +156,7 @@ async def list_refs(services: Services, kind: str, name: str) -> Response:
 async def list_commits(
     request: Request, services: Services, kind: str, name: str, revision: Encoded, cursor: str | None = None
 ) -> Response:
-    """Return a page of history, newest first."""
+    """Return a page of the history, newest commit first."""
     repository = await _found(services, kind, name)
     newest = (await repository.shown(revision)).commit
     page = await repository.history(newest, limit=_COMMITS, cursor=cursor)
@@ -169,7 +169,7 @@ async def list_commits(
 async def get_repository(
     services: Services, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
 ) -> Response:
-    """Return a repository and its files at a revision, with sizes and digests if `blobs` are wanted."""
+    """Return a repository and its files at a revision. With `blobs`, the files have sizes and digests."""
     repository = await _found(services, kind, name)
     commit = await repository.shown(revision)
     files = await commit.files(services.stores)
@@ -177,7 +177,7 @@ async def get_repository(
     ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
     card, dataset = Card(), kind == "datasets"
     if (store := commit.commit.store) is not None and CARD in files:
-        with suppress(StorageError):  # other facts of the repository need no file
+        with suppress(StorageError):  # the other facts of the repository do not depend on the card
             card = (await cards_of(services.stores, [store]))[0].get(store, card)
 
     def listed() -> bytes:
@@ -190,7 +190,7 @@ async def get_repository(
 
 
 def _weight(files: Mapping[str, File]) -> int:
-    """Return the approximate size of the JSON about files in bytes."""
+    """Return the approximate size of the JSON about files, in bytes."""
     return sum(map(len, files)) + _FILE_BYTES * len(files)
 
 
@@ -200,7 +200,10 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
 
 @endpoint(router, "GET /api/whoami-v2", READ)
 async def get_user() -> Response:
-    """Return the user of a token; this protocol only names one, the service distinguishes callers."""
+    """Return one fixed user for every token.
+
+    The service still distinguishes callers, but this protocol needs a name.
+    """
     token = {"displayName": "token", "role": "write"}
     named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
     return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
@@ -225,27 +228,30 @@ async def get_file(request: Request, services: Services, name: str, revision: En
 
 
 def _about(file: File, commit: str) -> Headers:
-    """Return the headers in which clients find commit, digest and size."""
+    """Return the headers in which clients find the commit, digest and size of a file."""
     told = [(b"x-repo-commit", commit.encode()), (b"x-linked-size", b"%d" % file.size)]
     tag = file.tag if isinstance(file, ComputedFile) else file.sha256
     if tag is not None:
         told.append((b"x-linked-etag", b'"%b"' % tag.encode()))
-    if not file.size:  # a range of an empty file is answered with 200, and some clients read the size here alone
+    if not file.size:  # a range of an empty file gets a 200, and some clients read the size only from content-range
         told.append((b"content-range", b"bytes */0"))
     return told
 
 
 Ids = Mapping[str, str]
-"""Ids in git of small text files by SHA-256; all others are of git-lfs."""
+"""The git ids of small text files by SHA-256. All other files have git-lfs ids."""
 
 
 def file_json(file: File, ids: Ids) -> dict[str, Any]:
-    """Return a file; a file of git-lfs has `lfs`, which clients use to copy it. Ids are git's."""
+    """Return a file with its git id. A git-lfs file also has `lfs`, which clients use to copy the file."""
     return {"type": "file", "path": file.path, "size": file.size, **_identity(file, ids, "oid", "oid")}
 
 
 def _sibling_json(file: File, ids: Ids | None) -> dict[str, Any]:
-    """Return a file in a repository's description, with size and ids if given; the digest has another name there."""
+    """Return a file in a repository's description, with size and ids if `ids` are passed.
+
+    The digest has a different name there than in `file_json`.
+    """
     if ids is None:
         return {"rfilename": file.path}
     return {"rfilename": file.path, "size": file.size, **_identity(file, ids, "blobId", "sha256")}
@@ -267,9 +273,10 @@ def _folder_json(path: str) -> dict[str, Any]:
 
 
 def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> list[tuple[str, File | None]]:
-    """Return the files and folders (None) below a folder, by path; raise `NoFile` for a folder that does not exist.
+    """Return the files and folders below a folder, sorted by path. A folder has None instead of a file.
 
-    The cost depends on the number of entries: a folder is examined once, regardless of how many files it holds.
+    Raise `NoFile` if the folder does not exist. The cost depends on the number of entries, because each folder is
+    examined once, regardless of how many files it holds.
     """
     prefix = f"{folder}/" if folder else ""
     found: dict[str, File | None] = {}
@@ -293,7 +300,7 @@ def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> li
 def listed_json(
     entries: Sequence[tuple[str, File | None]], ids: Ids, last: Mapping[str, Commit] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the files and folders, with the `last` commits that changed them, as far as they are known."""
+    """Return the files and folders. Each has the commit that last changed it, if that is known."""
 
     def shown(path: str, file: File | None) -> dict[str, Any]:
         found = _folder_json(path) if file is None else file_json(file, ids)
@@ -316,7 +323,7 @@ def info_json(
     dataset: bool,
     private: bool,
 ) -> dict[str, Any]:
-    """Return a repository at a commit, or at its view; with sizes and ids of files if ids are given."""
+    """Return a repository at a commit or at its view. The files have sizes and ids if `ids` are passed."""
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
@@ -336,7 +343,7 @@ def info_json(
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Return the branches and tags; the converted branches are views of branches and tags with files.
+    """Return the branches and tags. The converted branches are views of branches and tags with files.
 
     There are no pull requests.
     """
@@ -355,7 +362,7 @@ def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
-    """Return a commit of a history."""
+    """Return a commit of a history as JSON."""
     return {
         "id": commit.id,
         "title": commit.author.title,
@@ -366,5 +373,5 @@ def commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def time_text(time: datetime) -> str:
-    """Return a time in UTC with milliseconds, the only form that clients parse."""
+    """Return a time in UTC with milliseconds, which is the only form that clients parse."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"

@@ -1,4 +1,4 @@
-"""Routes of git's dumb protocol: repositories to clone and fetch, with pointers of git-lfs for large files."""
+"""Routes of git's dumb protocol, to clone and fetch repositories. Large files are pointers of git-lfs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protoslice.server.services import Services
 _PUSH: Final = "git-receive-pack"
 _FETCH: Final = "git-upload-pack"
 _SMART_ONLY: Final = re.compile("libgit2|go-git|isomorphic-git")
-"""Programs that read nothing but the smart protocol, by their names in User-Agent."""
+"""A pattern of User-Agent for programs that only read the smart protocol."""
 _OTHER_PROGRAM: Final = (
     "this service has git's dumb protocol, which this program does not know: clone with git itself, or download files "
     "with `hf download`"
@@ -33,7 +33,7 @@ router = RouteGroup(render=render_git, strict=False, include_in_schema=False)
 
 
 def _packet(line: str | None) -> str:
-    """Return a line of the smart protocol; None ends a list."""
+    """Return a line of the smart protocol. None ends a list of lines."""
     return "0000" if line is None else f"{len(line) + 4:04x}{line}"
 
 
@@ -50,7 +50,7 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 async def list_git_refs(request: Request, services: Services, name: str, service: str = "") -> Response:
     """Return the branches and tags, one per line.
 
-    Programs that only know the smart protocol get the reason why it is not supported.
+    Programs that only read the smart protocol get an error that explains why it is not supported.
     """
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
@@ -76,7 +76,7 @@ async def get_git_object(
     start: Annotated[str, Path(max_length=4)],
     rest: Annotated[str, Path(max_length=64)],
 ) -> Response:
-    """Return an object by its id, compressed."""
+    """Return a compressed git object by its id."""
     found = await (await _history(services, name)).object(start + rest)
     data = await services.stores.worker.run_if_large(len(found), lambda: zlib.compress(found, 1))
     headers = {"content-disposition": "attachment", "cache-control": "no-cache"}

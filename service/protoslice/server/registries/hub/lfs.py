@@ -1,4 +1,4 @@
-"""git-lfs: files that are uploaded before the commit that names them, whole or in parts."""
+"""Routes of git-lfs: files that clients upload, whole or in parts, before the commit that names them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ part_router = RouteGroup(render=render_hub, strict=False, include_in_schema=Fals
 _UPLOADS: Final = "/api/lfs-uploads"
 _FILES: Final = "/api/lfs-files"
 _MULTIPART: Final = "multipart"
-"""Name of the transfer in parts, which clients of Hugging Face and their agent of git-lfs offer."""
+"""The name of the transfer in parts. Hugging Face clients offer it, and so does their git-lfs agent."""
 Signed = Callable[[str, str], str]
-"""Signer of URLs by method."""
+"""A function that signs a URL for a method."""
 _MOST_OBJECTS: Final = 256
-"""Objects of a batch: each begins an upload."""
+"""The maximum number of objects in a batch. Each object begins an upload."""
 _UPLOAD: Final = "upload"
-"""Operation of a batch whose files the client sends."""
+"""The operation of a batch in which the client sends files."""
 _DOWNLOAD: Final = "download"
-"""Operation of a batch whose files the client wants."""
+"""The operation of a batch in which the client requests files."""
 _MOST_PARTS: Final = 400
-"""Parts of a file: each is an upload."""
+"""The maximum number of parts of a file. Each part is an upload."""
 _PART_UPLOADS: Final = "/api/lfs-parts"
 _PART_BYTES: Final = 64 << 20
 _MOST_OF_BATCH: Final = 10_000
-"""Parts of all files of one batch: each has a URL in the answer."""
+"""The maximum number of parts of all files in a batch. Each part has a URL in the answer."""
 _URL_BYTES: Final = 400
 _MEDIA: Final = "application/vnd.git-lfs+json"
 
@@ -58,20 +58,20 @@ Bytes = Annotated[int, Path(ge=1, lt=1 << 63)]
 
 
 class LfsRef(BaseModel):
-    """Revision that files of git-lfs are for."""
+    """The revision to which files of git-lfs belong."""
 
     name: Text = MAIN
 
 
 class LfsObject(BaseModel):
-    """File of git-lfs; an empty one is sent within its commit."""
+    """A file of git-lfs. An empty file is sent within its commit instead."""
 
     oid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class LfsPart(BaseModel):
-    """Part of a file that was sent, and the entity tag in the response."""
+    """A part of a file that was sent, and the entity tag from the response to it."""
 
     partNumber: Annotated[int, Field(ge=1, le=_MOST_PARTS)]  # noqa: N815 - the protocol's name
     etag: Text
@@ -84,7 +84,7 @@ class LfsParts(BaseModel):
 
 
 class BatchBody(BaseModel):
-    """Files of git-lfs that a client sends or wants."""
+    """The git-lfs files that a client sends or requests."""
 
     operation: Text
     transfers: Annotated[list[Text], Field(max_length=20)] = []
@@ -94,7 +94,7 @@ class BatchBody(BaseModel):
 
 @endpoint(router, "POST /{name:repository_of_kind}.git/info/lfs/objects/batch", READ)
 async def plan_files(request: Request, services: Services, name: str, body: BatchBody) -> Response:
-    """Return where files are, or where to send them; an object without actions exists already."""
+    """Return the URLs to download files from or to send files to. A file that already exists needs no upload."""
     kind, name = split_kind(name)
 
     def at(route: str) -> str:
@@ -109,7 +109,8 @@ async def plan_files(request: Request, services: Services, name: str, body: Batc
     services.auth.require(Scope.WRITE, tags=[unquote(name)])
     context_of(request.scope).changes = True
     repository = await services.repositories.get(repository_of(kind, name))
-    # Clients of Hugging Face commit the files that they send here; git-lfs commits to a repository of git elsewhere.
+    # Hugging Face clients commit the files that they send. git-lfs commits to a git repository that is not on this
+    # service.
     keep = read_fields(request.scope).get(b"user-agent", "").startswith("git-lfs/") or _MULTIPART not in body.transfers
     client = pseudonym(context_of(request.scope).key)
     new = await _new(repository, body, keep=keep)
@@ -131,9 +132,9 @@ async def plan_files(request: Request, services: Services, name: str, body: Batc
 async def send_file(
     request: Request, services: Services, kind: str, name: str, upload: str, keep: bool = False
 ) -> Response:
-    """Receive the bytes of a file; the signature of the URL is the permission, as clients send no other.
+    """Receive the bytes of a file. The signature of the URL gives the permission, because clients send no token.
 
-    With `keep`, no commit will name the file, and it becomes a store.
+    With `keep`, no commit names the file later, so the file becomes a store at once.
     """
     uploads = services.uploads
     found = await uploads.get(upload)
@@ -141,7 +142,7 @@ async def send_file(
     if sha256 is None or found.path != sha256:
         raise NotFound("No such upload")
     repository = await services.repositories.get(repository_of(kind, name))
-    if found.is_whole:  # sent again, since the answer was lost
+    if found.is_whole:  # the client repeats the request because the answer was lost
         async for _ in body_stream(request.receive):
             pass
     else:
@@ -163,7 +164,7 @@ async def send_file(
 async def get_file(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
-    """Serve a file by its digest, whole or by range; with its `size`, it is found in earlier commits too."""
+    """Serve a file by its digest, whole or by range. With its `size`, search earlier commits too."""
     repository = await services.repositories.find(repository_of(kind, name))
     place = await repository.staged.settle(oid) or await repository.known().find(oid)
     if place is None and size:
@@ -177,13 +178,16 @@ async def get_file(
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
-    """Return the response that new objects are to be sent by Xet, with the URL where a session begins."""
+    """Return the response that new objects have to be sent by Xet. It has the URL where a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
     return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 
 
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
-    """Return the objects that the repository does not have; with `keep`, it keeps all other objects from now on."""
+    """Return the objects that the repository does not have.
+
+    With `keep`, the repository keeps the others from now on.
+    """
     known = repository.known()
     places = [(each, await known.find(each.oid)) for each in body.objects]
 
@@ -200,7 +204,7 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
 
 
 async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
-    """Return the response with the places of the objects that the repository has."""
+    """Return the response with the URLs of the objects that the repository has."""
     known = repository.known()
     there = await map_concurrently(lambda each: repository.staged.has(each.oid), body.objects)
     found = [each for each, has in zip(body.objects, there, strict=True) if has or await known.find(each.oid)]
@@ -213,14 +217,17 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
 
 
 def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
-    """Return True when new objects are to be sent in parts: the client supports it, and one of them is large."""
+    """Return True if new objects have to be sent in parts.
+
+    The client has to support it, and one object has to be large.
+    """
     return _MULTIPART in body.transfers and any(each.size > _PART_BYTES for each in new)
 
 
 def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
-    """Return the response to a batch: actions by the digest of an object.
+    """Return the response to a batch, with actions by the digest of an object.
 
-    An object without an action needs no upload, and has no download.
+    An object without an action needs no upload, or cannot be downloaded.
     """
     missing = {"error": {"code": 404, "message": "The repository does not have this object: push it first"}}
     other = missing if body.operation == _DOWNLOAD else {}
@@ -235,7 +242,7 @@ def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object])
 async def _plan_parts(
     services: Services, base: str, body: BatchBody, repository: Repository, new: Sequence[LfsObject]
 ) -> Response:
-    """Return the URLs of the parts of new objects; nothing is stored before the first part arrives."""
+    """Return the URLs for the parts of new objects. Nothing is stored before the first part arrives."""
     for each in new:
         services.stores.uploads.options.check_size(each.size)
     staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
@@ -270,7 +277,10 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
 async def send_part(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
 ) -> Response:
-    """Receive a part; the signature of the URL is the permission, and the entity tag names the part."""
+    """Receive a part.
+
+    The signature of the URL gives the permission, and the entity tag in the answer names the part.
+    """
     repository = await services.repositories.get(repository_of(kind, name))
     services.stores.uploads.options.check_size(size)
     if number > _count(size, chunk):
@@ -286,7 +296,7 @@ async def send_part(
 async def join_parts(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:
-    """Make the file from its parts, and compare it with its SHA-256."""
+    """Make the file from its parts, and compare the file with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     sent = {part.partNumber: part.etag.strip('"') for part in body.parts}
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
@@ -298,7 +308,7 @@ async def join_parts(
 
 
 def _count(size: int, chunk: int) -> int:
-    """Return the number of parts of a file; raise `InvalidInput` for more than a file may have."""
+    """Return the number of parts of a file. Raise `InvalidInput` if a file may not have so many."""
     count = -(-size // chunk)
     if count > _MOST_PARTS:
         raise InvalidInput(f"Too many parts: at most {_MOST_PARTS}, not {count}")

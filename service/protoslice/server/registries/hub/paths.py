@@ -1,4 +1,4 @@
-"""Paths of the hub, with names of repositories and encoded slashes; failures in the form that its clients read."""
+"""The hub's paths with repository names and encoded slashes, and failures in the form that its clients read."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from protoslice.server.request.failures import render_body, render_problem
 
 _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw|tree|blob|commit)/)")
 USER: Final = "default"
-"""Name of the user, and owner of repositories that are created without one."""
+"""The name of the user, who also owns repositories that clients create without an owner."""
 _KINDS: Final = {"models": "", "datasets": "datasets/"}
 TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1", "v2"})
-"""First segments of other paths, which no repository of models may have."""
+"""First segments of other paths of the service. No repository of models may have such a name."""
 
 Encoded = Annotated[str, AfterValidator(unquote)]
-"""Parameter of a path, which is matched in its encoded form."""
+"""A path parameter. The path is matched while it is still encoded."""
 Text = Annotated[str, Field(max_length=1000)]
 """A short text in a body."""
 NO_DISCUSSIONS: Final = (
@@ -42,7 +42,7 @@ _CODES: Final[dict[type[Exception], str]] = {
 
 
 class _RepositoryConvertor(Convertor[str]):
-    """Convertor that matches `name` or `owner/name`."""
+    """A convertor that matches `name` or `owner/name`."""
 
     regex = "[^/]+(?:/[^/]+)?"
 
@@ -56,13 +56,13 @@ class _RepositoryConvertor(Convertor[str]):
 
 
 class _KindConvertor(_RepositoryConvertor):
-    """Convertor that matches `name`, `owner/name`, and both after `datasets/`."""
+    """A convertor that matches `name`, `owner/name`, and both after `datasets/`."""
 
     regex = "(?:datasets/)?[^/]+(?:/[^/]+)?"
 
 
 class _OwnedConvertor(_RepositoryConvertor):
-    """Convertor that matches `owner/name` and `datasets/owner/name`, unless `owner` begins another path here."""
+    """A convertor that matches `owner/name` and `datasets/owner/name`, unless `owner` begins another path."""
 
     regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(TAKEN))})/)[^/]+/[^/]+"
 
@@ -73,9 +73,9 @@ register_url_convertor("owned", _OwnedConvertor())
 
 
 def spelled(scope: Scope) -> Scope:
-    """Return `scope` with a path of the hub exactly as it was sent; return other scopes unchanged.
+    """Return `scope` with the path exactly as it was sent, if it is a path of the hub. Return other scopes unchanged.
 
-    The branch `feat/x` is one segment of a path, `feat%2Fx`.
+    A branch such as `feat/x` is then one segment of the path, `feat%2Fx`.
     """
     raw: bytes = scope.get("raw_path") or b""
     root: str = scope.get("root_path", "")
@@ -86,7 +86,7 @@ def spelled(scope: Scope) -> Scope:
 
 
 def split_kind(name: str) -> tuple[str, str]:
-    """Return kind and name of a repository at the beginning of a path; only datasets are named with their kind."""
+    """Return kind and name of a repository at the beginning of a path. Only datasets have their kind in the path."""
     return ("datasets", name.removeprefix("datasets/")) if name.startswith("datasets/") else ("models", name)
 
 
@@ -96,7 +96,7 @@ def repository_url(scope: Scope, name: str) -> str:
 
 
 def repository_of(kind: str, name: str) -> str:
-    """Return the name of the repository of a kind, `models` or `datasets`, by its name in a path.
+    """Return the full name of a repository for a kind, `models` or `datasets`, and a name in a path.
 
     Raise `NotFound` for other kinds, and for names that begin like other paths of the service.
     """
@@ -116,42 +116,42 @@ async def _refuse(create_pr: Annotated[bool, Query()] = False) -> None:
 
 
 NO_PULL_REQUESTS: Final = Depends(_refuse)
-"""Refuse `create_pr` before the body of a commit is read."""
+"""A dependency that refuses `create_pr` before the body of a commit is read."""
 
 
 def render_hub(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer as a problem."""
+    """Return the answer to a failed request as a problem."""
     _describe(error, failure)
     return _current_name(scope, error) or render_problem(scope, error, failure)
 
 
 def render_lfs(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer with the `message` that git-lfs shows."""
+    """Return the answer to a failed request, with the `message` that git-lfs shows."""
     _describe(error, failure)
     return _current_name(scope, error) or render_body(failure, {"message": failure.detail})
 
 
 def render_git(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer in plain text, which git shows."""
+    """Return the answer to a failed request in plain text, which git shows."""
     _describe(error, failure)
     return _current_name(scope, error) or render_body(failure, f"{failure.detail}\n")
 
 
 def _describe(error: Exception, failure: HttpProblem) -> None:
-    """Add the code and the message that clients of the hub read from headers."""
+    """Add the headers from which clients of the hub read the error's code and message."""
     said = "This call is not supported by this service" if failure.problem is METHOD else failure.detail
     failure.headers["x-error-message"] = said.encode("unicode_escape").decode()[:1000]
     if type(error) in _CODES:
         failure.headers["x-error-code"] = _CODES[type(error)]
-    if isinstance(error, NoFile) and error.commit is not None:  # clients remember that the file is missing there
+    if isinstance(error, NoFile) and error.commit is not None:  # clients remember that this commit lacks the file
         failure.headers["x-repo-commit"] = error.commit
 
 
 def _current_name(scope: Scope, error: Exception) -> Response | None:
-    """Return a redirect for a request for a repository by a former name, or by its name in another case.
+    """Return a redirect if a request names a repository by a former name, or with different upper or lower case.
 
-    The redirect keeps the method, and permissions are checked for the current name. Return None for other errors, and
-    for a signed URL, whose signature is for the former name.
+    The redirect keeps the method. Permissions are then checked for the current name. Return None for other errors, and
+    for a signed URL, because its signature covers the former name.
     """
     if not isinstance(error, RepositoryMoved):
         return None
@@ -161,7 +161,7 @@ def _current_name(scope: Scope, error: Exception) -> Response | None:
     if found is None or route.rule.signed:
         return None
     start, end = found.span("name")
-    spelled = unquote(found["name"])  # without `datasets/` behind a kind; of git perhaps with `.git`
+    spelled = unquote(found["name"])  # lacks `datasets/` after a kind; may end in `.git` for git
     kind = "" if spelled.startswith(error.name) else "datasets/"
     name = error.current.removeprefix(kind) + spelled[len(error.name) - len(kind) :]
     query = scope["query_string"].decode("latin-1")

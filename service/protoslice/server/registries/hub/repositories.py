@@ -1,4 +1,4 @@
-"""Repositories: list, create, rename, settings, and the pages that clients print links to."""
+"""Routes of the hub to list, create, rename and set up repositories, and the pages to which clients print links."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ from protoslice.server.services import Services
 
 _PAGE: Final = 1000
 _FILES: Final = 20_000
-"""Files of a page, about, if they are listed with their repositories."""
+"""The approximate limit on files in a page that lists them with their repositories."""
 _FILE_BYTES: Final = 200
 _LOOKED_AT: Final = 100
-"""Repositories whose cards are looked at together."""
+"""The number of repositories whose cards are read together."""
 _CARD_BYTES: Final = 100 * CARD_BYTES
-"""Bytes of cards of a page, about: those of 100 cards that were never read, or kept metadata of more."""
+"""The approximate limit on card bytes for a page. It allows 100 unread cards, or saved metadata of more cards."""
 _LONGEST: Final = 200
 _EQUAL: Final = frozenset({"downloads", "likes", "likes30d", "trendingScore", "id"})
-"""Sort keys that are the same for all repositories, which are sorted by name then."""
+"""Sort keys with the same value for all repositories. Lists with such a key are sorted by name."""
 _BY_TIME: Final = frozenset({"createdAt", "lastModified"})
 _Word = Annotated[str, Query(max_length=_LONGEST)]
 _Words = Annotated[list[Annotated[str, Field(max_length=_LONGEST)]], Query(default_factory=list, max_length=50)]
 Entry = tuple[ListedRepository, dict[str, Any]]
-"""A repository, and the entry that shows it."""
+"""A repository, and the JSON entry that shows it."""
 _ELSEWHERE: Final = "its operator can require tokens, and limit them to a separate space"
 _VERSION: Final = re.compile(r"v[0-9]+/")
-"""Beginning of a path of another version of the API."""
+"""The beginning of a path for another version of the API."""
 
-# Strict: an unknown parameter of a list may be a filter.
+# Lists are strict, because an unknown parameter may be a filter.
 lists = RouteGroup(render=render_hub, include_in_schema=False)
 router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 pages = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
@@ -79,7 +79,7 @@ pages = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Parameters of a list; `apps` and the parameters after it filter by facts that this service does not have."""
+    """The query parameters of a list. The service lacks the facts for the filters from `apps` on."""
 
     author: _Word = ""
     search: _Words
@@ -112,17 +112,17 @@ class ListQuery:
 
     @property
     def filters(self) -> set[str]:
-        """Tags that a repository has to have."""
+        """The tags that a repository must have."""
         return {*self.filter, *self.tags, *self.library}
 
 
 @endpoint(lists, "GET /api/models", READ)
 @endpoint(lists, "GET /api/datasets", READ)
 async def list_repositories(request: Request, services: Services, asked: Annotated[ListQuery, Depends()]) -> Response:
-    """List a page of models or datasets, sorted by name unless a time is the sort key."""
+    """List a page of models or datasets, sorted by name unless the sort key is a time."""
     asked.check()
     datasets = request.scope["route"].path == "/api/datasets"
-    if asked.gated:  # none is
+    if asked.gated:  # no repository is gated
         return JsonAnswer([])
     stores = services.stores
     prefix = f"{asked.author}/" if asked.author else ""
@@ -155,7 +155,7 @@ async def list_repositories(request: Request, services: Services, asked: Annotat
 async def _page(
     services: Services, found: Sequence[ListedRepository], asked: ListQuery, most: int, *, datasets: bool
 ) -> tuple[list[Entry], ListedRepository | None]:
-    """Return entries of a page, at most `most`, and the last repository examined if there are more."""
+    """Return the entries of a page, at most `most`, and the last examined repository if more repositories follow."""
     page, looked, size = list[Entry](), 0, 0
     step = _LOOKED_AT if asked.filters or asked.pipeline_tag else min(most, _LOOKED_AT)
     while looked < len(found) and len(page) < most and size < _CARD_BYTES:
@@ -203,7 +203,7 @@ def _sorted(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepos
 
 
 def _behind(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepository]:
-    """Return the entries after the place of a cursor, which may be deleted by now."""
+    """Return the entries after the cursor's place. The entry at the place may have been deleted."""
     time, _, name = asked.cursor.partition(" ")
     if not asked.cursor:
         return found
@@ -239,7 +239,7 @@ async def _files(services: Services, page: list[ListedRepository]) -> list[list[
 
 
 class VisibilityBody(BaseModel):
-    """Who may read a repository."""
+    """The visibility of a repository."""
 
     private: bool | None = None
     visibility: Text | None = None
@@ -249,7 +249,7 @@ class VisibilityBody(BaseModel):
     def check(self, *, closed: bool) -> None:
         """Raise `Unsupported` for a visibility that repositories cannot have.
 
-        Repositories of a `closed` service are private.
+        On a `closed` service, which requires tokens, repositories are private.
         """
         if self.gated or self.resourceGroupId or self.visibility not in {None, "public", "private"}:
             raise Unsupported(f"Repositories cannot be gated, protected or in resource groups: {_ELSEWHERE}")
@@ -258,7 +258,7 @@ class VisibilityBody(BaseModel):
 
 
 class RepositoryBody(VisibilityBody):
-    """Name of a repository."""
+    """The name of a repository."""
 
     name: Text
     organization: Text | None = None
@@ -266,7 +266,7 @@ class RepositoryBody(VisibilityBody):
 
 
 class MoveBody(VisibilityBody):
-    """Old and new name of a repository."""
+    """The old and the new name of a repository."""
 
     fromRepo: Text  # noqa: N815 - the protocol's name
     toRepo: Text  # noqa: N815 - the protocol's name
@@ -274,14 +274,14 @@ class MoveBody(VisibilityBody):
 
 
 class SquashBody(BaseModel):
-    """Message of a commit that replaces a history."""
+    """The message of a commit that replaces a history."""
 
     message: str | None = None
 
 
 @endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
 async def create_repository(request: Request, services: Services, body: RepositoryBody) -> Response:
-    """Create a repository; the answer has its URL, even if it exists already."""
+    """Create a repository. The answer has its URL, even if the repository exists already."""
     name = _name_of(body)
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
@@ -304,28 +304,28 @@ async def delete_repository(services: Services, body: RepositoryBody) -> Respons
 
 @endpoint(router, "POST /api/validate-yaml", OPEN)
 async def validate_metadata(request: Request) -> Response:
-    """Accept the metadata of any model card: nothing here depends on it."""
+    """Accept the metadata of any model card, because the service does not depend on it."""
     await request.body()
     return JsonAnswer({"errors": [], "warnings": []})
 
 
 def _name_of(body: RepositoryBody) -> str:
-    """Return the name of the repository that a body names."""
-    # Clients from 1.0 on refuse URLs of repositories without an owner.
+    """Return the full name of the repository in a body."""
+    # Clients from version 1.0 on refuse URLs of repositories without an owner.
     owned = body.name if "/" in body.name else f"{body.organization or USER}/{body.name}"
     return repository_of(f"{body.type or 'model'}s", owned)
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)
 async def check_read(services: Services, kind: str, name: str) -> Response:
-    """Respond if the caller may read a repository."""
+    """Respond with success if the caller may read a repository."""
     await services.repositories.find(repository_of(kind, name))
     return JsonAnswer({})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", HUB_WRITE)
 async def check_write(services: Services, kind: str, name: str) -> Response:
-    """Respond if the caller may write to a repository."""
+    """Respond with success if the caller may write to a repository."""
     await services.repositories.get(repository_of(kind, name))
     return JsonAnswer({})
 
@@ -336,7 +336,7 @@ async def check_write(services: Services, kind: str, name: str) -> Response:
     Rule(Scope.DELETE, tags=from_repository, reads=True),
 )
 async def squash_branch(services: Services, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
-    """Make the files of a branch its only commit; delete earlier commits that no other branch or tag leads to."""
+    """Make the files of a branch its only commit. Delete commits that no other branch or tag leads to."""
     repository = await services.repositories.get(repository_of(kind, name))
     made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
     return JsonAnswer({"commitOid": made.id})
@@ -344,7 +344,7 @@ async def squash_branch(services: Services, kind: str, name: str, branch: Encode
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
 async def move_repository(services: Services, body: MoveBody) -> Response:
-    """Rename a repository; its old name leads to it until another repository takes that name."""
+    """Rename a repository. Its old name leads to it until another repository takes that name."""
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.DELETE, tags=[body.fromRepo])
     services.auth.require(Scope.WRITE, tags=[body.toRepo])
@@ -355,7 +355,7 @@ async def move_repository(services: Services, body: MoveBody) -> Response:
 
 @endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
 async def change_settings(services: Services, kind: str, name: str, body: VisibilityBody) -> Response:
-    """Accept the settings that every repository has."""
+    """Accept settings, if they are the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
     body.check(closed=services.state.authenticator.closed)
     return JsonAnswer({"private": services.state.authenticator.closed, "gated": False})
@@ -373,7 +373,7 @@ async def compare(request: Request, kind: str, name: str, revisions: str) -> Res
 @endpoint(pages, "GET /{name:owned}/commit/{revision}", OPEN)
 @endpoint(pages, "GET /{name:owned}", OPEN)
 async def show(request: Request, name: Encoded, revision: Encoded = MAIN) -> Response:
-    """Redirect a browser to the page of a repository at a revision, without reading anything."""
+    """Redirect a browser to the page of a repository at a revision. This reads nothing from the storage."""
     fields = read_fields(request.scope)
     if _VERSION.match(name) or "html" not in fields.get(b"accept", "").lower():
         raise HttpProblem(NO_RESOURCE, f"{NO_RESOURCE.advice} Pages of repositories are for browsers.")

@@ -1,4 +1,4 @@
-"""Xet, by which clients send large files: chunks in xorbs, then shards that list files by their chunks."""
+"""Routes of Xet, by which clients send large files: chunks in xorbs, then shards that list the chunks of files."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", HUB_WRITE)
 async def begin_session(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
-    """Begin a session at a separate URL; the client continues to use its token."""
+    """Begin a session at a separate URL. The client continues to use its token."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     context_of(request.scope).changes = True
     session = await repository.sessions.begin(_client(request, services))
     url = absolute_url(request.scope, f"/api/xet/{kind}/{name}/{session}")
     end = int(time.time() + services.state.settings.upload_lifetime_seconds)
-    # Clients remember by URL what they have sent: at a new one they send all that a shard needs.
+    # Clients remember by URL which chunks they have sent. At a new URL, they send everything that a shard needs.
     secret = secret_in(read_fields(request.scope).get(b"authorization", "")) or "none"
-    # huggingface_hub before 1.0 reads headers, later ones and other clients the JSON.
+    # huggingface_hub before 1.0 reads the headers. Later versions and other clients read the JSON.
     headers = {"x-xet-cas-url": url, "x-xet-token-expiration": str(end), "x-xet-access-token": secret}
     return JsonAnswer(
         {"casUrl": url, "exp": end, "accessToken": secret}, headers={"cache-control": "no-store", **headers}
@@ -58,7 +58,7 @@ async def begin_session(request: Request, services: Services, kind: str, name: s
     router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
 )
 async def send_xorb(request: Request, services: Services, kind: str, name: str, session: str, hash: str) -> Response:
-    """Receive a xorb, which is unpacked as it arrives and compared with its hash."""
+    """Receive a xorb. It is unpacked as it arrives, and then compared with its hash."""
     if not _HASH.fullmatch(hash):
         raise InvalidInput("Invalid xorb hash: use 64 hex digits")
     repository = await services.repositories.get(repository_of(kind, name))
@@ -67,7 +67,7 @@ async def send_xorb(request: Request, services: Services, kind: str, name: str, 
     async with upload_slot(services, request):
         if new:
             await _take(opened, services, hash, body_stream(request.receive))
-        else:  # sent again, since the answer was lost
+        else:  # the client repeats the request because the answer was lost
             async for _ in body_stream(request.receive):
                 pass
     return JsonAnswer({"was_inserted": new})
@@ -75,7 +75,7 @@ async def send_xorb(request: Request, services: Services, kind: str, name: str, 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
 async def send_shard(request: Request, services: Services, kind: str, name: str, session: str) -> Response:
-    """Make the files that a shard lists, and compare each with its SHA-256."""
+    """Make the files that a shard lists, and compare each file with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
@@ -87,7 +87,7 @@ async def send_shard(request: Request, services: Services, kind: str, name: str,
 
 
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
-    """Store the chunks of a xorb, unpacked, in an object of the session."""
+    """Store the unpacked chunks of a xorb in an object of the session."""
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
     chunks = await objects.writer()
 
@@ -118,14 +118,14 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
 async def _make_files(
     files: AsyncIterator[ShardFile], session: XorbSession, repository: Repository, services: Services, client: str
 ) -> None:
-    """Make files as they are listed, until they have more bytes than the session's xorbs allow."""
+    """Make files in the order of the list. Fail if they have more bytes than the session's xorbs allow."""
     known, size = repository.known(), 0
     async for file in files:
         size += file.size
         services.stores.uploads.options.check_size(size)
         await session.check_named(size)
         extents = await _extents(file, session)
-        if not extents:  # an empty file comes within its commit
+        if not extents:  # an empty file is sent within its commit
             continue
         await session.settle()
         if await known.find(file.sha256) is None:
@@ -135,7 +135,7 @@ async def _make_files(
 async def _make(
     file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
-    """Make a file of a shard a staged file, which commits find by its SHA-256."""
+    """Turn a shard's file into a staged file, which commits find by its SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client, composed=True)
     if not upload.is_whole:
         upload = await session.compose(upload, extents)
@@ -143,7 +143,7 @@ async def _make(
 
 
 async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
-    """Return the extents of xorbs that a file consists of; consecutive ones are joined."""
+    """Return the extents of xorbs that make up a file. Consecutive extents are joined."""
     found: list[ObjectExtent] = []
     for each in file.extents:
         extent = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
@@ -154,9 +154,9 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 
 
 def _client(request: Request, services: Services) -> str:
-    """Return the client that a session belongs to, and counts for.
+    """Return the client to which a session belongs, and whose limits apply.
 
-    On an open service, all clients count as one: their addresses may change, and limits apply to all of them together.
+    On an open service, all clients count as one. Their addresses may change, so limits apply to all of them together.
     """
     return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)
 
@@ -168,9 +168,9 @@ _DIGEST: Final = struct.Struct("<32s16x")
 _VERSION: Final = struct.Struct("<32xQQ")
 _END: Final = b"\xff" * 32
 _CHECKED: Final = 1 << 31
-"""Flag of a file: each of its extents has one more row, with a hash over its chunks."""
+"""The flag of a file in which each extent has one more row, with a hash over the extent's chunks."""
 _DIGESTED: Final = 1 << 30
-"""Flag of a file: a last row has its SHA-256."""
+"""The flag of a file whose last row has the file's SHA-256."""
 _MOST_EXTENTS: Final = 1 << 17
 
 
@@ -186,19 +186,19 @@ class ShardExtent:
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """File of a shard: its SHA-256 in hex, and the chunks that it consists of."""
+    """A file of a shard: its SHA-256 in hex, and the chunks that make it up."""
 
     sha256: str
     extents: list[ShardExtent]
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return sum(extent.size for extent in self.extents)
 
 
 async def files_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[ShardFile]:
-    """Yield the files in order, each with its SHA-256; what follows them is skipped."""
+    """Yield the files in order, each with its SHA-256. Skip the rest of the shard."""
     rows = _rows(pieces)
     version, _ = _VERSION.unpack(await _next(rows))
     if version != 2:
@@ -241,5 +241,5 @@ async def _next(rows: AsyncIterator[bytes]) -> bytes:
 
 
 def _spelled(hash: bytes) -> str:
-    """Return a hash in hex: four words, each of which is little-endian."""
+    """Return a hash in hex. It consists of four little-endian words."""
     return "".join(hash[at : at + 8][::-1].hex() for at in range(0, 32, 8))

@@ -1,4 +1,4 @@
-"""S3: reads of buckets, for programs that read models from there; a bucket is a space."""
+"""The read operations of S3, for programs that read models from buckets. A bucket is a space."""
 
 from protoslice.server.registries.s3.quick import QuickObject, find_object
 from protoslice.server.registries.s3.requests import enter_s3

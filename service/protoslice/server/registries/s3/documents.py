@@ -16,19 +16,19 @@ from protoslice.server.settings import Settings
 
 _NAMESPACE: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML cannot hold."""
+"""The characters that XML cannot hold."""
 
 Content: TypeAlias = "str | Mapping[str, Content | Sequence[Content] | None]"
-"""Text, or members by name: an element for each of several, and none for None."""
+"""The content of an element: text, or children by name. A sequence makes several children, and None makes none."""
 
 
 def document(name: str, members: Content, more: str = "") -> str:
-    """Return the root of a document."""
+    """Return a document with its root element."""
     return element(f"{name} {_NAMESPACE}", members, more)
 
 
 def element(tag: str, content: Content, more: str = "") -> str:
-    """Return an element; `tag` is its name, with attributes if it has some; `more` elements follow."""
+    """Return an element. `tag` is its name, which attributes may follow. `more` is XML to append to the content."""
     if isinstance(content, str):
         inner = escape(content)
     else:
@@ -41,7 +41,7 @@ def element(tag: str, content: Content, more: str = "") -> str:
 
 
 def xml_response(scope: Scope, root: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a document as a response; characters that XML does not allow are replaced."""
+    """Return a document as a response. Characters that XML does not allow are replaced."""
     body = root if root.isprintable() else _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", root)
     every = {name.decode(): value.decode() for name, value in headers_of(scope)}
     declared = '<?xml version="1.0" encoding="UTF-8"?>\n' + body
@@ -54,5 +54,5 @@ def headers_of(scope: Scope) -> Headers:
 
 
 def amz_headers(id: bytes, settings: Settings) -> Headers:
-    """Return the headers of every answer to a request of this id."""
+    """Return the headers of every answer to the request with this id."""
     return [(b"x-amz-request-id", id), (b"x-amz-bucket-region", (settings.s3_region or "us-east-1").encode())]

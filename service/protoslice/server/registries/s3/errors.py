@@ -1,4 +1,4 @@
-"""Errors of S3: their codes and statuses, and the XML that clients read."""
+"""The errors of S3: their codes and statuses, and the XML that clients read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STATUSES: Final = {
     "PreconditionFailed": 412, "RequestTimeTooSkewed": 403, "SignatureDoesNotMatch": 403, "SlowDown": 503,
     "XAmzContentSHA256Mismatch": 400,
 }  # fmt: skip
-"""Status of each code; that of others, which name what does not exist, is 404."""
+"""The status of each code. All other codes say that something does not exist, and their status is 404."""
 _PROBLEMS: Final = {403: FORBIDDEN, 404: NOT_FOUND, 412: PRECONDITION, 416: RANGE, 501: UNSUPPORTED}
 _CODES: Final = {
     401: "AccessDenied", 403: "AccessDenied", 404: "NoSuchKey", 405: "MethodNotAllowed", 410: "NoSuchKey",
     412: "PreconditionFailed", 416: "InvalidRange", **dict.fromkeys((408, 429, 503, 507), "SlowDown"),
 }  # fmt: skip
-"""Codes of other problems by their status. Clients of S3 try again upon `SlowDown`."""
+"""The codes of other problems by their status. Clients of S3 try again after `SlowDown`."""
 
 
 class S3Error(HttpProblem):
@@ -37,7 +37,7 @@ class S3Error(HttpProblem):
 
 
 def render_s3(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the response to a failed request; clients distinguish failures by the code."""
+    """Return the response to a failed request. Clients distinguish failures by the code."""
     code = failure.code if isinstance(failure, S3Error) else _code_of(scope, failure)
     document = element("Error", {"Code": code, "Message": failure.detail, "RequestId": request_id_of(scope)})
     headers = {name: value for name, value in failure.headers.items() if name in {"content-range", "retry-after"}}
@@ -48,6 +48,6 @@ def _code_of(scope: Scope, failure: HttpProblem) -> str:
     status, signature = failure.problem.status, scope.get(SIGNATURE)
     if status == 401 and signature is not None:
         return "SignatureDoesNotMatch" if signature.known else "InvalidAccessKeyId"
-    if status == 404 and "s3" in scope and not scope["s3"].admitted:  # the space
+    if status == 404 and "s3" in scope and not scope["s3"].admitted:  # the space does not exist or is not visible
         return "AccessDenied" if scope["app"].services.authenticator.closed else "NoSuchBucket"
     return _CODES.get(status, "InvalidRequest" if status < 500 else "InternalError")

@@ -1,4 +1,4 @@
-"""Names of stores in the order of keys: tags, revisions of repositories, tags of artifacts, and ids."""
+"""Names of stores in the order of S3 keys: tags, revisions of repositories, tags of artifacts, and ids."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from protoslice.database.transactions import LAST, Database, Row, time_of
 
 TAGS, STORES, HUB, OCI = "tags/", "stores/", "hub/", "oci/"
 _BATCH: Final = 200
-"""Names that are read at a time."""
+"""The number of names that are read at a time."""
 _REVISIONS: Final = 1000
 _REPOSITORIES: Final = 64
 _LONGEST: Final = 255
-"""Characters of the longest name of a tag or a repository."""
+"""The length of the longest name of a tag or a repository, in characters."""
 _PLAIN: Final = {
     TAGS: """SELECT name, store, updated FROM names
         WHERE space = :space AND repository = 0 AND kind = 'tag' AND store IS NOT NULL""",
@@ -23,13 +23,13 @@ _PLAIN: Final = {
         FROM (SELECT digest AS name, created FROM stores WHERE space = :space AND deleted IS NULL) AS named
         WHERE 0 = 0""",
 }
-"""Stores by names; conditions on the name follow."""
+"""Queries for stores by name. Conditions on the name are appended."""
 _ENDS: Final = {HUB: "@", OCI: ":"}
 _KINDS: Final = {HUB: "('heads', 'tags')", OCI: "('tags')"}
 
 
 class NamedStore(NamedTuple):
-    """A store with a name: keys of its files begin with `prefix`."""
+    """A store with a name. The keys of its files begin with `prefix`."""
 
     prefix: str
     store: str
@@ -37,14 +37,14 @@ class NamedStore(NamedTuple):
 
 
 class NamesInSpace:
-    """Names of the stores of one space."""
+    """The names of the stores of one space."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
         self._space = space
 
     async def find(self, section: str, repository: str, name: str) -> NamedStore | None:
-        """Return the store of a name; None if there is none."""
+        """Return the store with a name. Return None if no store has the name."""
         if section in _PLAIN:
             sql = f"{_PLAIN[section]} AND name = :name"
         else:
@@ -57,7 +57,7 @@ class NamesInSpace:
         return next((NamedStore("", store, time_of(updated)) for _, store, updated in rows if store), None)
 
     async def listed(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        """Yield the names of a section whose keys may begin with `prefix` and follow `after`, in order of keys."""
+        """Yield names of a section in the order of keys. Their keys may begin with `prefix` and follow `after`."""
         prefix = prefix.removeprefix(section) if prefix.startswith(section) else ""
         after = after.removeprefix(section) if after.startswith(section) else ""
         if section in _PLAIN:
@@ -78,7 +78,10 @@ class NamesInSpace:
     async def _revisions(
         self, section: str, repositories: Sequence[Row], prefix: str, after: str
     ) -> AsyncIterator[NamedStore]:
-        """Yield the revisions of repositories in order; if a name has several kinds, only the first kind."""
+        """Yield the revisions of repositories in order.
+
+        If a branch and a tag have the same name, yield only the branch.
+        """
         end, last, ref = _ENDS[section], ("", ""), "replace(n.name, '/', '%2F') || '/'"
         wanted = prefix.partition(end)[2]
         wanted = wanted[: wanted.find("/") + 1] or wanted
@@ -103,10 +106,10 @@ class NamesInSpace:
             repositories, at = repositories[rows[-1][0] :], rows[-1][1] + "!"
 
     async def _in_order(self, sql: str, end: str, prefix: str, after: str, **values: Any) -> AsyncIterator[Row]:
-        """Yield rows of names in the order of name and `end`, which differs from the order of the names alone.
+        """Yield rows in the order of each name followed by `end`. The database only sorts by the name itself.
 
-        `m-1` and `end` may sort before `m` and `end`, though the name `m` is shorter. A name waits for names that begin
-        with it and continue with a smaller character than `end`, because these follow it in the order of names.
+        For example, "m" sorts before "m-1", but "m/" sorts after "m-1/". A row therefore waits for later names that
+        begin with its name and continue with a smaller character than `end`.
         """
         whole, ended, _ = prefix.partition(end)
         if ended:
@@ -114,7 +117,7 @@ class NamesInSpace:
                 yield row
             return
         current, behind, _ = after.partition(end)
-        if len(current) > _LONGEST:  # it lies between the same names as what is left
+        if len(current) > _LONGEST:  # the shortened name lies between the same names
             current, behind = current[: _LONGEST + 1], ""
         shorter = [current[:n] for n in range(1, len(current)) if current[n] < end]
         waiting = list[Row]()
@@ -134,12 +137,12 @@ class NamesInSpace:
                 waiting.append(row)
             if len(rows) < _BATCH:
                 break
-            at = rows[-1][0] + "!"  # no name has a smaller character
+            at = rows[-1][0] + "!"  # names have no smaller character than "!"
         while waiting:
             yield waiting.pop()
 
     async def rows_of(self, stores: Collection[str]) -> list[StoreRow]:
-        """Return the rows of the stores that exist."""
+        """Return the rows of those stores that exist."""
         sql = "SELECT id, digest, manifest FROM stores WHERE space = :space AND digest IN {listed} AND deleted IS NULL"
         rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space)) if stores else []
         return [StoreRow(id, digest, bytes(manifest)) for id, digest, manifest in rows]

@@ -1,4 +1,4 @@
-"""Objects of a bucket: files of stores by their names, and computed views of stores as folders."""
+"""The objects of a bucket: files of stores by the names of the stores, and computed views of stores as folders."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _SECTIONS: Final = (HUB, OCI, STORES, TAGS)
 _WEIGHTS: Final = re.compile(
     r"\.(bin|ckpt|data(-\d+-of-\d+)?|gguf|h5|index|keras|onnx|pb|pt|pth|safetensors)$", re.IGNORECASE
 )
-"""Names of files that hold weights; those of checkpoints end in the number of the shard."""
+"""A pattern of files that hold weights. Names of checkpoint files end in the number of the shard."""
 _VISITED: Final = 400
-"""Names whose files a page lists, at most; fewer of many files."""
+"""The maximum number of names whose files a page lists. If they have many files, the page lists fewer names."""
 _FILES: Final = 16
-"""Files that count as much as a name."""
+"""The number of files that count as much as one name."""
 _TOGETHER: Final = 16
 _SKIPPED: Final = 100
-"""Names below one common prefix that are read one after another."""
+"""The number of names below one common prefix that are skipped one by one, before a new query skips the rest."""
 _ALIGNMENT: Final = 4096
 
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object: its bytes, and when its name was set to them."""
+    """An object: its bytes, and the time at which its name was set to them."""
 
     representation: Representation
     modified: datetime
@@ -55,7 +55,7 @@ class S3Object:
         return b"last-modified", format_datetime(self.modified.astimezone(UTC), usegmt=True).encode()
 
     def headers(self, planned: Headers, status: int, fields: HeaderMap) -> Headers:
-        """Return planned headers with the headers of the object, and a checksum if one is requested."""
+        """Return the planned headers with the object's headers, and with a checksum if the request wants one."""
         kept = [*planned, self._last_modified]
         digest = self.representation.sha256
         if status == 200 and digest is not None and fields.get(b"x-amz-checksum-mode", "").lower() == "enabled":
@@ -64,12 +64,12 @@ class S3Object:
 
 
 def without_location(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return planned headers without a URL of the HTTP API."""
+    """Return planned headers without the URL of the HTTP API."""
     return [each for each in headers if each[0] != b"content-location"]
 
 
 class Entry(NamedTuple):
-    """An object of a listing."""
+    """An object in a listing."""
 
     key: str
     size: int
@@ -84,13 +84,13 @@ class Page:
         self.entries = list[Entry]()
         self.prefixes = list[str]()
         self.next: str | None = None
-        """The key or common prefix behind which the next page begins; None at the end."""
+        """The key or common prefix after which the next page begins; None at the end."""
         self.last = after
         self.visited = 0
-        """Names whose files were listed, and their files."""
+        """The number of names whose files were listed, plus one for every 16 of these files."""
 
     def add(self, key: str, entry: Entry | None, most: int) -> bool:
-        """Add a key, or a common prefix, unless it is listed already; return False if the page is full."""
+        """Add a key or a common prefix, unless it is already listed. Return False if the page is full."""
         if key <= self.last:
             return True
         if len(self.entries) + len(self.prefixes) == most:
@@ -106,7 +106,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Meaning of a key."""
+    """The parsed parts of a key."""
 
     section: str
     repository: str
@@ -115,7 +115,7 @@ class Place:
 
     @classmethod
     def of(cls, key: str) -> Place:
-        """Parse a key; raise `NotFound` unless it is valid for an object."""
+        """Parse a key. Raise `NotFound` if the key cannot name an object."""
         section = next((each for each in _SECTIONS if key.startswith(each)), None)
         if section is None:
             raise NotFound(f"No key {key[:200]!r}: keys begin with {', '.join(_SECTIONS)}")
@@ -139,7 +139,7 @@ class Bucket:
         return NamesInSpace(self._stores.database, self._stores.space)
 
     async def get(self, key: str) -> S3Object:
-        """Return an object; raise `NotFound` if there is none."""
+        """Return an object. Raise `NotFound` if it does not exist."""
         place = Place.of(key)
         named = await self._names.find(place.section, place.repository, place.name)
         if named is None and place.section == HUB:
@@ -156,7 +156,7 @@ class Bucket:
         return S3Object(found, named.updated, named.store)
 
     async def _of_revision(self, place: Place) -> S3Object:
-        """Return a file of a commit, or of a view of a commit; commits have no name in the catalogue."""
+        """Return a file of a commit or of a commit's view. The catalogue has no names for commits."""
         repository = await repositories_of(self._stores).find(place.repository)
         shown = await repository.shown(place.name)
         file, store = (await shown.files(self._stores)).get(place.path), shown.commit.store
@@ -167,10 +167,14 @@ class Bucket:
         return S3Object((await self._stores.view(store)).file(place.path), shown.commit.time, store)
 
     async def list(self, prefix: str, after: str, delimiter: str, most: int) -> Page:
-        """Return at most `most` objects and common prefixes after `after`; fewer do not mean that the list ends."""
+        """Return a page of at most `most` objects and common prefixes after `after`.
+
+        A page may have fewer entries although more pages follow.
+        """
         page = Page(after)
         for section in _SECTIONS if most else ():
-            # Stores are listed below their prefix alone: a copy of the bucket holds no file three times.
+            # Ids are listed only below `stores/`. Otherwise, a copy of the whole bucket would hold files up to three
+            # times.
             begins = prefix.startswith(section) or (section != STORES and section.startswith(prefix))
             if begins and after < section + LAST:
                 async for chunk in self._chunks(section, prefix, delimiter, page.last):
@@ -179,7 +183,7 @@ class Bucket:
         return page
 
     async def _add(self, page: Page, chunk: Sequence[NamedStore], prefix: str, delimiter: str, most: int) -> bool:
-        """Add the keys of some names to a page; return False at its end."""
+        """Add the keys of some names to a page. Return False when the page ends."""
         listed = {each.store for each in chunk if _common(each.prefix, prefix, delimiter) is None}
         rows = await self._names.rows_of(listed)
         manifests = {row.digest: await self._stores.manifests.of(row) for row in rows}
@@ -196,7 +200,7 @@ class Bucket:
     async def _chunks(
         self, section: str, prefix: str, delimiter: str, after: str
     ) -> AsyncIterator[Sequence[NamedStore]]:
-        """Yield names that may have keys, some at a time; below one common prefix, yield only the first."""
+        """Yield lists of names that may have keys. Of names below one common prefix, yield only the first."""
         at: str | None = after
         while at is not None:
             chunk, last, skipped = list[NamedStore](), "", 0
@@ -207,7 +211,7 @@ class Bucket:
                 common = _common(named.prefix, prefix, delimiter)
                 if common is not None and common == last:
                     skipped += 1
-                    if skipped == _SKIPPED:  # the others are many: the next query begins behind them
+                    if skipped == _SKIPPED:  # many names remain, so the next query begins after the common prefix
                         at = common + LAST
                         break
                     continue
@@ -222,7 +226,7 @@ class Bucket:
     async def _keys(
         self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str, after: str
     ) -> Mapping[str, Entry | None]:
-        """Return the keys of a store after `after`, in order, and the common prefixes among them."""
+        """Return a store's keys after `after`, in order, and the common prefixes among them."""
         if (common := _common(named.prefix, prefix, delimiter)) is not None:
             return {common: None}
         if manifest is None:
@@ -259,7 +263,10 @@ def _overlap(prefix: str, of_name: str) -> bool:
 
 
 def _common(key: str, prefix: str, delimiter: str) -> str | None:
-    """Return the common prefix under which a key, or all keys with a prefix, are listed; None if there is none."""
+    """Return the common prefix that a listing shows instead of a key, or instead of all keys with a prefix.
+
+    Return None if the listing shows the keys themselves.
+    """
     if not delimiter or not key.startswith(prefix):
         return None
     found = key.find(delimiter, len(prefix))
@@ -267,7 +274,7 @@ def _common(key: str, prefix: str, delimiter: str) -> str | None:
 
 
 async def _files_of_view(opened: OpenStore, view: str) -> Mapping[str, Representation]:
-    """Return the files of a view, and the store's other files except weights; none without such a view."""
+    """Return a view's files and the store's other files, except weights. Return none if the store has no such view."""
     made = dict[str, Representation]()
     try:
         if view == "@onnx":

@@ -1,4 +1,4 @@
-"""Objects of S3 for the fast path: files of stores whose keys contain the id."""
+"""Objects of S3 on the fast path. They are files of stores whose keys contain the store's id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protoslice.server.services import ServerState
 from protoslice.serving import OpenStore, Representation
 
 _WITHOUT_EFFECT: Final = PRESIGNED | {"x-id"}
-"""Parameters that change nothing of an answer; some clients name the call in `x-id`."""
+"""Parameters that do not change the answer. Some clients name the call in `x-id`."""
 _DATES: Final = frozenset({b"if-modified-since", b"if-unmodified-since"})
 
 
@@ -47,15 +47,18 @@ class QuickObject:
         self._state = state
 
     def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
-        """Return the signature of a request, and remove its header; None without a signature and in an open service."""
+        """Return a request's signature, and remove its header.
+
+        Return None without a signature or on an open service.
+        """
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 
     def accepts(self, fields: HeaderMap, representation: Representation) -> bool:
-        """Return False for a request that depends on the time of the object, or has an unquoted entity tag."""
+        """Return False for a request that depends on the object's time, or that has an unquoted entity tag."""
         return _DATES.isdisjoint(fields) and all('"' in fields.get(name, '"') for name in TAG_FIELDS)
 
     def select(self, store: OpenStore) -> Representation | None:
-        """Return the file; None for a view, which may have to be computed."""
+        """Return the file. Return None for a view, which may have to be computed."""
         return store.file(self._file) if self._file in store.files else None
 
     def policy(self, representation: Representation, state: ServerState) -> ResponsePolicy:
@@ -81,7 +84,7 @@ def _lines(common: CommonHeaders) -> bytes:
 
 
 def find_object(target: bytes, host: str, state: ServerState) -> QuickObject | None:
-    """Return the object that the target of a GET names; None for any other target. Raise `S3Error` as other GETs do."""
+    """Return the object that a GET's target names; None for any other target. Raise `S3Error` like other GETs."""
     raw, _, query = target.partition(b"?")
     virtual = bucket_of_hosts([host], state)
     if (virtual is None and not is_path_of_s3(raw)) or not raw.startswith(b"/") or not raw.isascii():

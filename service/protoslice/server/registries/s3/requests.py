@@ -1,4 +1,4 @@
-"""Requests of S3: bucket and key from the host and the path, and the signature."""
+"""Requests of S3: finds bucket and key in the host and the path, and reads the signature."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 @dataclass(slots=True)
 class S3Request:
-    """Bucket and key of a request; both are empty for the list of buckets."""
+    """The bucket and key of a request. Both are empty for a list of buckets."""
 
     signed: SignedRequest
     bucket: str
     key: str
     by_host: bool
-    """True for a request to the domain of S3."""
+    """True if the request's host belongs to the S3 domain."""
     admitted: bool = False
-    """True once the caller may read in the space of the bucket."""
+    """True once the caller may read in the bucket's space."""
 
     @classmethod
     def of(cls, method: str, raw_path: bytes, query: bytes, virtual: str | None, state: ServerState) -> S3Request:
-        """Parse a request; `virtual` is the bucket in its host (`bucket_of_hosts`).
+        """Parse a request. `virtual` is the bucket that `bucket_of_hosts` found in the host.
 
         Raise `S3Error` for a request that no bucket answers.
         """
@@ -57,14 +57,14 @@ class S3Request:
 
 
 def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
-    """Prepare a request for the routes of S3, if it is one; return True if its host is the domain of S3.
+    """Prepare a request for the routes of S3, if it is a request of S3. Return True if its host is in the S3 domain.
 
-    The route finds `S3Request` at `s3` in the scope, and the authenticator finds the signature there. Raise `S3Error`
-    for a request that no bucket answers.
+    The route finds the `S3Request` in the scope, at `s3`. The authenticator finds the signature in the scope. Raise
+    `S3Error` for a request that no bucket answers.
     """
     raw = scope.get("raw_path") or scope["path"].encode()
     by_path = is_path_of_s3(raw)
-    if not by_path and not state.settings.s3_domain:  # most requests, which this must not cost anything
+    if not by_path and not state.settings.s3_domain:  # a quick exit, because most requests are not of S3
         return False
     hosts = hosts_of(fields, scope["client"][0] if scope.get("client") else None, state)
     virtual = bucket_of_hosts(hosts, state)
@@ -81,17 +81,17 @@ def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     signature = scope[SIGNATURE] = take_signature(request, fields, hosts, state)
     if signature is not None or fields.get(b"authorization", "").startswith("AWS"):
         scope["headers"] = [each for each in scope["headers"] if each[0] not in _HIDDEN]
-    fields.pop(b"content-encoding", None)  # clients send `aws-chunked` with bodies that are refused unread
+    fields.pop(b"content-encoding", None)  # clients send `aws-chunked` with bodies, which are refused unread
     return request.by_host
 
 
 def _route(scope: Scope, path: str) -> None:
-    """Set the path by which the space and the route of a request are found."""
+    """Set the path that determines a request's space and route."""
     scope["path"], scope["raw_path"] = path, path.encode()
 
 
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
-    """Return the signature of a request to a closed service, and remove its header; None if there is none."""
+    """Return the signature of a request to a closed service, and remove its header. Return None without a signature."""
     found = (
         signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None
     )
@@ -101,12 +101,12 @@ def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], stat
 
 
 def is_path_of_s3(raw_path: bytes) -> bool:
-    """Return True for the path of the service below which buckets are."""
+    """Return True for the path `/s3`, below which buckets are."""
     return raw_path == b"/s3" or raw_path.startswith(b"/s3/")
 
 
 def hosts_of(fields: HeaderMap, peer: str | None, state: ServerState) -> list[str]:
-    """Return the hosts that the client may have requested, those from a trusted proxy first."""
+    """Return the hosts that the client may have requested. A host from a trusted proxy comes first."""
     found = [fields.get(b"host", "")]
     if b"x-forwarded-host" in fields and state.clients.is_proxy(peer):
         found.insert(0, fields[b"x-forwarded-host"].rpartition(",")[2].strip())
@@ -116,7 +116,7 @@ def hosts_of(fields: HeaderMap, peer: str | None, state: ServerState) -> list[st
 
 
 def bucket_of_hosts(hosts: list[str], state: ServerState) -> str | None:
-    """Return the bucket in a host below the domain, "" for the domain itself; None for other hosts."""
+    """Return the bucket in a host below the S3 domain, and "" for the domain itself. Return None for other hosts."""
     for host in hosts if (domain := state.settings.s3_domain) else ():
         name = (host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host).lower().removesuffix(".")
         bucket = name.removesuffix(domain)

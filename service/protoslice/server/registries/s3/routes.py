@@ -1,4 +1,4 @@
-"""Operations of S3 that read; operations that write are refused before a byte of their body is read."""
+"""Routes for the read operations of S3. Operations that write are refused before their body is read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _VALUE: Final = re.compile(r"[\x20-\x7e]{1,1000}")
 _OVERRIDES: Final = (
     "cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires",
 )  # fmt: skip
-"""Headers that a request chooses by parameters such as `response-expires`."""
+"""The headers that a request can set by parameters such as `response-expires`."""
 _MISSING: Final[Mapping[str, str]] = {
     "cors": "NoSuchCORSConfiguration",
     "encryption": "ServerSideEncryptionConfigurationNotFoundError",
@@ -57,7 +57,7 @@ _MISSING: Final[Mapping[str, str]] = {
     "replication": "ReplicationConfigurationNotFoundError",
     "tagging": "NoSuchTagSet",
 }
-"""Configurations that no bucket has, and the code that says so; tags of objects are there, and none."""
+"""The error code for each configuration that no bucket has. Objects, unlike buckets, have an empty set of tags."""
 _CANONICAL: Final = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
 _OWNER: Final[Content] = {"ID": "protoslice"}
 _GRANT: Final[Content] = {f"Grantee {_CANONICAL}": _OWNER, "Permission": "FULL_CONTROL"}
@@ -67,7 +67,7 @@ _DOCUMENTS: Final[Mapping[str, tuple[str, Content]]] = {
     "tagging": ("Tagging", {"TagSet": ""}),
     "versioning": ("VersioningConfiguration", ""),
 }
-"""Configurations that are the same for every bucket."""
+"""The configurations that are the same for every bucket."""
 _REFUSED: Final = frozenset({
     "accelerate", "analytics", "attributes", "intelligent-tiering", "inventory", "logging", "metrics",
     "ownershipControls", "publicAccessBlock", "requestPayment", "torrent", "uploads", "versions", "website",
@@ -87,7 +87,7 @@ Asked = Annotated[S3Request, Depends(_asked)]
 
 @endpoint(router, "GET /s3", OPEN)
 async def list_buckets(request: Request, services: Services, asked: Asked) -> Response:
-    """List the spaces that the caller may read in."""
+    """List the spaces in which the caller may read."""
     caller = await _caller(request, services)
     buckets, cursor = list[Content](), None
     while services.state.spaces is not None:
@@ -102,7 +102,7 @@ async def list_buckets(request: Request, services: Services, asked: Asked) -> Re
 
 
 async def _caller(request: Request, services: RequestServices) -> AuthContext:
-    """Return the caller of a request without a bucket; raise `HttpProblem` unless a signature or a token names one."""
+    """Return the caller of a request without a bucket. Raise `HttpProblem` if neither signature nor token names one."""
     authenticator, signature = services.state.authenticator, request.scope.get(SIGNATURE)
     if not authenticator.closed:
         return services.auth
@@ -125,7 +125,7 @@ async def get_bucket(request: Request, services: Services, asked: Asked) -> Resp
 
 
 def _configuration(request: Request, services: RequestServices, asked: S3Request) -> Response | None:
-    """Return a requested part of the configuration of a bucket or an object; None if none is requested."""
+    """Return the requested configuration of a bucket or an object. Return None if the request is not for one."""
     query, region = asked.signed.parameters, services.state.settings.s3_region
     for name in query:
         if name in _REFUSED:
@@ -195,7 +195,7 @@ def _after(query: Mapping[str, str]) -> str:
 
 
 def _contents(entry: Entry, shown: Callable[[str], str]) -> str:
-    """Return an entry of a listing; there are many."""
+    """Return the XML of an entry in a listing. It is formatted directly, because listings have many entries."""
     return (
         f"<Contents><Key>{escape(shown(entry.key))}</Key><LastModified>{_iso(entry.modified)}</LastModified>"
         f'<ETag>"{entry.etag}"</ETag><Size>{entry.size}</Size><StorageClass>STANDARD</StorageClass></Contents>'
@@ -223,9 +223,10 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
 
 
 def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
-    """Return headers with conditions on dates turned into conditions on entity tags, which take precedence.
+    """Turn conditions on dates into conditions on entity tags, which take precedence. Return the resulting headers.
 
-    Entity tags get the quotes that some clients leave out. Raise `S3Error` for a modified object that is not wanted.
+    Entity tags get the quotes that some clients leave out. Raise `S3Error` if the object was modified after
+    If-Unmodified-Since.
     """
     quoted = {
         name: f'"{value}"' if name in TAG_FIELDS and _BARE_TAG.fullmatch(value) else value
@@ -240,7 +241,7 @@ def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
 
 
 class _ObjectResponse(RepresentationResponse):
-    """An object, with the headers of S3 and the headers that the request selected."""
+    """The answer with an object, the headers of S3, and the headers that the request selected."""
 
     def __init__(self, found: S3Object, overrides: Headers) -> None:
         super().__init__(found.representation, location="", max_ranges=1)
@@ -248,7 +249,7 @@ class _ObjectResponse(RepresentationResponse):
         self._overrides = dict(overrides)
 
     async def __call__(self, scope: ScopeOfAsgi, receive: Receive, send: Send) -> None:
-        """Answer a GET or HEAD."""
+        """Send the answer to a GET or HEAD."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -258,7 +259,7 @@ class _ObjectResponse(RepresentationResponse):
                 message["headers"] = [*kept, *self._overrides.items(), *headers_of(scope)]
             await send(message)
 
-        if context_of(scope).method == "HEAD":  # S3 answers ranges of HEAD too
+        if context_of(scope).method == "HEAD":  # unlike HTTP, S3 also applies ranges to HEAD
             policy = ResponsePolicy(location="", private=scope[SERVICES].state.authenticator.closed, max_ranges=1)
             plan = ResponsePlanner(self._found.representation, policy).plan("GET", read_fields(scope))
             self._found.representation.check_budget(plan.length)
@@ -271,12 +272,12 @@ def _date(text: str | None) -> datetime | None:
     try:
         found = None if text is None else parsedate_to_datetime(text)
     except (ValueError, OverflowError):
-        return None  # as HTTP has it
+        return None  # HTTP ignores invalid dates
     return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _overrides(request: Request, services: RequestServices, query: Mapping[str, str]) -> Headers:
-    """Return the headers that the query selects; content that browsers would execute stays an attachment."""
+    """Return the headers that the query sets. Content that browsers would execute remains an attachment."""
     chosen = {name: query[f"response-{name}"] for name in _OVERRIDES if f"response-{name}" in query}
     if chosen and services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
         raise S3Error("InvalidRequest", "Parameters response-… need a signed request")
@@ -289,7 +290,7 @@ def _overrides(request: Request, services: RequestServices, query: Mapping[str, 
 
 _WRITE: Final = Rule(Scope.WRITE, signed=True)
 _UNREAD: Final = BodyLimits(lambda settings: 1 << 62)
-"""Of bodies that are refused at any length, and not read."""
+"""The limit for bodies that are refused unread, whatever their length."""
 
 
 async def _refuse(asked: Asked) -> Response:
@@ -320,9 +321,9 @@ keys_router = RouteGroup(tags=["tokens"])
     summary="Get S3 keys",
 )
 async def get_s3_keys(request: Request, services: Services) -> Response:
-    """Return the S3 access key and secret of the caller, which are made of its token and not stored.
+    """Return the caller's S3 access key and secret. They are derived from the caller's token and not stored.
 
-    The keys can read in `/s3` what the token can read, and end when the token is revoked.
+    The keys can read in `/s3` what the token can read. They end when the token is revoked.
     """
     if services.auth.principal is None:
         raise Unsupported("This service is open: S3 clients may send any keys")

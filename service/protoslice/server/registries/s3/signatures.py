@@ -1,4 +1,4 @@
-"""Signatures of S3 (AWS Signature Version 4), in headers and in presigned URLs, over the request as it was sent."""
+"""Signatures of S3 (AWS Signature Version 4) in headers and presigned URLs. They cover the request as it was sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _EMPTY: Final = sha256(b"").hexdigest()
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 _SKEW_SECONDS: Final = 900
-"""Seconds by which the clock of a client may be wrong."""
+"""The seconds by which a client's clock may be wrong."""
 _LONGEST_SECONDS: Final = 604_800
 _ACCESS_KEY: Final = re.compile(r"PSL([0-9A-F]{4})([0-9A-Za-z]{10}|JWT)")
 _SEALED: Final = re.compile(r"[0-9A-Za-z_-]{40,1600}")
@@ -41,31 +41,31 @@ _MOST_PARAMETERS: Final = 200
 _LONGEST_URL: Final = 16 << 10
 READS: Final = frozenset({"GET", "HEAD"})
 _RAW: Final = "surrogateescape"
-"""Way in which bytes that are not UTF-8 are kept in texts."""
+"""The error handler that keeps bytes in texts even if they are not UTF-8."""
 _REQUIRED: Final = (
     "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature",
 )  # fmt: skip
 _EACH: Final = frozenset(_REQUIRED)
 PRESIGNED: Final = frozenset({*_REQUIRED, "X-Amz-Security-Token"})
-"""Parameters of a presigned URL."""
+"""The parameters of a presigned URL."""
 
 Parameters = Mapping[str, str]
-"""Parameters of a query, decoded."""
+"""The decoded parameters of a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Keys:
-    """S3 keys of a caller, which expire with the token or JWT of the caller."""
+    """The S3 keys of a caller. They expire with the caller's token or JWT."""
 
     access_key_id: str
     secret_access_key: Annotated[str, SECRET]
     session_token: Annotated[str | None, SECRET]
-    """Sent with keys that were made from a JWT; None for keys of a token."""
+    """The token that clients send with keys that were made from a JWT; None for keys that were made from a token."""
     expires: datetime | None
 
     @classmethod
     def of(cls, signer: Signer) -> S3Keys:
-        """Return the keys of a signer; nothing is stored."""
+        """Return the keys of a signer. Nothing is stored."""
         of_token = is_token_id(signer.id)
         access_key = f"PSL{_number(signer.key)}{signer.id if of_token else 'JWT'}"
         ends = None if math.isinf(signer.end) else datetime.fromtimestamp(signer.end, UTC)
@@ -78,23 +78,29 @@ def _secret_of(key: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def _number(key: bytes) -> str:
-    """Return four digits that distinguish the keys of a signer, so that only one derivation is tried."""
+    """Return four digits that identify one of a signer's keys, so that the service derives only one signing key."""
     return proof(key, Purpose.S3, b"number")[:4].upper()
 
 
 class S3Signature(UrlSignature):
-    """A signature of S3, not proved yet: `signed` is the number of its key, date, region, and a hash for each URL."""
+    """A signature of S3 that is not verified yet.
+
+    `signed` has lines for the number of its key, its date, its region, and one hash per URL and host.
+    """
 
     known = False
-    """True once a key of its number was tried: then the access key is right, and the rest may not be."""
+    """True once a key with the right number was tried.
+
+    The access key is then correct, but the signature may be wrong.
+    """
 
     @property
     def is_valid(self) -> bool:
-        """True until its end."""
+        """True until the end of the signature."""
         return time.time() < self.expires
 
     def proves(self, key: bytes) -> bool:
-        """Return True when the signer of `key` made it; takes equally long for every wrong proof."""
+        """Return True if the signer with `key` made the signature. All wrong proofs take equally long."""
         number, date, region, *requests = self.signed.decode().split("\n")
         if not hmac.compare_digest(number, _number(key)):
             return False
@@ -116,27 +122,30 @@ def _day_key(key: bytes, day: str, region: str) -> bytes:
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """Parts of a request that a signature covers besides headers, computed once for all requests of a URL."""
+    """The parts of a request, except headers, that a signature covers.
+
+    They are computed once for all requests of a URL.
+    """
 
     method: str
     path: str
     """The path exactly as it was sent."""
     parameters: Parameters
     prefix: str
-    """The public path, which a proxy may have taken off."""
+    """The public path, which a proxy may have removed."""
 
     @cached_property
     def heads(self) -> Sequence[str]:
-        """Beginnings of the canonical request, for each path that the client may have requested."""
+        """The beginnings of the canonical request, one for each path that the client may have requested."""
         signed = canonical_query({name: text for name, text in self.parameters.items() if name != "X-Amz-Signature"})
         paths = dict.fromkeys((self.prefix + self.path, self.path))
         return [f"{self.method}\n{canonical_path(path)}\n{signed}\n" for path in paths]
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
-    """Return the signature of a request; None if there is none. Raise `S3Error` for signatures that S3 refuses.
+    """Return the signature of a request. Return None without one, and raise `S3Error` for signatures that S3 refuses.
 
-    `hosts` are names that the client may have used; `region`, if not empty, is the only region that it may sign for.
+    `hosts` are names that the client may have used. If `region` is not empty, the client must sign for this region.
     """
     authorization, names = fields.get(b"authorization", ""), request.parameters.keys()
     if authorization.startswith("AWS ") or not names.isdisjoint({"AWSAccessKeyId", "Signature"}):
@@ -172,7 +181,7 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
 
 
 def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
-    """Return the parameters of a signature in headers, with the names that they have in URLs."""
+    """Return the parameters of a signature in headers, under the names that they have in URLs."""
     found = _HEADER.fullmatch(authorization)
     if found is None:
         raise S3Error("AuthorizationHeaderMalformed", "`Authorization` has Credential, SignedHeaders and Signature")
@@ -187,7 +196,7 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
 
 
 def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
-    """Return when a signature ends; raise `S3Error` if it has ended, or is not valid yet."""
+    """Return the end of a signature's validity. Raise `S3Error` if it has expired or is not valid yet."""
     if in_query and (not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS):
         raise S3Error(code, f"X-Amz-Expires is a number of seconds from 1 to {_LONGEST_SECONDS}")
     begins, now = _moment(date, code), time.time()
@@ -201,7 +210,7 @@ def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
 
 
 def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
-    """Return the value of the header about the body."""
+    """Return the value of the header about the body's digest."""
     payload = fields.get(b"x-amz-content-sha256", "")
     if not payload or (reads and payload.startswith("STREAMING-")):
         raise S3Error("InvalidRequest", "Send x-amz-content-sha256: the digest of an empty body, or UNSIGNED-PAYLOAD")
@@ -212,7 +221,7 @@ def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
 
 @lru_cache(maxsize=1024)
 def _place_of(credential: str, day: str, region: str, code: str) -> tuple[str, str, str]:
-    """Return region, number of the key, and signer of a credential; raise `S3Error` for a scope that is not ours."""
+    """Return a credential's region, key number and signer. Raise `S3Error` if its scope is not of this service."""
     access_key, *scope = credential.split("/")
     if len(scope) != 4 or scope[0] != day or scope[2:] != ["s3", "aws4_request"] or not _REGION.fullmatch(scope[1]):
         raise S3Error(code, "Invalid credential: use ACCESS-KEY/YYYYMMDD/REGION/s3/aws4_request")
@@ -236,7 +245,7 @@ def _moment(text: str, code: str) -> int:
 
 @lru_cache(maxsize=256)
 def _names_of(signed: str) -> Mapping[str, bytes]:
-    """Return the names of signed headers, in their order; raise `S3Error` unless Host is one of them."""
+    """Return the names of the signed headers in order. Raise `S3Error` if Host is not among them."""
     names = {name: name.encode() for name in signed.split(";")} if _NAMES.fullmatch(signed) else {}
     if "host" not in names or ";".join(sorted(names)) != signed:
         raise S3Error("AccessDenied", "The list of signed headers must have `host`, and names in order, each once")
@@ -246,7 +255,7 @@ def _names_of(signed: str) -> Mapping[str, bytes]:
 def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
     """Return the lines of the signed headers before and after the line of Host.
 
-    Raise `S3Error` unless all signed headers were sent, and every header of Amazon is signed.
+    Raise `S3Error` unless all signed headers were sent, and all sent headers of Amazon are signed.
     """
     names = _names_of(signed)
     for sent in fields:
@@ -265,20 +274,20 @@ def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
 
 
 def canonical_path(raw: str) -> str:
-    """Return a path decoded once and encoded again, as S3 requires: `/` stays."""
+    """Decode a path once and encode it again, as S3 requires. Each `/` remains unencoded."""
     return quote(unquote_to_bytes(raw.encode("latin-1")), safe="/~")
 
 
 def canonical_query(query: Parameters) -> str:
-    """Return the parameters encoded and sorted."""
+    """Return the parameters, encoded and sorted."""
     pairs = ((quote(name, safe="~", errors=_RAW), quote(text, safe="~", errors=_RAW)) for name, text in query.items())
     return "&".join("=".join(pair) for pair in sorted(pairs))
 
 
 def parse_query(query: bytes) -> Parameters:
-    """Return the parameters of a query; raise `S3Error` for too many parameters, and for repeated ones.
+    """Return the parameters of a query. Raise `S3Error` for too many parameters and for repeated parameters.
 
-    The order of parameters is not signed.
+    Repeated parameters are refused because signatures do not cover their order.
     """
     pairs = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&", _MOST_PARAMETERS) if pair]
     found = {_decoded(name): _decoded(text) for name, _, text in pairs} if len(query) <= _LONGEST_URL else {}
