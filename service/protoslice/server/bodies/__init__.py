@@ -1,1 +1,1 @@
-"""Bodies of uploads: raw, form, tar, recipe and resumable, read as a stream in constant memory."""
+"""Upload bodies of all kinds: raw, form, tar, recipe and resumable. They are read as a stream in constant memory."""

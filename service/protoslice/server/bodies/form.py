@@ -1,4 +1,4 @@
-"""Bodies of type multipart/form-data (RFC 7578), whose parts with a filename are files."""
+"""Bodies of type multipart/form-data (RFC 7578). Their parts with a filename are files."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ from protoslice.server.bodies.raw import (
 )
 
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
-# End of the parser's messages: a position in the piece, to be replaced by that in the body.
+# The end of the parser's messages is a position in the piece. The position in the body replaces it.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
 _SLICE: Final = 1 << 10
-"""Fewest bytes that are parsed at a time; the most lines, about, are `_LINES`."""
+"""The minimum number of bytes that are parsed at a time. A larger slice has about `_LINES` lines at most."""
 _LINES: Final = 16
 _LONGEST_HEADER: Final = 8192
 _LONGEST_FIELD: Final = 64 << 10
 _MOST_FIELDS: Final = 1000
-# Forms say by this field what they are written in (HTML); files do not care.
+# In HTML, forms name their character set in this field. The names of files are read as UTF-8 in any case.
 _IGNORED: Final = {"_charset_"}
 _PLAIN: Final = {"7bit", "8bit", "binary"}
 
 
 class FormReader:
-    """Reader of a form: parts with a filename are files, others must be empty; parameters are in the query."""
+    """A reader of a form.
+
+    Parts with a filename are files. Other parts must be empty, because parameters are in the query.
+    """
 
     def __init__(self, boundary: str | None) -> None:
         if boundary is None or not _BOUNDARY.fullmatch(boundary):
@@ -57,7 +60,7 @@ class FormReader:
             max_header_count=_MOST_HEADERS,
             max_header_size=_LONGEST_HEADER,
         )
-        self._offset = self._at = 0  # of the piece; of the last header
+        self._offset = self._at = 0  # the offsets of the piece and of the last header
         self._events: list[Event] = []
         self._counter = FileCounter("form")
         self._ended = False
@@ -65,8 +68,11 @@ class FormReader:
         self._part_begin()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the events of `piece`, the next bytes of the body; many small parts are parsed a few at a time."""
-        # Headers cost a hundred times as much as content, and every line of them ends in a line feed.
+        """Yield the events of `piece`, the next bytes of the body.
+
+        Many small parts are parsed a few at a time.
+        """
+        # Parsing headers costs a hundred times as much as parsing content, and each header line ends in a line feed.
         step = max(_SLICE, _LINES * len(piece) // (piece.count(b"\r\n") + 1))
         for at in range(0, len(piece), step):
             yield from self._fed(piece[at : at + step])
@@ -82,7 +88,7 @@ class FormReader:
         return self._events
 
     def finish(self) -> Iterator[Event]:
-        """Return no events; raise `InvalidInput` if the form is not complete."""
+        """Return no events. Raise `InvalidInput` if the form is not complete."""
         if not self._ended:
             raise InvalidInput("The form ends before its closing boundary", self._offset)
         self._counter.close(self._offset)
@@ -167,5 +173,5 @@ def _names(disposition: str) -> tuple[str, str | None]:
     if kind != "form-data":
         raise InvalidInput(f"{where} must be form-data, not {kind[:100]!r}")
     filename = filename_in(parameters, where)
-    # %22 is how browsers and curl write the one letter that would end the name (RFC 7578 section 2, WHATWG).
+    # Browsers and curl write `%22` for the quote, which would end the name (RFC 7578 section 2, WHATWG).
     return parameters.get("name", ""), filename and filename.replace("%22", '"')

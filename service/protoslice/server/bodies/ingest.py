@@ -1,4 +1,4 @@
-"""Creation of stores from request bodies: one file after the other, piece by piece, with back-pressure."""
+"""Creates stores from request bodies: one file after the other, piece by piece, with back-pressure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RAW: Final = {
 }
 _FORM: Final = "multipart/form-data"
 _TURN: Final = 16
-"""Events, three for each file, after which other tasks run."""
+"""The number of events after which other tasks get a turn. A small file has three events."""
 
 
 async def ingest_body(
@@ -50,9 +50,9 @@ async def ingest_body(
     base: str | None = None,
     form: str | None = None,
 ) -> Created:
-    """Create a store from the body; parameters and headers are checked before reading it.
+    """Create a store from the body. Parameters and headers are checked before the body is read.
 
-    Files share equal bytes with files of the store `base`, by default the store of the first tag.
+    Files share equal bytes with files of the store `base`. The default base is the store of the first tag.
     """
     content_type = upload_type(read_fields(request.scope), form)
     if base is not None:
@@ -77,7 +77,7 @@ async def _ingest_body(
     if media_type == RECIPE:
         return await ingest_recipe(services, wanted, digest.watch(body), digest.check)
     is_one = media_type not in {_FORM, TAR}
-    expected = digest.expected if is_one else None  # the ingest hashes one file anyway, in a thread
+    expected = digest.expected if is_one else None  # the ingest hashes a single file anyway, in a thread
     if not is_one:
         body = digest.watch(body)
     files = files_of(content_type, fields.get(b"content-disposition"), filename, body)
@@ -107,10 +107,10 @@ async def ingest_archive(services: Services, wanted: IngestRequest, archive: Asy
 async def ingest_recipe(
     services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
 ) -> Created:
-    """Create a store from a recipe, which has each file's digest; `check` is called after the last byte."""
+    """Create a store from a recipe, which has the digest of each file. `check` is called after the last byte."""
 
     async def view(store_id: str) -> OpenStore:
-        services.auth.require(Scope.READ)  # a recipe without copies needs only the scope of an upload
+        services.auth.require(Scope.READ)  # only recipes that copy from stores need to read
         return await services.stores.view(store_id)
 
     async with await services.stores.ingest(wanted) as ingest:
@@ -122,7 +122,7 @@ async def ingest_recipe(
 
 
 async def _write(writer: FileWriter | DedupingWriter, pieces: AsyncIterator[bytes]) -> int:
-    """Write a file; return its size in bytes."""
+    """Write a file, and return its size in bytes."""
     async for piece in pieces:
         await writer.write(piece)
     return (await writer.close()).size
@@ -137,7 +137,7 @@ async def _commit(services: Services, ingest: Ingest, started: float, expected: 
 
 
 async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield pieces of the body; raise `ClientGone` when the client has left."""
+    """Yield the pieces of the body. Raise `ClientGone` if the client disconnects."""
     more = True
     while more:
         message = await receive()
@@ -150,7 +150,7 @@ async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def upload_slot(services: Services, request: Request) -> AsyncIterator[None]:
-    """Count an upload while it runs; wait while too many run in total, or for its client."""
+    """Count an upload while it runs. Wait while too many uploads run in total or for the same client."""
     context, clients = context_of(request.scope), services.state.clients
     body = context.body
     if body is None:
@@ -165,7 +165,7 @@ async def upload_slot(services: Services, request: Request) -> AsyncIterator[Non
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """File of a body. All its pieces must be consumed before the next file; none is empty."""
+    """A file in a body. All its pieces must be consumed before the next file. No piece is empty."""
 
     path: str
     pieces: AsyncIterator[bytes]
@@ -174,9 +174,9 @@ class UploadedFile:
 def files_of(
     content_type: str | None, disposition: str | None, query_filename: str | None, body: AsyncIterator[bytes]
 ) -> AsyncGenerator[UploadedFile]:
-    """Yield the files in `body`, which is read only as their pieces are consumed.
+    """Yield the files in `body`. Consuming the pieces of a file reads the body.
 
-    Headers are checked before reading.
+    Headers are checked before the body is read.
     """
     return _files(_reader(content_type, disposition, query_filename), body)
 
@@ -213,7 +213,7 @@ async def _events(reader: Reader, body: AsyncIterator[bytes]) -> AsyncGenerator[
             for event in reader.feed(piece):
                 yield event
                 count += 1
-                if not count % _TURN:  # a piece may hold thousands of small files
+                if not count % _TURN:  # one piece may hold thousands of small files
                     await asyncio.sleep(0)
     for event in reader.finish():
         yield event

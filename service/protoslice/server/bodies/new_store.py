@@ -1,4 +1,4 @@
-"""Options of a new store: members of a JSON body, parameters of a query, or words of Upload-Metadata."""
+"""The options of a new store, from members of a JSON body, query parameters, or keys of Upload-Metadata."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NewStore(BaseModel):
         rule: Rules = None,
         strict: Strict = False,
     ) -> Self:
-        """Return the options in a query, where `tag` and `rule` are repeatable; a dependency of routes."""
+        """Return the options in a query, where `tag` and `rule` are repeatable. Routes use this as a dependency."""
         return cls.model_construct(
             type=type,
             root=root,
@@ -85,16 +85,17 @@ class NewStore(BaseModel):
         )
 
     def with_words(self, words: Mapping[str, str]) -> Self:
-        """Return these options, overridden by the words of Upload-Metadata.
+        """Return these options, overridden by the values in Upload-Metadata.
 
-        `tag` may have several tags separated by spaces, which are added; `rule` has a rule on each line.
+        `tag` may have several tags separated by spaces, which are added to the existing tags. `rule` has one rule per
+        line.
         """
         given: dict[str, Any] = {
             name: words.get(name) or getattr(self, name) or None for name in ("root", "min_chunk", "max_chunk", "plan")
         }
         given["tags"] = [*dict.fromkeys((*words.get("tag", "").split(), *self.tags))]
         type_name = words.get("type", "/")
-        # Clients in browsers send the media type under this name.
+        # Clients in browsers send the media type under the name `type`.
         given["type"] = (self.type if "/" in type_name else type_name) or None
         if "rule" in words:
             given["rules"] = [rule for rule in words["rule"].splitlines() if rule]
@@ -105,7 +106,7 @@ class NewStore(BaseModel):
         return self.model_copy(update=given)
 
     def request(self) -> IngestRequest:
-        """Return the options in the form of `Stores`; raise `InvalidInput` for a size that cannot be parsed."""
+        """Return the options in the form of `Stores`. Raise `InvalidInput` for an invalid size."""
         plain = IngestRequest()
         return IngestRequest(
             type=self.type,
@@ -121,4 +122,4 @@ class NewStore(BaseModel):
 
 
 StoreQuery = Annotated[NewStore, Depends(NewStore.from_query)]
-"""Options of a new store in the query of a route."""
+"""The type of a route's parameter that receives the options of a new store from the query."""

@@ -1,4 +1,4 @@
-"""Interface of body readers, names of files in headers and bodies, and the reader of a body that is one file."""
+"""The interface of body readers, file names in headers and bodies, and the reader of a body with a single file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protoslice.file_names import check_file_path
 
 _LONGEST_HEADER: Final = 8192
 _WORD: Final = re.compile(r"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?)[ \t]*")
-# Values without quotes may contain more than the tokens of the RFC: clients leave out the quotes.
+# Clients leave out quotes, so values without quotes may have more characters than the RFC's tokens.
 _PARAMETER: Final = re.compile(
     r";[ \t]*(?:([!#$%&'*+\-.^_`|~0-9A-Za-z]+)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\",]+))[ \t]*)?"
 )
@@ -26,13 +26,13 @@ _DEFAULT_NAME: Final = "model.pb"
 
 @dataclass(frozen=True, slots=True)
 class FileStart:
-    """The next bytes are of the file at `path`."""
+    """The event before the bytes of the file at `path`."""
 
     path: str
 
 
 class FileEnd(Enum):
-    """The file that was started has all its bytes."""
+    """The event after the last byte of a file."""
 
     FILE_END = 0
 
@@ -41,27 +41,27 @@ Event = FileStart | bytes | FileEnd
 
 
 class Reader(Protocol):
-    """Reader of one kind of body, without I/O. Its errors name the byte of the body where the problem is."""
+    """A reader of one kind of body, without I/O. Its errors name the offset of the problem in the body."""
 
     def feed(self, piece: bytes) -> Iterable[Event]:
         """Return the events of `piece`, the next bytes of the body.
 
-        Consume all of them before feeding the next piece.
+        The caller must consume all events before it feeds the next piece.
         """
 
     def finish(self) -> Iterable[Event]:
-        """Return the events of the body's end; raise `ProtosliceError` if the body is not complete."""
+        """Return the events at the end of the body. Raise `ProtosliceError` if the body is not complete."""
 
 
 class FileCounter:
-    """Counter of the files of a body: at least one, at most `MAX_FILES`."""
+    """A counter of the files in a body, which must have at least one and at most `MAX_FILES`."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._files = 0
 
     def add(self, offset: int) -> None:
-        """Count a file that starts at `offset`; raise `LimitExceeded` if that is one file too many."""
+        """Count a file that starts at `offset`. Raise `LimitExceeded` if this is one file too many."""
         self._files += 1
         if self._files > MAX_FILES:
             raise LimitExceeded(f"The {self._kind} contains more than {MAX_FILES} files", offset)
@@ -73,13 +73,13 @@ class FileCounter:
 
 
 class RawReader:
-    """Reader of a body that is one file, which may be empty."""
+    """A reader of a body that consists of one file, which may be empty."""
 
     def __init__(self, path: str) -> None:
         self._start: tuple[Event, ...] = (FileStart(path),)
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the piece, after the start of the file if it is the first."""
+        """Yield the piece. Before the first piece, yield the start of the file."""
         yield from self._started()
         yield piece
 
@@ -94,7 +94,7 @@ class RawReader:
 
 
 def raw_path(disposition: str | None, query_filename: str | None) -> str:
-    """Return the path of a body that is one file: from the query, else Content-Disposition, else `model.pb`."""
+    """Return the path for a body with a single file: from the query, else Content-Disposition, else `model.pb`."""
     if query_filename:
         return file_path(query_filename)
     if disposition:
@@ -105,7 +105,7 @@ def raw_path(disposition: str | None, query_filename: str | None) -> str:
 
 
 def _utf8(value: str) -> str:
-    """Decode a header that was read as Latin-1; most clients send UTF-8."""
+    """Decode as UTF-8 a header that was read as Latin-1, because most clients send UTF-8."""
     try:
         return value.encode("latin-1").decode("utf-8")
     except UnicodeError:
@@ -113,9 +113,9 @@ def _utf8(value: str) -> str:
 
 
 def file_path(name: str, offset: int | None = None) -> str:
-    """Return the path of a file without leading `./`; raise `InvalidInput`, at `offset` of the body, for a bad one.
+    """Return the path of a file without a leading `./`. Raise `InvalidInput` with `offset` for an invalid path.
 
-    Unicode is not normalized: models refer to their other files by the exact bytes of their names.
+    Unicode is not normalized, because models refer to their other files by the exact bytes of their names.
     """
     try:
         return check_file_path(_HERE.sub("", name, count=1) if name.startswith("./") else name)
@@ -125,7 +125,7 @@ def file_path(name: str, offset: int | None = None) -> str:
 
 
 def path_text(raw: bytes, offset: int | None = None) -> str:
-    """Decode a path that is in the body at `offset`; raise `InvalidInput` unless it is UTF-8."""
+    """Decode a path that is in the body at `offset`. Raise `InvalidInput` unless it is UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -133,10 +133,10 @@ def path_text(raw: bytes, offset: int | None = None) -> str:
 
 
 def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
-    """Parse Content-Type or Content-Disposition: a word and parameters by name, in lower case (RFC 9110, 5.6.6).
+    """Parse Content-Type or Content-Disposition: a type and parameters by name, in lower case (RFC 9110, 5.6.6).
 
-    `header` is the name in errors. The parser of `email.message` repairs malformed values, such as missing quotes,
-    separators and repeated parameters; this function raises `InvalidInput`.
+    `header` is the name of the header in errors. Malformed values raise `InvalidInput`. The parser of `email.message`
+    repairs them instead, such as missing quotes, missing separators and repeated parameters.
     """
     if len(text) > _LONGEST_HEADER:
         raise InvalidInput(f"{header} is too long: at most {_LONGEST_HEADER} characters")
@@ -162,12 +162,12 @@ def _keep(found: dict[str, str], match: re.Match[str], header: str) -> None:
     name = match[1].lower()
     if name in found:
         raise InvalidInput(f"{header} has the parameter {name!r} twice")
-    # Browsers escape only the quote (and that as %22), so a backslash before any other character is a backslash.
+    # Browsers escape only the quote, as %22, so a backslash before any other character is literal.
     found[name] = match[3] if match[2] is None else re.sub(r'\\(["\\])', r"\1", match[2])
 
 
 def filename_in(parameters: Mapping[str, str], header: str) -> str | None:
-    """Return the filename in parameters; `filename*` (RFC 8187), which has a character set, takes precedence."""
+    """Return the filename in parameters. `filename*` (RFC 8187), which names a character set, takes precedence."""
     extended = parameters.get("filename*")
     if extended is None:
         return parameters.get("filename")

@@ -1,7 +1,7 @@
 """Bodies of type application/x-tar: ustar, pax and GNU archives of files and folders.
 
-The standard library's tarfile needs a file object, stops silently at the first header it cannot read, and accepts links
-and devices. This reader is fed pieces, needs constant memory, and reports what is wrong and where.
+The standard library's tarfile needs a file object, stops silently at the first unreadable header, and accepts links and
+devices. This reader accepts pieces, needs constant memory, and reports each problem with its offset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECKSUM: Final = slice(148, 156)
 _RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,18}) ")
 _SPARSE_KEYS: Final = (b"GNU.sparse.", b"SCHILY.realsize")
 _SPARSE: Final = b"sparse"
-# Of a pax header or a long name, which are kept in memory; access lists and the like make some KiB.
+# The limit for a pax header or a long name, which are kept in memory. Access lists and the like take a few KiB.
 _LONGEST_EXTENSION: Final = 1 << 20
 _FILES: Final = {b"0", b"\0", b"7"}
 _FOLDER: Final = b"5"
@@ -40,16 +40,16 @@ _ZEROS: Final = bytes(_BLOCK)
 
 
 class TarReader:
-    """Reader of an archive; folders are skipped, and any other member that is not a file is refused."""
+    """A reader of an archive. It skips folders, and refuses all other members that are not files."""
 
     def __init__(self) -> None:
         self._offset = 0
-        self._left = 0  # bytes of a file still to come
-        self._padding = 0  # bytes to the next block still to come
+        self._left = 0  # remaining bytes of the current file
+        self._padding = 0  # remaining bytes up to the next block
         self._due, self._block = _BLOCK, bytearray()
         self._then: Callable[[bytes, int], Iterator[Event]] = self._header
-        self._everywhere: dict[bytes, bytes] = {}  # pax records for all members
-        self._here: dict[bytes, bytes] = {}  # for the next one
+        self._everywhere: dict[bytes, bytes] = {}  # pax records that apply to all members
+        self._here: dict[bytes, bytes] = {}  # pax records for the next member
         self._long_name: bytes | None = None
         self._counter = FileCounter("archive")
         self._ended = False
@@ -75,7 +75,7 @@ class TarReader:
             self._offset += taken
 
     def finish(self) -> Iterator[Event]:
-        """Return no events; raise `CorruptModel` if the archive is not complete."""
+        """Return no events. Raise `CorruptModel` if the archive is not complete."""
         if not self._ended:
             raise CorruptModel("The archive ends before its two closing blocks of zeros", self._offset)
         self._counter.close(self._offset)
@@ -139,7 +139,7 @@ class TarReader:
         self._here, self._long_name = {}, None
         text = path_text(name, offset)
         kind = header.type
-        if kind in _FILES and text.endswith("/"):  # as archives older than POSIX write folders
+        if kind in _FILES and text.endswith("/"):  # archives older than POSIX mark folders like this
             kind = _FOLDER
         if kind == _FOLDER:
             self._folder(text, size, offset)
@@ -175,7 +175,7 @@ class TarReader:
         self._long_name = data.partition(b"\0")[0]
 
     def _gnu_link(self, data: bytes, offset: int) -> None:
-        """Ignore the name; the link that follows is refused."""
+        """Ignore the name, because the link after it is refused."""
 
 
 _EXTENSIONS: Final = {
@@ -189,7 +189,7 @@ _EXTENSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Parsed header block. `type` is the byte that distinguishes files, folders and other entries."""
+    """A parsed header block. `type` is the byte that distinguishes files, folders and other entries."""
 
     name: bytes
     size: int
@@ -197,10 +197,10 @@ class _Header:
 
 
 def _parse_header(block: bytes, offset: int) -> _Header:
-    """Parse the header block at `offset` of the archive; raise `CorruptModel` for a wrong checksum."""
+    """Parse the header block at `offset` in the archive. Raise `CorruptModel` if its checksum is wrong."""
     _verify(block, offset)
     name = _text(block[:100])
-    # Only POSIX headers have a prefix; GNU tar has times in the same bytes.
+    # Only POSIX headers have a prefix. GNU tar stores times in the same bytes.
     if block[257:263] == b"ustar\0":
         prefix = _text(block[345:500])
         name = prefix + b"/" + name if prefix else name
@@ -225,7 +225,7 @@ def _text(field: bytes) -> bytes:
 def _size(field: bytes, offset: int) -> int:
     if not field[0] & 0x80:
         return _octal(field, offset)
-    # GNU tar writes numbers that octal digits cannot hold as a flag and a big-endian number in two's complement.
+    # GNU tar writes large numbers as a flag followed by a big-endian number in two's complement.
     value = int.from_bytes(field) - (0x80 << 88)
     if value > _LARGEST_NUMBER:
         raise CorruptModel("The tar header has a negative size or one beyond 2^63-1", offset)
@@ -240,7 +240,7 @@ def _octal(field: bytes, offset: int) -> int:
 
 
 def _parse_records(data: bytes, offset: int) -> dict[bytes, bytes]:
-    """Return the records `path` and `size` of the pax header at `offset`, and `sparse` for a sparse file."""
+    """Return the records `path` and `size` of the pax header at `offset`, and `sparse` if the file is sparse."""
     found: dict[bytes, bytes] = {}
     position = 0
     while position < len(data):
@@ -254,7 +254,7 @@ def _parse_records(data: bytes, offset: int) -> dict[bytes, bytes]:
 
 
 def _size_in(records: dict[bytes, bytes], offset: int) -> int | None:
-    """Return the size in pax records, or None."""
+    """Return the size in pax records. Return None if they have no size."""
     text = records.get(b"size")
     if not text:
         return None

@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class _Crc32c:
-    """CRC-32C with a digest of four bytes, most significant first."""
+    """CRC-32C with a digest of four bytes, most significant byte first."""
 
     def __init__(self) -> None:
         self._crc = 0
@@ -53,7 +53,7 @@ class _Crc32c:
         return self._crc.to_bytes(4, "big")
 
 
-# tus requires SHA-1 of every server; it secures nothing.
+# tus requires SHA-1 of every server. Here it only detects errors and gives no security.
 _CHECKSUMS: Final[dict[str, Callable[[], Hash]]] = {
     "sha256": hashlib.sha256,
     "crc32c": _Crc32c,
@@ -62,7 +62,7 @@ _CHECKSUMS: Final[dict[str, Callable[[], Hash]]] = {
 
 
 def tus_options(settings: Settings) -> dict[str, str]:
-    """Return the headers of OPTIONS: version, extensions and limits."""
+    """Return the headers of the answer to OPTIONS: version, extensions and limits."""
     return {
         "tus-resumable": VERSION,
         "tus-version": VERSION,
@@ -75,7 +75,7 @@ def tus_options(settings: Settings) -> dict[str, str]:
 
 
 def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
-    """Return the headers that describe an upload; URLs are in the space of the request."""
+    """Return the headers that describe an upload. Their URLs are in the space of the request."""
     root = url_of(scope, PREFIX)
     found = {
         "tus-resumable": VERSION,
@@ -102,18 +102,18 @@ def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
 
 
 def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the response to a failed request for an upload, with its headers."""
+    """Return the response to a failed request for an upload, with the headers that tus requires."""
     if isinstance(error, WrongOffset):
         failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
         failure.headers["upload-offset"] = str(error.expected)
     elif isinstance(error, Conflict):
-        failure.headers["connection"] = "close"  # the rest of the body is not read
+        failure.headers["connection"] = "close"  # because the rest of the body is not read
     failure.headers["tus-resumable"] = VERSION
     return render_problem(scope, error, failure)
 
 
 def check_version(fields: HeaderMap, *, required: bool = False) -> None:
-    """Raise `HttpProblem` for another version of tus, and, if a version is `required`, for none."""
+    """Raise `HttpProblem` if the request names another version of tus, or none although it is `required`."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
         raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})
@@ -128,12 +128,15 @@ def check_type(fields: HeaderMap) -> None:
 
 
 def has_body(fields: HeaderMap) -> bool:
-    """Return True if the request has a body of at least one byte, or of unknown length."""
+    """Return True if the request has a body of at least one byte or of unknown length."""
     return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
 
 
 def number(fields: HeaderMap, name: str) -> int | None:
-    """Return the number of bytes in a header, or None without it; raise `InvalidInput` for anything but digits."""
+    """Return the number of bytes in a header.
+
+    Return None without the header. Raise `InvalidInput` for anything but digits.
+    """
     text = fields.get(name.encode())
     if text is None:
         return None
@@ -143,7 +146,7 @@ def number(fields: HeaderMap, name: str) -> int | None:
 
 
 def checksum_of(fields: HeaderMap) -> Checksum | None:
-    """Return the checksum of the request's body in Upload-Checksum or Content-Digest, or None if there is none."""
+    """Return the checksum of the body in Upload-Checksum or Content-Digest. Return None if both are missing."""
     given = fields.get(b"upload-checksum")
     if given is None:
         digest = parse_digest(fields.get(b"content-digest"))
@@ -162,7 +165,7 @@ def checksum_of(fields: HeaderMap) -> Checksum | None:
 
 
 def joined_uploads(concat: str) -> list[str]:
-    """Return the ids of uploads in `Upload-Concat: final;…`; raise `InvalidInput` for any other value."""
+    """Return the ids of uploads in `Upload-Concat: final;…`. Raise `InvalidInput` for any other value."""
     kind, _, urls = concat.partition(";")
     found = [upload_id(url) for url in urls.split()]
     if kind.strip() != "final" or not found:
@@ -171,7 +174,7 @@ def joined_uploads(concat: str) -> list[str]:
 
 
 def upload_id(url: str) -> str:
-    """Return the id in the URL of an upload; the URL may be absolute, or only an id."""
+    """Return the id in the URL of an upload. The URL may be absolute, or consist of the id only."""
     before, _, upload_id = url.rpartition("/")
     if before and not before.endswith(PREFIX):
         raise InvalidInput(f"{url[:200]!r} is not an upload of this service")
@@ -179,7 +182,7 @@ def upload_id(url: str) -> str:
 
 
 def new_upload(fields: HeaderMap, filename: str | None, options: NewStore) -> NewUpload:
-    """Parse the request that creates an upload; Upload-Metadata takes precedence over `filename` and `options`."""
+    """Parse the request that creates an upload. Upload-Metadata takes precedence over `filename` and `options`."""
     client_metadata = fields.get(b"upload-metadata", "")
     words = upload_metadata(client_metadata)
     length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")

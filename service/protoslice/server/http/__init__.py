@@ -1,1 +1,1 @@
-"""HTTP answers: from the facts of a request to status, headers and bytes."""
+"""HTTP answers: turns the facts of a request into status, headers and bytes."""

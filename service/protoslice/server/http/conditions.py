@@ -1,8 +1,8 @@
 """Conditional requests (RFC 9110, section 13), as pure functions of headers and validators.
 
-A malformed list of entity tags never admits a request that a correct list could stop: If-Match fails, and If-None-Match
-fails for a method that changes something, but is ignored for a method that reads. Representations have no modification
-date: If-Modified-Since and If-Unmodified-Since are ignored, and a date in If-Range never matches.
+A malformed list of entity tags never admits a request that a correct list could stop. A malformed If-Match fails. A
+malformed If-None-Match fails for writes, and is ignored for reads. Representations have no modification date.
+If-Modified-Since and If-Unmodified-Since are therefore ignored, and a date in If-Range never matches.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from protoslice.errors import InvalidInput
 from protoslice.server.http.headers import HeaderMap
 
 _GZIPPED: Final = "-gzip"
-"""End of strong tags of compressed representations."""
+"""The suffix of strong entity tags of compressed representations."""
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
-"""Characters escaped in a storage's tag: any not allowed in entity tags, the escape, separators."""
+"""Characters to escape in a storage's entity tag: the escape, separators, and characters that tags cannot have."""
 _LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
-"""Longest valid prefix of a list of entity tags, in one match: 64 KiB of header may hold 16,000 tags."""
+"""The longest valid prefix of a list of entity tags, in one match, because 64 KiB may hold 16,000 tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityTag:
-    """Entity tag: the text between the quotes, and whether the tag is weak."""
+    """An entity tag: the text between the quotes, and whether the tag is weak."""
 
     opaque: str
     weak: bool = False
 
     @classmethod
     def of(cls, version: str) -> EntityTag:
-        """Return the strong tag for a storage's version text; different versions have different tags.
+        """Return the strong entity tag for a storage's version text. Different versions have different tags.
 
-        Buckets name versions by entity tags with quotes, so characters that are not allowed in a tag are
+        Buckets identify versions by entity tags with quotes. Characters that are not allowed in a tag are therefore
         percent-encoded.
         """
         return cls(_ESCAPED.sub(_escape, version))
@@ -45,42 +45,42 @@ class EntityTag:
 
     @property
     def gzipped(self) -> EntityTag:
-        """Tag of the compressed form; a weak tag is valid for both forms."""
+        """The entity tag of the compressed form. A weak tag is valid for both forms."""
         return self if self.weak else EntityTag(self.opaque + _GZIPPED)
 
     def matches_strongly(self, other: EntityTag) -> bool:
-        """Return True when both tags are strong and equal (section 8.8.3.2)."""
+        """Return True if both tags are strong and equal (section 8.8.3.2)."""
         return not self.weak and not other.weak and self.opaque == other.opaque
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """Values of If-Match and If-None-Match; several lines of one header are joined by commas."""
+    """The values of If-Match and If-None-Match. Several lines of one header are joined by commas."""
 
     if_match: str | None = None
     if_none_match: str | None = None
 
     @classmethod
     def of(cls, fields: HeaderMap) -> Preconditions:
-        """Take the two values from the headers of a request."""
+        """Return the two values in the headers of a request."""
         return cls(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
 
 
 class Verdict(Enum):
-    """Outcome of the preconditions."""
+    """The outcome of the preconditions."""
 
     PROCEED = auto()
     NOT_MODIFIED = auto()
-    """304: the client has the current representation already."""
+    """The client has the current representation already; the answer is 304."""
     FAILED = auto()
-    """412: a precondition is false."""
+    """A precondition is false; the answer is 412."""
 
 
 def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) -> Verdict:
     """Evaluate the preconditions in the order of section 13.2.2.
 
-    `current` is None when no representation exists yet; `reads` is True for GET and HEAD. For a write, the tag of the
-    compressed form is accepted too.
+    `current` is None if no representation exists. `reads` is True for GET and HEAD. A write may also name the entity
+    tag of the compressed form.
     """
     if_match, if_none_match = headers.if_match, headers.if_none_match
     if not reads:
@@ -93,7 +93,7 @@ def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) 
 
 
 def failure(headers: Preconditions) -> str:
-    """Return why the preconditions failed: a list of entity tags is malformed, or the resource has another version."""
+    """Explain why the preconditions failed: a list of entity tags is malformed, or the resource has another version."""
     for name, tags in (("If-Match", headers.if_match), ("If-None-Match", headers.if_none_match)):
         try:
             _ = tags is None or _pairs(tags)
@@ -115,7 +115,7 @@ def _uncompressed(tags: str | None) -> str | None:
 
 
 def _is_named(header: str, etag: EntityTag) -> bool:
-    """Return True when If-Match names the tag."""
+    """Return True if If-Match names the tag."""
     try:
         pairs = _pairs(header)
     except InvalidInput:
@@ -124,9 +124,9 @@ def _is_named(header: str, etag: EntityTag) -> bool:
 
 
 def _is_listed(header: str, current: EntityTag | None, *, malformed: bool) -> bool:
-    """Return True when If-None-Match lists the representation.
+    """Return True if If-None-Match lists the representation.
 
-    A list that does not parse counts as `malformed`.
+    Return `malformed` if the list cannot be parsed.
     """
     try:
         pairs = _pairs(header)
@@ -146,7 +146,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _pairs(header: str) -> list[tuple[str, str]] | None:
-    """Return each tag of a list as `W/` or an empty text, and its opaque text; None for `*`."""
+    """Return the tags of a list as pairs of `W/` or an empty text, and the opaque text. Return None for `*`."""
     if header.strip(" \t") == "*":
         return None
     listed = _LIST.match(header)

@@ -24,7 +24,7 @@ def format_digest(digest: bytes) -> bytes:
 
 
 def parse_digest(header: str | None) -> bytes | None:
-    """Return the sha-256 in a digest field, None without one; other algorithms are skipped."""
+    """Return the sha-256 in a digest field. Return None without one, because other algorithms are skipped."""
     value = _members(header or "").get("sha-256")
     if value is None:
         return None
@@ -44,12 +44,12 @@ def wants_sha256(header: str | None) -> bool:
 
 
 def _members(header: str) -> dict[str, str]:
-    """Return the members of a structured dictionary, as far as digest fields use it; of each name, the last counts."""
+    """Return the members of a structured dictionary, in the form of digest fields. The last member of a name counts."""
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
 
 
 class BodyDigest:
-    """The sha-256 that a request states for its whole body, in Content-Digest or Repr-Digest."""
+    """The sha-256 that a request declares for its whole body, in Content-Digest or Repr-Digest."""
 
     def __init__(self, fields: HeaderMap) -> None:
         given = {
@@ -65,17 +65,17 @@ class BodyDigest:
         self._hash = hashlib.sha256() if given else None
 
     def update(self, piece: bytes) -> None:
-        """Hash a piece, if a digest was stated."""
+        """Hash a piece if the request declares a digest."""
         if self._hash is not None:
             self._hash.update(piece)
 
     async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces, and hash them if a digest was stated."""
+        """Yield the pieces. Hash them if the request declares a digest."""
         async for piece in pieces:
             self.update(piece)
             yield piece
 
     def check(self) -> None:
-        """Raise `HttpProblem` unless the body had the stated digest."""
+        """Raise `HttpProblem` unless the body has the declared digest."""
         if self._hash is not None and self._hash.digest() != self.expected:
             raise HttpProblem(DIGEST, "The body does not match its digest: nothing was changed")

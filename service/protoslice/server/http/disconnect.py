@@ -1,4 +1,4 @@
-"""Detection of clients that disconnect while their response is being made."""
+"""Detects clients that disconnect before their response is complete."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Never, Self
 from starlette.types import Message, Receive
 
 CLIENT_GONE = 499
-"""The status that logs and metrics show when the client left first."""
+"""The status that logs and metrics show if the client disconnected first."""
 GRACE_SECONDS = 0.1
-"""Work shorter than this is not watched: watching costs a task."""
+"""The seconds for which work is not watched at first, because watching costs a task."""
 
 
 class ClientGone(Exception):
@@ -20,18 +20,18 @@ class ClientGone(Exception):
 
 
 _AHEAD = 16
-"""Messages of a body that are read ahead; a server's message has some 64 KiB."""
+"""The maximum number of body messages that are read ahead. A message of the server has about 64 KiB."""
 
 
 class CancelOnDisconnect:
-    """A context in which the work of this task stops with `ClientGone` soon after the client disconnects."""
+    """A context that stops the work of its task with `ClientGone` soon after the client disconnects."""
 
     __slots__ = ("_due", "_gone", "_is_spared", "_receive", "_task", "_timer", "_watch", "_whole")
 
     def __init__(self, receive: Receive, *, whole: bool = True, is_spared: Callable[[], bool] = lambda: False) -> None:
-        """Take `receive`, which is read once the request is `whole`; until then the handler reads it.
+        """Read `receive` once the handler has the `whole` request. Until then, only the handler reads it.
 
-        Work that `is_spared` when the client disconnects runs to its end.
+        If `is_spared` returns True when the client disconnects, the work runs to its end.
         """
         self._receive = receive
         self._whole = whole
@@ -51,16 +51,17 @@ class CancelOnDisconnect:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unwatch()
-        # Either task holds this object: one that held them in turn would leave both to the garbage collector.
+        # The task and the watch refer to this object. Without this line, a cycle would leave all to the garbage
+        # collector.
         task, self._task, self._watch = self._task, None, None
         if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return
-        # Only if no one but the watch cancelled: a shutdown that cancels as well continues.
+        # Raise only if the watch alone cancelled the task. A shutdown that also cancels it continues.
         if task.uncancel() == 0:
             raise ClientGone from None
 
     def watch(self) -> None:
-        """Start watching now, for work that is known to be long."""
+        """Start watching at once, for work that is known to take long."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._wait())
 
@@ -73,7 +74,7 @@ class CancelOnDisconnect:
             self._watch.cancel()
 
     def body_ended(self) -> None:
-        """Record that the handler has the whole body: the next message can only be a disconnect."""
+        """Record that the handler has the whole body. The next message can only be a disconnect."""
         self._whole = True
         if self._due:
             self.watch()
@@ -94,14 +95,14 @@ class CancelOnDisconnect:
 
 
 class BodyAhead:
-    """Body that is read ahead, so that a disconnect is noticed while earlier bytes are processed."""
+    """A body that is read ahead, so that a disconnect is noticed while earlier bytes are processed."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """Return the next message, for the watch; `next` returns it again, or raises what failed."""
+        """Return the next message to the watch. `next` later returns the same message, or raises the error."""
         try:
             message = await self._receive()
         except Exception as error:
@@ -112,7 +113,7 @@ class BodyAhead:
         return message
 
     async def next(self) -> Message:
-        """Return the next message that a watch received, or raise its error."""
+        """Return the next message that the watch has received, or raise its error."""
         message = await self._came.get()
         if isinstance(message, Exception):
             raise message

@@ -1,4 +1,4 @@
-"""Headers of requests and responses: lines, values by name, Content-Disposition, Upload-Metadata of tus."""
+"""Headers of requests and responses: lines, values by name, Content-Disposition, and Upload-Metadata of tus."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from starlette.types import Message, Scope, Send
 from protoslice.errors import InvalidInput
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-"""Headers as they stand on the wire, names in lower case."""
+"""Headers in the order of the message, with names in lower case."""
 
 HeaderMap: TypeAlias = dict[bytes, str]
-"""Header values by lower-case name, several lines of one joined by commas."""
+"""Header values by lower-case name. The values of repeated headers are joined by commas."""
 
 _LONGEST_NAME: Final = 150
 _UNSAFE: Final = re.compile(r'[^\x20-\x7e]|["\\%;]')
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u202a-\u202e\u2066-\u2069]")
-# Characters of RFC 8187's attr-char, besides those that quote() keeps anyway.
+# Characters of RFC 8187's attr-char, except those that quote() keeps anyway.
 _ATTR_CHARS: Final = "!#$&+-.^_`|~"
 _KEY: Final = re.compile(r"[!-+\--~]{1,100}")
 _LONGEST_METADATA: Final = 16 << 10
 
 
 def read_fields(scope: Scope) -> HeaderMap:
-    """Return the headers of the request."""
+    """Return the headers of the request by name."""
     return join_fields(scope["headers"])
 
 
@@ -46,7 +46,7 @@ def join_fields(headers: Headers) -> HeaderMap:
 
 
 def media_type_of(fields: HeaderMap, default: str = "") -> str:
-    """Return the media type of a body in lower case, without parameters; `default` when none is named."""
+    """Return a body's media type in lower case, without parameters. Return `default` without Content-Type."""
     return plain_media_type(fields.get(b"content-type", default))
 
 
@@ -61,7 +61,7 @@ def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def with_headers(send: Send, added: Headers) -> Send:
-    """Return `send`, which then adds `added` to the headers of every response."""
+    """Return a `send` that adds `added` to the headers of every response."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -73,7 +73,7 @@ def with_headers(send: Send, added: Headers) -> Send:
 
 @lru_cache(maxsize=4096)
 def attachment(filename: str) -> bytes:
-    """Return the header's value for a download: an ASCII name, followed by the exact name if they differ."""
+    """Return the Content-Disposition of a download: an ASCII name, and the exact name if it differs."""
     name = _FORBIDDEN.sub("_", filename.encode("utf-8", "replace").decode())[-_LONGEST_NAME:].strip() or "download"
     plain = _UNSAFE.sub("_", name)
     value = f'attachment; filename="{plain}"'
@@ -83,7 +83,7 @@ def attachment(filename: str) -> bytes:
 
 
 def upload_metadata(header: str) -> dict[str, str]:
-    """Return the words and values of Upload-Metadata: `key base64,key base64`."""
+    """Return the values in Upload-Metadata by key. Its form is `key base64,key base64`."""
     found: dict[str, str] = {}
     if len(header) > _LONGEST_METADATA:
         raise InvalidInput(f"Upload-Metadata is too long: at most {_LONGEST_METADATA} characters")
@@ -96,7 +96,7 @@ def upload_metadata(header: str) -> dict[str, str]:
 
 
 def _text_of(value: str, key: str) -> str:
-    """Return the text behind a base64 value."""
+    """Return the text in a base64 value."""
     try:
         return b64decode(value.strip(), validate=True).decode("utf-8")
     except (BadBase64, ValueError):

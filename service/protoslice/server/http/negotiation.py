@@ -14,9 +14,9 @@ TEXT: Final = "text/plain"
 DELIMITED: Final = "application/x-protobuf-delimited"
 JSON_LINES: Final = "application/jsonl"
 FORMS: Final = {PROTOBUF_JSON: "json", JSON: "json", TEXT: "text"}
-"""Rendered media types, with the renderer's name for each."""
+"""The media types of rendered messages, with the renderer's name for each."""
 FORMS_OF_RECORDS: Final = {JSON_LINES: "jsonl", TEXT: "texts"}
-"""Forms of several records by media type, for the renderer."""
+"""The media types of several rendered records, with the renderer's name for each."""
 
 _ALIASES: Final = {
     "application/x-protobuf": MESSAGE,
@@ -30,7 +30,10 @@ _MOST_MEDIA_TYPES: Final = 64
 
 @lru_cache(maxsize=1024)
 def choose(accept: str | None, offers: tuple[str, ...]) -> str:
-    """Return the best of `offers`, the first if several are equal; raise `HttpProblem` 406 when none is acceptable."""
+    """Return the best of `offers`, and the first of several equal ones.
+
+    Raise `HttpProblem` 406 if the client accepts none of them.
+    """
     if accept is None or not accept.strip() or accept.strip() == "*/*":
         return offers[0]
     wanted = [_parse(part) for part in accept.split(",")[:_MOST_MEDIA_TYPES]]
@@ -63,7 +66,7 @@ def _number(text: str) -> float:
 
 
 def _quality(offer: str, wanted: list[tuple[str, float]]) -> float:
-    """Return the quality of the most specific range that covers `offer`."""
+    """Return the quality of the most specific media range that covers `offer`."""
     media = offer.partition(";")[0]
     major = media.partition("/")[0] + "/*"
     for pattern in (media, major, "*/*"):

@@ -1,8 +1,8 @@
-"""Planning of a response: status, headers and ranges of a representation, decided before reading a byte.
+"""Plans a response: status, headers and ranges of a representation. The plan is complete before a byte is read.
 
-Ranges are selected as in RFC 9110, section 14, which leaves some choices open: a Range header is ignored when it is
-malformed, has more than 4096 characters or 64 ranges, or the representation is empty. Ranges that overlap or are less
-than 80 bytes apart are merged.
+Ranges are selected as in RFC 9110, section 14, which leaves some choices open. A Range header is ignored if it is
+malformed or has more than 4096 characters or 64 ranges. It is also ignored if the representation is empty. Ranges that
+overlap or are less than 80 bytes apart are merged.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _PLAIN: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})")
 
 
 class ByteRange(NamedTuple):
-    """Bytes from `start` up to `end`, at least one."""
+    """The bytes from `start` up to, but without, `end`. The range has at least one byte."""
 
     start: int
     end: int
 
     @property
     def length(self) -> int:
-        """Number of bytes."""
+        """The number of bytes."""
         return self.end - self.start
 
     def content_range(self, length: int) -> bytes:
@@ -54,20 +54,20 @@ class ByteRange(NamedTuple):
 
 
 Selection: TypeAlias = tuple[ByteRange, ...] | None
-"""Disjoint ranges in the order of the request, for 206; empty for 416, None for the whole with 200."""
+"""The disjoint ranges of a 206, in the order of the request. It is empty for a 416, and None for a 200."""
 
-# Requested range: first and last position, or a number of bytes from the end.
+# A requested range: the first and last position, or a number of bytes from the end.
 _Spec: TypeAlias = tuple[int, int | None] | int
 
 
 def select(header: str | None, length: int) -> Selection:
-    """Return the selection of a GET with this Range header in a representation of `length` bytes.
+    """Return the selection of a GET with this Range header from a representation of `length` bytes.
 
-    Pass None for other methods and when If-Range does not match, so that the header is ignored.
+    Pass None to ignore the header, for other methods and if If-Range does not match.
     """
     plain = None if header is None else _PLAIN.fullmatch(header)
     if plain is not None:
-        # Fast path for by far the most common form: one range, within the representation.
+        # A fast path for the most common form: one range that lies within the representation.
         first, last = int(plain[1]), int(plain[2])
         if first <= last < length:
             return (ByteRange(first, last + 1),)
@@ -79,11 +79,11 @@ def select(header: str | None, length: int) -> Selection:
 
 
 def _parse(header: str) -> list[_Spec] | None:
-    """Return the requested ranges; None when the header is to be ignored."""
+    """Return the requested ranges. Return None if the header has to be ignored."""
     unit, equals, rest = header.strip(_OWS).partition("=")
     if len(header) > MAX_HEADER or not equals or unit.lower() != "bytes" or rest[:1] in _OWS:
         return None
-    # Empty elements of a list are no error (section 5.6.1).
+    # Empty elements of a list are allowed (section 5.6.1).
     parts = [part for text in rest.split(",") if (part := text.strip(_OWS))]
     specs = [spec for part in parts[: MAX_RANGES + 1] if (spec := _parse_one(part)) is not None]
     return specs if 0 < len(parts) <= MAX_RANGES and len(specs) == len(parts) else None
@@ -100,13 +100,13 @@ def _parse_one(text: str) -> _Spec | None:
 
 
 def _is_number(text: str) -> bool:
-    # Not int(): it accepts signs, underscores and digits of every script. The header is shorter than the longest text
-    # that int() reads.
+    # int() is not used, because it accepts signs, underscores and digits of every script. The header is too short to
+    # exceed int()'s length limit.
     return text.isascii() and text.isdigit()
 
 
 def _locate(spec: _Spec, length: int) -> ByteRange | None:
-    """Return the bytes of the representation in the requested range; None when there are none."""
+    """Return the bytes of the representation in the requested range. Return None if it has none of them."""
     if isinstance(spec, int):
         return ByteRange(max(0, length - spec), length) if spec else None
     first, last = spec
@@ -116,7 +116,7 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Return the disjoint ranges that cover the given ones, each at the place of its first range."""
+    """Merge ranges into disjoint ranges that cover them. Each takes the place of the first range in it."""
     joined: list[tuple[int, ByteRange]] = []
     for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
         if joined and found.start < joined[-1][1].end + NEAR:
@@ -135,19 +135,22 @@ _CONDITIONAL: Final = frozenset({b"if-match", b"if-none-match", b"if-range"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsePolicy:
-    """Policy of a response: caching, negotiation, and the number of ranges."""
+    """The policy of a response: caching, negotiation, and the number of ranges."""
 
     location: str | None = None
-    """The lasting URL, when the one asked is not."""
+    """The permanent URL; None if the request used it."""
     negotiated: bool = False
-    """True if Accept chooses among representations."""
+    """True if Accept selects among representations."""
     versioned: bool = False
-    """True if a later program may give other bytes, under another entity tag: caches keep it for an hour."""
-    # Without a default, so that no answer is public by oversight.
+    """True if a later release may return other bytes, with another entity tag.
+
+    Caches then keep the response an hour.
+    """
+    # There is no default, so that no answer becomes public by mistake.
     private: bool
-    """True if the answer depends on who asks: no cache may give it to anybody else."""
+    """True if the answer depends on the caller, so that no cache may return it to other callers."""
     max_ranges: int = MAX_RANGES
-    """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
+    """The maximum number of ranges per request. With more, the whole is sent; with 0, ranges are not supported."""
 
 
 class BodyPart(NamedTuple):
@@ -159,7 +162,7 @@ class BodyPart(NamedTuple):
 
 
 class CommonHeaders:
-    """Headers shared by all responses with one status from one representation."""
+    """The headers that all responses with one status from one representation share."""
 
     __slots__ = ("_lines", "headers")
 
@@ -169,31 +172,31 @@ class CommonHeaders:
 
     @property
     def lines(self) -> bytes:
-        """The headers as lines of the response, encoded once."""
+        """The headers as lines of the response. They are encoded once."""
         if self._lines is None:
             self._lines = header_lines(self.headers)
         return self._lines
 
 
 class ResponsePlan(NamedTuple):
-    """A planned response; `length` is the length of its whole body."""
+    """A planned response. `length` is the length of its whole body."""
 
     status: int
     common_headers: CommonHeaders
     headers: Headers
-    """The headers that follow the common ones."""
+    """The headers that follow the common headers."""
     parts: tuple[BodyPart, ...] = ()
     epilogue: bytes = b""
     length: int = 0
 
     @property
     def all_headers(self) -> Headers:
-        """All headers, in their order."""
+        """All headers in their order."""
         return [*self.common_headers.headers, *self.headers]
 
 
 class ResponsePlanner:
-    """Planner of responses for one representation, or for known facts before it is made, under one policy."""
+    """A planner of responses under one policy, for a representation or for facts that are known before it is made."""
 
     __slots__ = ("_common", "_current", "_policy", "_representation", "_size")
 
@@ -205,7 +208,7 @@ class ResponsePlanner:
         self._common: CommonHeaders | None = None
 
     def plan(self, method: str, fields: HeaderMap) -> ResponsePlan:
-        """Return the response to a GET or HEAD; raise `HttpProblem` for 412 and 416."""
+        """Return the response to a GET or HEAD. Raise `HttpProblem` for 412 and 416."""
         representation, policy, size = self._representation, self._policy, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
@@ -248,7 +251,7 @@ class ResponsePlanner:
         return self._common
 
     def _common_headers(self, fields: HeaderMap, media_type: str | None) -> CommonHeaders:
-        """Return the headers of both 200 and 206."""
+        """Return the headers that 200 and 206 share."""
         shown, want = self._representation, fields.get(b"want-repr-digest")
         digest = shown.sha256 if want is None or wants_sha256(want) else None
         known = (shown.etag, shown.filename, shown.message_type, digest, shown.elements, shown.omitted, media_type)
@@ -256,7 +259,7 @@ class ResponsePlanner:
 
 
 def _validators(etag: str, policy: ResponsePolicy) -> Headers:
-    """Return the headers that a 304 response has too."""
+    """Return the headers that a 304 response also has."""
     lasting = _VERSIONED if policy.versioned else _IMMUTABLE
     caching = lasting if policy.location is None else _REVALIDATED
     headers = [

@@ -1,4 +1,4 @@
-"""Query parameters: which names a route accepts, and their values."""
+"""Query parameters: the names that a route accepts, and their values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
 
 SIGNATURE: Final = frozenset({"psl-expires", "psl-token", "psl-signature"})
-"""Names of the parameters of signed URLs, which every route takes: an open service ignores them."""
+"""The parameters of signed URLs. Every route accepts them, because an open service ignores them."""
 _MOST_PARAMETERS: Final = 1000
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?"
 )
 _INTEGER: Final = re.compile("-?[0-9]+")
 _LONGEST_SHOWN: Final = 40
-"""Characters of an unknown name that are shown, and compared with the known names."""
+"""The number of characters of an unknown name that are shown, and compared with the known names."""
 
 
 class QueryNames:
-    """Names of the query parameters of a route; each may occur only once, unless it is `repeatable`."""
+    """The names of a route's query parameters. Each may occur only once, unless it is `repeatable`."""
 
     def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = (), integers: Iterable[str] = ()) -> None:
         self.repeatable = frozenset(repeatable)
@@ -38,13 +38,13 @@ class QueryNames:
 
     @classmethod
     def of(cls, parameters: Iterable[Mapping[str, Any]]) -> QueryNames:
-        """Return the names in parameters of an OpenAPI operation; arrays are repeatable."""
+        """Return the names of an OpenAPI operation's query parameters. Arrays are repeatable."""
         kinds = {each["name"]: each["schema"].get("type") for each in parameters if each["in"] == "query"}
         repeatable, integers = ([name for name in kinds if kinds[name] == kind] for kind in ("array", "integer"))
         return cls(kinds, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> Query:
-        """Parse a query string; raise `InvalidInput` for unknown and repeated names, and for invalid UTF-8."""
+        """Parse a query string. Raise `InvalidInput` for unknown or repeated names, and for invalid UTF-8."""
         if not query_string:
             return self._empty
         values = _split(query_string)
@@ -70,7 +70,7 @@ class QueryNames:
 
 
 class Query:
-    """Query parameters of one request, by the names that its route declares."""
+    """The query parameters of one request, by the names that its route declares."""
 
     __slots__ = ("_known", "_values", "client")
 
@@ -78,28 +78,28 @@ class Query:
         self._values = values
         self._known = known
         self.client = client
-        """Key that the client counts under; "" where that is not asked for."""
+        """The client's key for limits per client; "" if the route does not need it."""
 
     def one(self, name: str) -> str | None:
-        """Return the value of a parameter that is given at most once."""
+        """Return the value of a parameter that may occur once. Return None if it is absent."""
         values = self.many(name)
         return values[0] if values else None
 
     def many(self, name: str) -> tuple[str, ...]:
-        """Return the values of a parameter; raise `RuntimeError` for a name that the route does not declare."""
+        """Return the values of a parameter. Raise `RuntimeError` for a name that the route does not declare."""
         if name not in self._known:
             raise RuntimeError(f"the route reads the query parameter {name!r} without declaring it")
         return tuple(self._values.get(name, ()))
 
     def flag(self, name: str) -> bool:
-        """Return a parameter that is `true` or `false`; False if it is absent."""
+        """Return a parameter that is `true` or `false`. Return False if it is absent."""
         text = (self.one(name) or "false").lower()
         if text not in {"true", "false", "1", "0"}:
             raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
         return text in {"true", "1"}
 
     def size(self, name: str) -> int | None:
-        """Return a size in bytes."""
+        """Return a size in bytes. Return None if the parameter is absent."""
         text = self.one(name)
         return None if text is None else parse_size(text)
 
@@ -123,7 +123,7 @@ def _split(query_string: bytes) -> Mapping[str, Sequence[str]]:
 
 
 def _check_digits(name: str, given: Iterable[str]) -> None:
-    """Refuse numbers that only `int()` accepts: with spaces, underscores, plus signs, digits of other scripts."""
+    """Refuse numbers that only `int()` accepts: with spaces, underscores, plus signs, or digits of other scripts."""
     for text in given:
         if _INTEGER.fullmatch(text) is None:
             raise InvalidInput(f"Invalid {name} {text[:_LONGEST_SHOWN]!r}: use digits only")
@@ -142,7 +142,7 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 
 
 def number_of(what: str, text: str) -> int:
-    """Return the number of a chunk or a record; `what` is its name in errors."""
+    """Return the number of a chunk or a record. `what` is its name in errors."""
     if not text.isascii() or not text.isdigit():
         raise InvalidInput(f"Invalid {what} number {text[:40]!r}")
     if len(text) > 18:
@@ -151,7 +151,7 @@ def number_of(what: str, text: str) -> int:
 
 
 def parse_time(text: object) -> datetime:
-    """Return a time of RFC 3339: a date, which is midnight UTC, or a date and a time with an offset."""
+    """Parse a time of RFC 3339: a date and time with an offset, or a date, which means midnight UTC."""
     try:
         if not isinstance(text, str) or _TIME.fullmatch(text) is None:
             raise ValueError
@@ -165,9 +165,9 @@ def parse_time(text: object) -> datetime:
 
 
 Time = Annotated[datetime, BeforeValidator(parse_time)]
-"""A time in a query or a body."""
+"""The type of a time in a query or a body."""
 
 
 def plain_size(given: int | str) -> int:
-    """Return a size that is given in JSON or in a query."""
+    """Return a size from JSON or from a query in bytes."""
     return given if isinstance(given, int) else parse_size(given)

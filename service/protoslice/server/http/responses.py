@@ -1,8 +1,8 @@
 """Responses: representations, whole or by ranges, streamed with back-pressure; rendered messages; JSON.
 
-Errors are raised before the first byte if possible: the first piece is read before the headers are sent. After a later
-error the server closes the connection before the announced length: the client sees a broken transfer, never a complete
-one.
+Errors are raised before the first byte if possible, because the first piece is read before the headers are sent. After
+a later error, the server closes the connection before the announced length. The client then sees a broken transfer, and
+never a response that seems complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Buffer = bytes | memoryview
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
 DIGESTED_AT_ONCE: Final = 1 << 20
-"""Answers up to this size get the Content-Digest that was asked for."""
+"""The length limit in bytes of answers to which Want-Content-Digest adds a Content-Digest."""
 
 
 async def send_representation(
@@ -50,9 +50,9 @@ async def send_representation(
     disconnect: DisconnectWatch | None,
     window: Callable[[int], Window],
 ) -> None:
-    """Answer a GET or HEAD with `representation`, watched by `disconnect`.
+    """Answer a GET or HEAD with `representation`. `disconnect` watches for the client's disconnection.
 
-    `window` returns, for the length of the body, the object that limits its read-ahead.
+    `window` takes the length of the body, and returns an object that limits how far reads run ahead.
     """
     plan = ResponsePlanner(representation, policy).plan(scope["method"], fields)
     representation.check_budget(plan.length)
@@ -74,12 +74,12 @@ async def send_representation(
         del piece
         await _pump(send, left, body)
         if disconnect is not None:
-            disconnect.unwatch()  # the server reports the end of an answer like a client that has left
+            disconnect.unwatch()  # the server reports the end of an answer in the same way as a disconnect
         await send({"type": "http.response.body", "body": b""})
 
 
 def rendered_head(representation: Representation, media_type: str) -> Head:
-    """Return the known facts about a rendered message before it is rendered."""
+    """Return the facts about a rendered message that are known before it is rendered."""
     return Head(
         f"{representation.etag}-{_MARKS[media_type]}-{_rendered_by()}",
         f"{representation.filename.rpartition('.')[0] or representation.filename}.{_ENDINGS.get(media_type, 'json')}",
@@ -99,7 +99,7 @@ async def _send_head(send: Send, plan: ResponsePlan) -> None:
 
 
 async def _send_only(send: Send, plan: ResponsePlan, body: Buffer, fields: HeaderMap) -> None:
-    """Return an answer whose body is in memory."""
+    """Send an answer whose whole body is in memory."""
     _check_end(plan.length - len(body))
     given = any(name == b"content-digest" for name, _ in plan.headers)
     if plan.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
@@ -112,22 +112,23 @@ async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> No
     async for piece in body:
         left -= await _take(send, piece)
         if left <= 0:
-            break  # the client may leave as soon as it has all: the end of the reads is not waited for
-        # Pieces from the page cache to a fast client never wait: other tasks get their turn here.
+            break  # the client may disconnect once it has all bytes, so this does not wait until the reads end
+        # With a fast client, pieces from the page cache never wait. Other tasks get their turn here.
         await asyncio.sleep(0)
     _check_end(left)
 
 
 async def _take(send: Send, piece: Buffer) -> int:
-    """Send a piece, and wait until the client has received most of it; return the length of the piece."""
+    """Send a piece, and wait until the client has received most of it. Return the length of the piece."""
     await send({"type": "http.response.body", "body": piece, "more_body": True})
-    # The server waits before it sends, not behind: without this, the next piece would be in memory as well meanwhile.
+    # The server waits before it sends a message, not after. Without this message, the next piece would be read
+    # meanwhile.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     return len(piece)
 
 
 async def _body(representation: Representation, plan: ResponsePlan, window: Window) -> AsyncGenerator[Buffer, None]:
-    """Yield the whole body in pieces, none of them empty; the first one contains bytes of the representation."""
+    """Yield the whole body in pieces, none of which is empty. The first has bytes of the representation."""
     for part in plan.parts:
         head = part.head
         async with aclosing(representation.pieces(part.start, part.end, window)) as pieces:
@@ -150,31 +151,31 @@ def _check_end(left: int) -> None:
 
 @cache
 def _rendered_by() -> str:
-    """Return the versions that a rendered form depends on: of our code, the runtime, and types in an `Any`."""
+    """Return the versions on which a rendered form depends: of this code, the runtime, and types in an `Any`."""
     bundled = sha256(bundled_bytes()).hexdigest()[:16]
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 
 
 class StrictRequest(Request):
-    """Request whose JSON is always parsed strictly, by the framework too."""
+    """A request whose JSON is always parsed strictly, also by the framework."""
 
     async def json(self) -> Any:
-        """Parse the body; raise `HttpProblem` 400 for invalid Unicode and too deep nesting."""
+        """Parse the body. Raise `HttpProblem` 400 for invalid Unicode and for too deep nesting."""
         if not hasattr(self, "_json"):
             try:
                 self._json = parse_json(await self.body())
             except JSONDecodeError:
-                raise  # the framework names the place
+                raise  # the framework's answer names the position
             except ValueError as error:
                 raise HttpProblem(INVALID, f"Invalid JSON in the body: {error}") from None
         return self._json
 
 
 class JsonAnswer(Response):
-    """JSON response that can encode any text of a record."""
+    """A JSON response that can encode any text in a record."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Encode `content`; bytes are JSON already."""
+        """Encode `content`, unless it is bytes, which are JSON already."""
         return content if isinstance(content, bytes) else encode_json(content)

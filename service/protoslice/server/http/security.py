@@ -1,15 +1,17 @@
 """Security headers of every response, CORS, and protection against hostile web pages.
 
-`RequestMiddleware` adds these headers to all responses of the application, `CommonHeaders` to those of the fast path,
-and `HttpProtocol` to its refusals, after the route has set its own. A route that serves stored bytes cannot turn them
-off: browsers neither guess a media type nor execute the content. Only pages of the service have another
-Content-Security-Policy, and are displayed.
+`RequestMiddleware` adds these headers to all responses of the application, after the route has set its own headers.
+`CommonHeaders` adds them on the fast path, and `HttpProtocol` adds them to its refusals. A route that serves stored
+bytes cannot turn them off. They stop browsers from guessing a media type and from executing the content. Only pages of
+the service have another Content-Security-Policy, with which browsers display them.
 
-A page of another site may send a form to any address that its reader's machine can reach, or embed it as an image,
-without a preflight. So everything but plain reads, by the method and the rule of the route, is refused if the browser
-or its Origin says that the page is of another site. A page may also make its host name resolve to this machine after it
-was loaded (DNS rebinding), so that the service looks like its site. So a service that only this machine can reach
-answers only for addresses, `localhost` and configured names.
+A page of another site may send a form to any address that its reader's machine can reach, or embed the address as an
+image. Browsers send no preflight for these. The service therefore refuses such requests from other sites, except plain
+reads. Method and rule of the route define a plain read, and the browser's headers name the site.
+
+A page may also make its own host name resolve to this machine after the page was loaded (DNS rebinding). The service
+then looks like the page's site. A service that only this machine can reach therefore answers only for addresses,
+`localhost` and configured names.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from protoslice.server.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, Htt
 from protoslice.server.settings import Settings, is_loopback
 
 POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; sandbox"
-"""Content-Security-Policy of every response except the pages: no scripts, no origin, no frames."""
+"""The Content-Security-Policy of every response except the pages. It forbids scripts, an origin and frames."""
 _CACHE: Final = b"cache-control"
 _DISPOSITION: Final = b"content-disposition"
 _POLICY: Final = b"content-security-policy"
@@ -39,20 +41,20 @@ _ATTACHMENT: Final = (_DISPOSITION, b"attachment")
 _REVALIDATED: Final = b"no-cache"
 _REFERRER: Final = b"referrer-policy"
 _NO_REFERRER: Final = (_REFERRER, b"no-referrer")
-"""Links in what is served would otherwise tell its URL, which may be signed, to other sites."""
+"""The header that keeps URLs secret. Links in the content would otherwise reveal a signed URL to other sites."""
 _SAME_ORIGIN: Final = (_REFERRER, b"same-origin")
-"""For pages of the service: without a referrer, browsers send `Origin: null` with their forms over plain HTTP."""
+"""The header for pages of the service. Without a referrer, browsers send `Origin: null` with forms over HTTP."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
-"""Host (RFC 3986, section 3.2.2), except kinds of addresses yet to come; an empty one names no host."""
+"""The pattern of Host (RFC 3986, section 3.2.2), without future kinds of addresses. An empty Host is invalid."""
 _CLOSE: Final = {"connection": "close"}
 _ANY: Final = "*"
 _PREFLIGHT: Final = b"access-control-request-method"
 _EXPOSE: Final = (b"access-control-expose-headers", b"*")
 _GRANTS: Final = [
-    # The wildcard does not cover Authorization, which a proxy in front may want.
+    # The wildcard does not cover Authorization, which a proxy in front of the service may require.
     (b"access-control-allow-headers", b"*, authorization"),
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     (b"access-control-max-age", b"7200"),
@@ -60,13 +62,13 @@ _GRANTS: Final = [
 _INERT: Final = frozenset(
     {b"application/json", b"application/octet-stream", b"application/x-ndjson", b"application/jsonl", b"text/plain"}
 )
-"""Media types that browsers show as text or save, besides `application/...+json`."""
+"""Media types that browsers show as text or save. `application/...+json` is one of them too."""
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers:
-    """Return `headers`, in lower case, and the security headers that they lack.
+    """Return `headers`, whose names are in lower case, with the security headers that they lack.
 
-    `private` marks a response that depends on the caller: shared caches must not store it.
+    `private` marks a response that depends on the caller. Shared caches must not store such a response.
     """
     given: Headers = list(headers)
     names = {name for name, _ in given}
@@ -85,7 +87,7 @@ def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers
 
 
 def _inert(headers: Headers) -> Headers:
-    """Return `headers` that make a browser save a document instead of displaying it."""
+    """Return `headers` with which a browser saves a document instead of displaying it."""
     if all(name != b"content-type" or _is_inert(value) for name, value in headers):
         return headers
     dispositions = [value for name, value in headers if name == _DISPOSITION]
@@ -96,7 +98,7 @@ def _inert(headers: Headers) -> Headers:
 
 @lru_cache(maxsize=256)
 def _private(value: bytes) -> bytes:
-    """Return a Cache-Control that keeps the response out of shared caches."""
+    """Return a Cache-Control value that keeps the response out of shared caches."""
     directives = [each.strip() for each in value.split(b",")]
     names = {each.partition(b"=")[0].lower() for each in directives}
     if not names.isdisjoint({b"private", b"no-store"}):
@@ -107,7 +109,7 @@ def _private(value: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _is_inert(content_type: bytes) -> bool:
-    """Return True for a media type that no browser renders as a document, runs or loads into a plugin."""
+    """Return True for a media type that no browser renders as a document, runs, or loads into a plugin."""
     media = content_type.partition(b";")[0].strip().lower()
     return media in _INERT or (media.startswith(b"application/") and media.endswith(b"+json"))
 
@@ -117,10 +119,11 @@ def _is_attachment(value: bytes) -> bool:
 
 
 def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the CORS headers of every answer, the same for all clients, since caches store one answer for all.
+    """Return the CORS headers of every answer.
 
-    An answer cached from a request without an Origin must also be valid for a request with an Origin, or must say that
-    it is not. Cookies are never used, so wildcards are enough for methods and headers.
+    All clients get the same headers, because caches store one answer for all. An answer that was cached for a request
+    without Origin must be valid for a request with Origin, or say that it is not. CORS requests never use cookies, so
+    wildcards are enough for methods and headers.
     """
     if _ANY in origins:
         return [("access-control-allow-origin", "*"), ("access-control-expose-headers", "*")]
@@ -128,25 +131,28 @@ def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def answer_preflight(scope: Scope, send: Send) -> None:
-    """Answer a browser's question whether a page may send a request."""
+    """Answer a preflight, with which a browser checks whether a page may send a request."""
     context_of(scope).route = "preflight"
     await send({"type": "http.response.start", "status": 204, "headers": _GRANTS})
     await send({"type": "http.response.body", "body": b""})
 
 
 class OriginPolicy:
-    """The names of the service, and the sites whose pages may change something."""
+    """The host names of the service, and the sites whose pages may change something."""
 
     def __init__(self, settings: Settings) -> None:
         self._origins = frozenset(settings.cors_origins)
         names = settings.allowed_hosts or (() if is_loopback(settings.host) else (_ANY,))
-        if settings.public_url:  # a proxy may pass on the name that it was asked for
+        if settings.public_url:  # a proxy may forward the name in its own request
             names = (*names, urlsplit(settings.public_url).hostname or "")
         self._names = None if _ANY in names else frozenset(name.lower() for name in names)
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
     def grants(self, headers: Headers) -> Headers:
-        """Return the headers that let a page of an allowed origin read an answer; for `*` see `standing_headers`."""
+        """Return the headers that let a page of an allowed origin read an answer.
+
+        `standing_headers` returns them if all origins are allowed.
+        """
         if not self._origins:
             return []
         origin = next((value for name, value in headers if name == b"origin"), b"")
@@ -154,12 +160,12 @@ class OriginPolicy:
         return [(b"access-control-allow-origin", origin), _EXPOSE] if allowed else []
 
     def is_preflight(self, method: str, fields: HeaderMap) -> bool:
-        """Return True for a preflight of CORS, if any other origin is allowed."""
+        """Return True for a CORS preflight, if any other origin is allowed."""
         return bool(self._origins) and method == "OPTIONS" and _PREFLIGHT in fields
 
     def check(self, method: str, fields: HeaderMap, http_version: str) -> None:
-        """Raise `HttpProblem` for a request with a missing or foreign Host, or a change by a foreign page."""
-        # Hosts of several lines are joined by ", ", and no sound one has a space.
+        """Raise `HttpProblem` if Host is missing or foreign, or if a page of another site requests a change."""
+        # Hosts of several lines are joined by ", ", but no valid host has a space.
         host = fields.get(b"host")
         if host is None:
             if http_version != "1.0":
@@ -170,7 +176,7 @@ class OriginPolicy:
             self.check_origin(fields)
 
     def check_origin(self, fields: HeaderMap) -> None:
-        """Raise `HttpProblem` for a request of a page, unless the page is ours or of an allowed origin."""
+        """Raise `HttpProblem` for a request by a page that is neither the service's own nor of an allowed origin."""
         site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
         if (
             _ANY in self._origins
@@ -182,8 +188,8 @@ class OriginPolicy:
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 
     def _is_ours(self, host: str) -> bool:
-        """Return True if Host is one of our names or an address."""
-        # DNS rebinding needs a name, so addresses are safe.
+        """Return True if Host is one of the service's names or an address."""
+        # DNS rebinding needs a host name, so addresses are safe.
         if not _HOST.fullmatch(host):
             return False
         if self._names is None:
@@ -193,7 +199,7 @@ class OriginPolicy:
 
 
 def is_own_page(method: str, fields: HeaderMap) -> bool:
-    """Return True for a request of a page of exactly this host, or of a person; a change needs proof."""
+    """Return True for a request by a person or by a page of exactly this host. A change needs headers that prove it."""
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
         return site in _OWN
@@ -201,7 +207,7 @@ def is_own_page(method: str, fields: HeaderMap) -> bool:
 
 
 def _fault_of(host: str) -> HttpProblem:
-    """Return the problem of a Host that is not one of ours."""
+    """Return the problem for a Host that is not one of the service's names."""
     if _HOST.fullmatch(host):
         return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
     return HttpProblem(
@@ -210,7 +216,7 @@ def _fault_of(host: str) -> HttpProblem:
 
 
 def _is_same(origin: str, fields: HeaderMap) -> bool:
-    """Return True if the page is of the host in the request, or of the host that a proxy was asked for.
+    """Return True if the page belongs to the host in the request, or to the host in the request to a proxy.
 
     A page cannot set X-Forwarded-Host without permission. Schemes are not compared, because a proxy may terminate TLS.
     """

@@ -1,1 +1,1 @@
-"""HTML pages for people."""
+"""The HTML pages of the service."""

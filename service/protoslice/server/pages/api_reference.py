@@ -1,4 +1,4 @@
-"""The page of all operations, made from the OpenAPI document, without scripts and content from other hosts."""
+"""The HTML page that lists all operations of the OpenAPI document, without scripts or content from other hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL: Final = template("model.html")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One operation: its methods (a view has HEAD besides GET), its URL, and what the document says about it."""
+    """One operation: its methods, its URL, and its entry in the document. A view has HEAD as well as GET."""
 
     methods: tuple[str, ...]
     path: str
@@ -37,18 +37,18 @@ class _Call:
 
 
 class ApiPage:
-    """The page of one document, rendered once; the address in the examples is inserted for each reader."""
+    """The page of one document, rendered once. The address in its examples is inserted for each reader."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._text = _whole(document, _ORIGIN)
 
     def show(self, origin: str, root: str = "") -> str:
-        """Return the page with `origin` in examples, and links that begin with `root`."""
+        """Return the page with `origin` in its examples, and with links that begin with `root`."""
         return self._text.replace(_ROOT, root).replace(_ORIGIN, escape(origin))
 
 
 def _whole(document: Mapping[str, Any], origin: str) -> str:
-    """Return all operations of `document`, with parameters, responses and problems; `origin` is for examples."""
+    """Return all operations of `document` with parameters, responses and problems. Examples use `origin`."""
     calls = list(_calls(document))
     groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
@@ -99,7 +99,7 @@ def _call(call: _Call, document: Mapping[str, Any], origin: str) -> str:
 
 
 def _marks(call: _Call) -> Iterator[str]:
-    """Yield `experimental` for an operation that may change, and `deprecated` with its successor."""
+    """Yield `experimental` for an operation that may change. For a deprecated operation, yield its successor."""
     if stability := call.said.get("x-stability"):
         yield escape(str(stability))
     if old := call.said.get("x-deprecated"):
@@ -150,7 +150,7 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the short HTML for the values that a schema takes."""
+    """Return short HTML that describes the values of a schema."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f'<a href="#{escape(name)}">{escape(_plain(name))}</a>'
@@ -200,7 +200,7 @@ def _answer(status: str, said: Mapping[str, Any]) -> str:
 
 
 def _problems(call: _Call, document: Mapping[str, Any]) -> str:
-    """Return the links to the pages about possible problems."""
+    """Return links to the pages about the operation's possible problems."""
     rows = []
     for status, said in call.said["responses"].items():
         if "$ref" not in said:

@@ -1,4 +1,4 @@
-"""Pages: the one that `make web` builds, and, without scripts, the home page and pages of problems."""
+"""HTML pages: the web page that `make web` builds, and the home page and problem pages, which have no scripts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from protoslice.sizes import format_size
 
 
 def _text(name: str) -> str:
-    """Return a file of `templates/`, which is part of the package."""
+    """Return a file in `templates/`, which is part of the package."""
     return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def template(name: str) -> Template:
-    """Return the template of `templates/`; values are inserted unchanged, and must be HTML or escaped."""
+    """Return a template in `templates/`. Values are inserted unchanged, so they must be HTML or escaped."""
     return Template(_text(name))
 
 
@@ -56,17 +56,17 @@ def _picture(attributes: str) -> str:
 
 
 def icon() -> str:
-    """Return our logo as an image, in base64."""
+    """Return the service's logo as an image in base64."""
     return base64.b64encode(_picture('fill="#2f6fed"').encode()).decode()
 
 
 def style_hash() -> str:
-    """Return the SHA-256 of the style in base64, by which security policies allow it."""
+    """Return the base64 SHA-256 of the style. Security policies allow the style by this hash."""
     return base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
 MARK: Final = _picture('class="mark" aria-hidden="true"')
-"""Our sign, in the colour of the page."""
+"""The service's logo in the text colour of the page."""
 
 PAGE_HEADERS: Final = {
     "cache-control": "no-cache",
@@ -76,17 +76,17 @@ PAGE_HEADERS: Final = {
 
 
 def page(title: str, body: str) -> str:
-    """Return the page with this body, which is HTML already."""
+    """Return a page with this title and body. The body is HTML already."""
     return _PAGE.substitute(title=escape(title), icon=icon(), style=STYLE, body=body)
 
 
 def rich(text: str) -> str:
-    """Return `text` as HTML; text between backticks as code."""
+    """Return `text` as HTML. Text between backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> str:
-    """Return the page about the service, with its newest stores; `stores` is None if the caller may not see them.
+    """Return the home page with the newest stores. `stores` is None if the caller may not see them.
 
     `root` is the beginning of paths in the space.
     """
@@ -94,7 +94,7 @@ def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> st
 
 
 def home_body(stores: Sequence[Store] | None, origin: str, root: str = "", note: str = "") -> str:
-    """Return the content of the page about the service, with a `note` (HTML) at the end."""
+    """Return the content of the home page, with a `note` (HTML) at the end."""
     if stores is None:
         table = f'<p class="soft">{rich(_CLOSED)}</p>'
     else:
@@ -124,12 +124,12 @@ def _row(store: Store, root: str) -> str:
 _SHELL: Final = template("app.html")
 _MEDIA_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _CODINGS: Final = {"br": "br", "gz": "gzip"}
-"""Content codings, by the endings of packed files."""
+"""The content codings of packed files, by file ending."""
 
 BUILT_HEADERS: Final = {
     "cache-control": "no-cache",
-    # The style with a hash is that of the page without scripts. Trusted Types forbid markup and scripts made of
-    # strings; the policy `strip` allows the URL of the page's own worker.
+    # The hash allows the style of the page without scripts. Trusted Types forbid markup and scripts made of strings.
+    # The policy `strip` allows the URL of the page's own worker.
     "content-security-policy": f"default-src 'none'; script-src 'self'; style-src 'self' 'sha256-{style_hash()}'; "
     "worker-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types strip",
@@ -138,7 +138,7 @@ BUILT_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the page: its media type, and its bytes by content coding, including `identity`."""
+    """A file of the web page: its media type, and its bytes by content coding, including `identity`."""
 
     media_type: str
     coded: dict[str, bytes]
@@ -146,7 +146,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return the files of the page by name; none if the page was not built."""
+    """Return the files of the web page by name. Return none if the page was not built."""
     folder, found = files(__package__).joinpath("built"), dict[str, Asset]()
     for file in folder.iterdir() if folder.is_dir() else ():
         name, _, ending = file.name.rpartition(".")
@@ -161,20 +161,24 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def _first() -> dict[str, Any] | None:
-    """Return the build's list: names of the first script and of the style, and scripts by part; None without a page."""
+    """Return the build's list, or None if the web page was not built.
+
+    The list has the names of the first script and of the style, and the scripts of each part.
+    """
     listed = files(__package__).joinpath("built", "first.json")
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
 
 
 def is_built() -> bool:
-    """Return True if `make web` has built the page."""
+    """Return True if `make web` has built the web page."""
     return _first() is not None
 
 
 def shell(without_scripts: str, *parts: str) -> str | None:
-    """Return the page, with the HTML `without_scripts` for readers without scripts; None if it was not built.
+    """Return the web page, with the HTML `without_scripts` for readers without scripts.
 
-    The scripts of `parts` that exist are loaded at once, and not only after the scripts that import them.
+    Return None if it was not built. The page loads the scripts of `parts` at once, instead of after the scripts that
+    import them.
     """
     first = _first()
     if first is None:

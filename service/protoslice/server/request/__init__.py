@@ -1,1 +1,1 @@
-"""Middleware around every request: its record, its limits, its origin, its failures."""
+"""The middleware around every request: its log line, its limits, its origin and its failures."""

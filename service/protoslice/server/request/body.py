@@ -1,4 +1,4 @@
-"""Request bodies: limits of size (checked before reading if possible) and time, and digests."""
+"""Request bodies: limits on size and time, and digests. The size is checked before reading, if possible."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from protoslice.server.settings import Settings
 MAX_JSON_BYTES: Final = 1 << 20
 MAX_SCHEMA_BYTES: Final = 16 << 20
 PAUSE_SECONDS: Final = 60
-"""Longest pause within a body."""
+"""The longest pause within a body, in seconds."""
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
-"""Seconds of waiting per window; each is judged separately, so that a quick start does not excuse slowness."""
+"""The seconds of waiting in a window. Each window is judged separately, so that a quick start excuses nothing."""
 SMALL_BODY_BYTES: Final = 64 << 10
-"""The most of a body that comes at once; so much is read of one that waits for a place."""
+"""The length limit of a small body, in bytes. A request that waits for its turn reads this much of its body."""
 TAR: Final = "application/x-tar"
 _BYTES: Final = "application/octet-stream"
 _FORMATS: Final = {"tar": TAR, "recipe": RECIPE}
@@ -45,22 +45,22 @@ _DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Kind and size of the body that a route accepts."""
+    """The kind and the size of the body that a route accepts."""
 
     limit: Callable[[Settings], int]
     framed: frozenset[str] = frozenset()
-    """Media types that frame files, and so may have a little more than the files alone."""
+    """The media types that frame files. Their bodies may be a little larger than the files alone."""
     counts_for_quota: bool = False
-    """True if the body takes room in the space, whose quota is asked before a byte is read."""
+    """True if the body counts towards the space's quota, which is then checked before a byte is read."""
     digest_checked: bool = True
-    """True if the guard compares the body with the digest in the headers, False if the route does."""
+    """True if `LimitedBody` compares the body with the digest in the headers, and False if the route does."""
 
     def longest(self, fields: HeaderMap, query_string: bytes, settings: Settings) -> int:
-        """Return the maximum size of the body of a request in bytes."""
+        """Return the maximum size of a request's body in bytes."""
         limit = self.limit(settings)
         if not self.framed:
             return limit
-        # Reading the query costs as much as the names in it.
+        # Parsing the query takes time, so this is skipped if the query cannot contain `format`.
         form = next(iter(values_of(query_string, "format")), None) if b"format" in query_string else None
         media_type = upload_type(fields, form)
         return limit + max(1 << 20, limit // 8) if plain_media_type(media_type or "") in self.framed else limit
@@ -72,13 +72,13 @@ UPLOAD_BODY: Final = BodyLimits(
     lambda settings: settings.max_upload_bytes,
     framed=frozenset({"multipart/form-data", TAR}),
     counts_for_quota=True,
-    digest_checked=False,  # an ingest makes the digest of one file off the loop
+    digest_checked=False,  # an ingest computes the digest of a single file in a thread
 )
 UPLOAD_PART: Final = BodyLimits(lambda settings: settings.max_upload_bytes, counts_for_quota=True, digest_checked=False)
 
 
 def upload_type(fields: HeaderMap, form: str | None) -> str | None:
-    """Return the Content-Type of an upload; for plain bytes, the one for the `format` in the query."""
+    """Return the Content-Type of an upload. For plain bytes, the `format` in the query determines it."""
     given = fields.get(b"content-type")
     wanted = _FORMATS.get(form or "")
     if wanted is None or plain_media_type(given or "") == wanted:
@@ -89,11 +89,12 @@ def upload_type(fields: HeaderMap, form: str | None) -> str | None:
 
 
 def check_framing(fields: HeaderMap) -> None:
-    """Refuse a request whose body has a content coding, or an unknown length."""
+    """Refuse a request whose body has a content coding or an invalid length."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
-        # Kept as it came it would be given out as what it is not, and unpacking has no bound that a client can rely on.
+        # A stored encoded body would be served under the wrong type. Decoding it has no limit on which clients can
+        # rely.
         raise HttpProblem(
             MEDIA, "Content-Encoding is not supported: send the body unencoded", headers={"accept-encoding": "identity"}
         )
@@ -103,7 +104,7 @@ def check_framing(fields: HeaderMap) -> None:
 
 
 class LimitedBody:
-    """`receive` within limits; only time spent waiting for the client counts."""
+    """A `receive` function with limits on size and time. Only time spent waiting for the client counts."""
 
     __slots__ = (
         "_ahead", "_begun", "_complete", "_digest", "_end", "_idle", "_length", "_limit", "_preempted", "_receive",
@@ -119,15 +120,15 @@ class LimitedBody:
         *,
         size: int | None = None,
     ) -> None:
-        """Take `size`, the length that the client declares; None for a chunked body."""
+        """Wrap `receive`. `size` is the length that the client declares; None for a chunked body."""
         self.is_small: Final = size is not None and size <= SMALL_BODY_BYTES
         self._ahead: deque[Message | HttpProblem] = deque()
-        """What came while the request waited for a place."""
+        """Messages that arrived while the request waited for its turn."""
         self._begun: float | None = None
-        """When the current wait for the client began."""
+        """The time at which the current wait for the client began; None outside of a wait."""
         self._end: asyncio.Timeout | None = None
         self._idle = 0.0
-        """Seconds of waiting, all together."""
+        """The total number of seconds spent waiting for the client."""
         self._preempted = False
         self._receive = receive
         self._limit = limit
@@ -140,7 +141,7 @@ class LimitedBody:
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
-        """Return the next message; raise `HttpProblem` if it is late or too long, or the digest is wrong."""
+        """Return the next message. Raise `HttpProblem` if it is late or too long, or if the digest is wrong."""
         if not self._ahead:
             return await self._next()
         message = self._ahead.popleft()
@@ -153,14 +154,17 @@ class LimitedBody:
         return self._length, self._idle + (0.0 if self._begun is None else monotonic() - self._begun)
 
     def preempt(self) -> None:
-        """Refuse the rest of the body, unless it has arrived, in favour of a client that waits for a place."""
+        """Refuse the rest of the body, unless it has arrived, in favour of a client that waits for its turn."""
         self._preempted = True
         if self._end is not None:
-            with suppress(RuntimeError):  # it is not waiting, and will be refused when it does
+            with suppress(RuntimeError):  # the body does not wait now, and is refused when it next waits
                 self._end.reschedule(asyncio.get_running_loop().time())
 
     async def left(self) -> Never:
-        """Raise `ClientGone` when the client disconnects; keep the beginning of the body, which is read for that."""
+        """Wait until the client disconnects, and raise `ClientGone`.
+
+        Keep the beginning of the body that is read meanwhile.
+        """
         message: Message = {}
         while self._length < SMALL_BODY_BYTES or self._complete:
             try:
@@ -175,7 +179,7 @@ class LimitedBody:
 
     async def _next(self) -> Message:
         if self._complete:
-            return await self._receive()  # the client owes nothing any more: only that it leaves can come
+            return await self._receive()  # the body is complete, so the next message can only be a disconnect
         message = await self._received()
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
@@ -190,7 +194,7 @@ class LimitedBody:
         return message
 
     async def _received(self) -> Message:
-        """Return the next message in time, unless the request is preempted."""
+        """Return the next message. Raise `HttpProblem` if it is late or the request is preempted."""
         if self._preempted:
             raise _preempted()
         seconds, self._begun = PAUSE_SECONDS, monotonic()

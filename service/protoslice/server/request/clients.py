@@ -1,8 +1,8 @@
-"""Clients: identified by their address, or by the address that a trusted proxy names; each has a limited share.
+"""Clients, identified by their address or by the address that a trusted proxy names. Each has a limited share.
 
-Proxies name the address in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both are read from right to left: each proxy
-appends the address of its peer, so only entries of trusted proxies are believed; the client may have written the
-entries further left.
+Proxies name the address in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both headers are read from right to left,
+because each proxy appends the address of its peer. Only entries that trusted proxies appended are believed, because the
+client may have written the entries further left.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.settings import UNIX, Settings
 
 SMALL: Final = 4
-"""Factor by which more small uploads than others may run at once."""
+"""The factor by which the limits on small uploads exceed the limits on other uploads."""
 _V6_PREFIX: Final = 64
-"""One machine has that many bits of IPv6 to choose from."""
+"""The length of the IPv6 prefix that identifies a client. One machine may use all addresses below such a prefix."""
 Address: TypeAlias = IPv4Address | IPv6Address
 Trusts: TypeAlias = Callable[[Address], bool]
 Proxy: TypeAlias = Literal["trusted", "silent", "untrusted"]
-"""A proxy in front: it names the client, is trusted but does not name it, or is not trusted."""
+"""The treatment of the nearest proxy. A `silent` proxy is trusted, but does not name the client."""
 
 _HOPS: Final = 32
 _NAMING: Final = {b"forwarded", b"x-forwarded-for"}
@@ -36,7 +36,7 @@ _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|(
 
 
 class Clients:
-    """Finds the addresses of clients, and counts the running requests of each."""
+    """The finder of clients' addresses. It also counts the running requests of each client."""
 
     def __init__(self, settings: Settings) -> None:
         self.connections = Shares(0, settings.max_connections_per_client, "connections")
@@ -44,14 +44,14 @@ class Clients:
         most, each = settings.max_uploads, settings.max_uploads_per_client
         self.uploads = _uploads(settings, most, each, "concurrent uploads")
         self.small_uploads = _uploads(settings, SMALL * most, SMALL * each, "concurrent small uploads")
-        """Those whose whole body comes at once."""
+        """The limits on uploads whose whole body arrives at once."""
         self.readers = Shares(settings.max_waiting_readers, settings.max_waiting_readers_per_client, "waiting readers")
         self.principals = Shares(0, settings.max_requests_per_principal, "requests under way")
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
-        """Return the address of the client; None if there is none, as for a Unix socket."""
+        """Return the address of the client. Return None if it has none, as on a Unix socket."""
         if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)
@@ -65,7 +65,10 @@ class Clients:
         return address is not None and self._is_trusted(address)
 
     def proxy(self, peer: str | None, headers: Headers) -> Proxy | None:
-        """Return how the nearest proxy is treated; None if no header names one and the peer is not trusted."""
+        """Return how the nearest proxy is treated.
+
+        Return None if no header names a proxy and the peer is not trusted.
+        """
         if self.is_proxy(peer):
             return "silent" if client_of(headers, self._is_trusted) is None else "trusted"
         return "untrusted" if any(name in _NAMING for name, _ in headers) else None
@@ -80,20 +83,20 @@ def _uploads(settings: Settings, most: int, each: int, what: str) -> QueuedShare
 
 
 def network_of(address: str | None) -> str:
-    """Return the key under which a client at `address` counts: for IPv6 its network; "" for None."""
+    """Return the key under which a client is counted. For IPv6 it is the client's network, and for None it is ""."""
     return "" if address is None else _network(address)
 
 
 def pseudonym(key: str) -> str:
-    """Return the pseudonym of a client in records that replicas share: a hash of its key; "" for ""."""
+    """Return a client's pseudonym for records that replicas share. It is a hash of the client's key, or "" for ""."""
     return blake2b(key.encode(), digest_size=8).hexdigest() if key else ""
 
 
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
-    """Return the nearest address that is not a trusted proxy, else the furthest; None if no header is credible.
+    """Return the nearest address that is not a trusted proxy, else the furthest address.
 
-    A proxy that writes one of the two headers forwards the other unchanged from the client: where they differ, neither
-    is believed.
+    Return None if the headers have no credible address. A proxy that writes one of the two headers forwards the other
+    one unchanged from the client. If the headers differ, neither is therefore believed.
     """
     said = set()
     for name, nodes_in in ((b"forwarded", _in_forwarded), (b"x-forwarded-for", _from_the_right)):
@@ -104,7 +107,7 @@ def client_of(headers: Headers, trusts: Trusts) -> Address | None:
 
 
 def scheme_of(headers: Headers) -> str | None:
-    """Return the scheme of the request to the nearest proxy, `http` or `https`; None if it is unknown."""
+    """Return the scheme of the request to the nearest proxy, `http` or `https`. Return None if it is unknown."""
     said = set()
     for name, value in headers:
         if name == b"x-forwarded-proto":
@@ -116,7 +119,10 @@ def scheme_of(headers: Headers) -> str | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """Return the address in `text`, with or without a port, IPv4 if mapped into IPv6; None for any other text."""
+    """Return the address in `text`, with or without a port. Return None for any other text.
+
+    An IPv4 address that is mapped into IPv6 is returned as IPv4.
+    """
     match = _NODE.fullmatch(text.strip(" \t"))
     try:
         found = ip_address(match[1] or match[2] or match[3]) if match else None
@@ -126,7 +132,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _nearest(nodes: Iterable[str], trusts: Trusts) -> Address | None:
-    """Return the first address that is not trusted; before an invalid one, the trusted one."""
+    """Return the first address that is not trusted. Stop at an invalid entry, and return the last trusted address."""
     found = None
     for node in islice(nodes, _HOPS):
         address = parse_address(node)
@@ -146,7 +152,7 @@ def _from_the_right(text: str) -> Iterator[str]:
 
 
 def _in_forwarded(text: str) -> Iterator[str]:
-    """Yield the values of `for`, from right to left; unclosed quotes do not affect later elements."""
+    """Yield the values of `for` from right to left. An unclosed quote does not affect elements further left."""
     for element in _from_the_right(text):
         match = _FOR.search(element)
         yield (match[1] or match[2] or "") if match else ""

@@ -1,4 +1,4 @@
-"""Translation of exceptions, raised in a route, the framework or the library, to responses."""
+"""Turns exceptions into responses. A route, the framework or the library may have raised them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protoslice.server.problems import (
 )
 
 Render = Callable[[Scope, Exception, HttpProblem], Response]
-"""Makes the answer of a failed request, in the form that clients of a protocol read."""
+"""A function that makes the answer to a failed request, in the form that clients of a protocol read."""
 
 
 def problem_of(error: Exception) -> HttpProblem:
@@ -59,7 +59,7 @@ def _phrase(status: int) -> str:
 
 
 def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
-    """Yield place, name and message of each mistake, without values, which may be secrets or very long."""
+    """Yield place, name and message of each mistake. Values are left out, because they may be secret or very long."""
     for mistake in found:
         where, *name = [str(step) for step in mistake["loc"]]
         yield {"in": where, "name": ".".join(name), "detail": str(mistake["msg"])}
@@ -67,7 +67,7 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 @contextmanager
 def body_at_fault() -> Iterator[None]:
-    """Report errors of the block as mistakes in the request's body, by their `upload_slug`."""
+    """Report errors in the block as mistakes in the request's body. Their `upload_slug` replaces their slug."""
     try:
         yield
     except ProtosliceError as error:
@@ -76,7 +76,7 @@ def body_at_fault() -> Iterator[None]:
 
 
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
-    """Send the problem of `error`, in the form of the route's protocol."""
+    """Send the problem of `error` in the form of the route's protocol."""
     context, failure = context_of(scope), problem_of(error)
     context.problem = failure.problem.slug
     if failure.problem.refuses:
@@ -88,11 +88,11 @@ async def send_failure(scope: Scope, receive: Receive, send: Send, error: Except
 
 
 def render_problem(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer of the API, `application/problem+json`."""
+    """Return the answer of the API to a failed request, as `application/problem+json`."""
     if type(error) is HTTPException and error.status_code == HTTPStatus.NOT_FOUND:  # no route has the path
         asked = scope["path"].removeprefix(scope["root_path"])
         if asked.startswith("/api/"):
-            # Clients of Hugging Face print this header, and nothing of the body.
+            # Clients of Hugging Face print only this header and nothing from the body.
             failure.headers["x-error-message"] = "This call is not supported by this service"
         elif asked.startswith("/v1/stores/") and (view := asked.split("/", 4)[4:]):
             failure.detail = no_view(view[0])
@@ -103,7 +103,7 @@ def render_problem(scope: Scope, error: Exception, failure: HttpProblem) -> Resp
 
 
 def render_body(failure: HttpProblem, body: object, *, status: int | None = None) -> Response:
-    """Return the response of a protocol: a text, or JSON."""
+    """Return the response of another protocol to a failed request. The body is a text or JSON."""
     headers = {"cache-control": "no-store", **failure.headers}
     if isinstance(body, str):
         return PlainTextResponse(body, status or failure.problem.status, headers)

@@ -1,6 +1,6 @@
-"""Outermost middleware: id, context, metrics and log line of each request, security headers and CORS headers.
+"""The outermost middleware. It adds id, context, metrics, log line, security headers and CORS headers to each request.
 
-It is one layer, because each further layer costs every small response some microseconds.
+It is a single layer, because each further layer adds some microseconds to every small response.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
 
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods whose handlers read no body."""
+"""The methods whose handlers read no body."""
 OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Answered however many requests a client has running: it may be a proxy that is not configured as trusted."""
+"""Paths that are answered even if the client has too many running requests. It may be an unconfigured proxy."""
 
 
 class RequestMiddleware:
-    """ASGI middleware around the whole application."""
+    """The ASGI middleware around the whole application."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RequestMiddleware:
         *,
         is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Mark every response as private while the service `is_closed`, which means that it requires tokens."""
+        """Wrap `app`. While the service `is_closed`, which means that it requires tokens, every response is private."""
         self._app = app
         self._is_closed = is_closed
         self._clients = clients
@@ -73,7 +73,7 @@ class RequestMiddleware:
         context.client = scope["client"][0] if scope.get("client") else None
         if self._clients is not None:
             scheme = scheme_of(scope["headers"]) if self._clients.is_proxy(context.client) else None
-            if scheme is not None:  # URLs in answers, and cookies, are for the address that the proxy was asked by
+            if scheme is not None:  # URLs in answers, and cookies, have to suit the address that the client used
                 scope["scheme"] = scheme
             context.client = self._clients.address(context.client, scope["headers"])
             context.key = network_of(context.client)
@@ -95,7 +95,7 @@ class RequestMiddleware:
             await self._fail(scope, watched, error)
 
     async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
-        """Send a problem if that is still possible; otherwise the connection breaks."""
+        """Send a problem if that is still possible. Otherwise break the connection."""
         if watched.context.status:
             watched.context.cause = error
         if watched.complete:
@@ -107,9 +107,10 @@ class RequestMiddleware:
 
 
 class _Watched:
-    """`receive` and `send` of one request, counted, and the watch that ends its work when the client disconnects.
+    """The `receive` and `send` functions of one request. They count bytes, and a watch detects a disconnect.
 
-    A change is not ended after its body has arrived: the client may only have lost the connection.
+    A disconnect ends the work of the request. It does not end a change whose body has arrived, because the client may
+    only have lost the connection.
     """
 
     __slots__ = (
@@ -156,7 +157,7 @@ class _Watched:
                 self.streaming = True
                 self._metrics.streams += 1
             if not message.get("more_body"):
-                self.disconnect.unwatch()  # the server reports the end of an answer like a client that has left
+                self.disconnect.unwatch()  # the server reports the end of an answer in the same way as a disconnect
             await self._send(message)
             self.context.bytes_out += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
@@ -166,7 +167,7 @@ class _Watched:
         headers.append((b"x-request-id", self.context.id))
         headers += self._grants
         if self._unread:
-            # The client got no 100 (Continue): what it sends next may be the body, or another request.
+            # The client got no 100 (Continue). Its next bytes may be the body or another request.
             headers.append((b"connection", b"close"))
         message["headers"] = headers
         await self._send(message)

@@ -1,7 +1,7 @@
-"""Log lines, as JSON or text without secrets: one for each request, change or refusal, and lines of libraries.
+"""Log lines as JSON or text, without secrets. Each request, change and refusal has one, and libraries log too.
 
-A request is logged with the template of its route and its path, never its query, headers or body.
-`docs/how-to/operate/monitoring.md` documents the members, `docs/how-to/operate/audit.md` those of the audit.
+The line of a request has its route's template and its path, but never its query, headers or body.
+`docs/how-to/operate/monitoring.md` documents the members, and `docs/how-to/operate/audit.md` those of audit lines.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from protoslice.server.telemetry.metrics import Metrics
 
 FLUSH_SECONDS: Final = 0.1
 REQUESTS: Final = "protoslice.requests"
-"""Name of the logger of request lines."""
+"""The name of the logger for request lines."""
 AUDIT: Final = "protoslice.audit"
-"""Name of the logger of audit lines: one for each change and each refusal, always JSON."""
+"""The name of the logger for audit lines. Each change and each refusal has one, which is always JSON."""
 ACCESS: Final = "protoslice.access"
-"""Name of the logger of the line that says who has access."""
+"""The name of the logger for the line about access to the service."""
 START: Final = "protoslice.start"
-"""Name of the logger of the line that says which version starts."""
+"""The name of the logger for the line about the version that starts."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TRACE_FRAMES: Final = 12
 _REFUSED: Final = frozenset({401, 403})
@@ -42,17 +42,20 @@ Facts = Mapping[str, Any]
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
-    """Send log lines, including those of libraries, to `stream` or standard error; return the final flush."""
+    """Send log lines, including those of libraries, to `stream` or standard error.
+
+    Return a function for a final flush.
+    """
     lines = _Lines(stream or sys.stderr)
     handler = _Handler(lines, _json if form == "json" else _text)
     for name in ("protoslice", "uvicorn", "opentelemetry"):
         _set(name, handler, max(_LEVELS[level], logging.WARNING))
     _set(REQUESTS, handler, _LEVELS[level])
-    for name in (ACCESS, START):  # who has access, and what runs, is logged at every level
+    for name in (ACCESS, START):  # the lines about access and version are logged at every level
         _set(name, handler, logging.INFO)
     # Audit lines are always JSON, and no level drops them.
     _set(AUDIT, _Handler(lines, None), logging.INFO)
-    # python_multipart logs malformed forms, which are answered with a problem already.
+    # python_multipart logs malformed forms, but the service already answers them with a problem.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
 
@@ -65,7 +68,7 @@ def _set(name: str, handler: logging.Handler, level: int) -> None:
 
 
 class _Lines:
-    """Buffer of lines, which are written a few times a second, since a system call for each would be slow."""
+    """A buffer of lines, which are written a few times a second. A system call for each line would be slow."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -83,7 +86,7 @@ class _Lines:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered lines. Lines that cannot be written are lost; the service continues."""
+        """Write the buffered lines. Lines that cannot be written are lost, and the service continues."""
         lines, self._lines = self._lines, []
         if lines:
             with suppress(OSError, ValueError):
@@ -92,7 +95,7 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """Handler that encodes facts as lines; without an encoder, messages are used as lines."""
+    """A handler that encodes facts as lines. Without an encoder, the messages are the lines."""
 
     def __init__(self, lines: _Lines, encode: Callable[[Facts], str] | None) -> None:
         super().__init__()
@@ -113,7 +116,7 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
     def write(self, facts: dict[str, Any]) -> None:
-        """Write a line of `facts` with the time; faster than a record."""
+        """Write a line of `facts` with the time. This is faster than a log record."""
         facts["timestamp"] = _now()
         assert self._encode is not None
         self._lines.write(self._encode(facts))
@@ -122,12 +125,12 @@ class _Handler(logging.Handler):
 def _json(facts: Facts) -> str:
     try:
         return orjson.dumps(facts).decode()
-    except TypeError:  # a path with bytes that are not UTF-8
+    except TypeError:  # a path may have bytes that are not UTF-8
         return json.dumps(facts, default=repr, separators=(",", ":"))
 
 
 def _text(facts: Facts) -> str:
-    """Return time, level and event, then everything else as `name=value`."""
+    """Return time, level and event, then all other facts as `name=value`."""
     rest = dict(facts)
     time_, level, event = (rest.pop(name) for name in ("timestamp", "level", "event"))
     exception = rest.pop("exception", None)
@@ -152,7 +155,7 @@ def _second(seconds: int) -> str:
 
 
 class Recorder:
-    """Recorder of finished requests: it counts them, and writes their lines with the handlers of `configure_logs`."""
+    """A recorder of finished requests. It counts them, and writes their lines with the handlers of `configure_logs`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -175,7 +178,7 @@ class Recorder:
 
 
 def _outcome(status: int) -> str:
-    """Return the outcome of a permitted change, by its status."""
+    """Return the outcome of a permitted change by its status."""
     if status >= 500 or status in {0, CLIENT_GONE}:
         return "unknown"  # the change may have been made before the answer was lost
     return "failed" if status >= 400 else "done"
@@ -233,7 +236,10 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
 
 
 def _explain(error: BaseException) -> dict[str, Any]:
-    """Describe an error for the operator: our errors by their messages, other errors with a traceback."""
+    """Describe an error for the operator.
+
+    The library's errors have a message, and other errors have a traceback too.
+    """
     facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
     if not isinstance(error, ProtosliceError):
         frames = traceback.extract_tb(error.__traceback__)[-_TRACE_FRAMES:]

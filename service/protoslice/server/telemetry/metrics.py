@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, of all workers in one response.
+"""Metrics for Prometheus. One response has the metrics of all worker processes.
 
 Each worker publishes its metrics on a socket in a shared directory.
 """
@@ -44,11 +44,11 @@ from protoslice.stores.service import Spaces
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
-"""Upper bounds in seconds of every histogram."""
+"""The upper bounds of every histogram, in seconds."""
 _UP_TO: Final = (*map(str, BOUNDS), "+Inf")
 LAG_EVERY_SECONDS: Final = 0.5
 TOTALS_EVERY_SECONDS: Final = 300.0
-"""Seconds between two readings of the totals of the catalogue."""
+"""The seconds between two reads of the catalogue's totals."""
 _TOTALS: Final = {
     "stores": "Stores of all spaces.",
     "tags": "Tags of all spaces.",
@@ -65,7 +65,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class _Reading(NamedTuple):
-    """A metric that is read for each scrape: numbers by the value of `label`, or one number by "" without a label."""
+    """A metric that is read for each scrape. It has a number per value of `label`, or one number under ""."""
 
     name: str
     about: str
@@ -75,7 +75,7 @@ class _Reading(NamedTuple):
 
 
 class _Readings(Collector):
-    """A table of metrics that are read for each scrape, in any thread."""
+    """A table of metrics that any thread can read for each scrape."""
 
     def __init__(self, *rows: _Reading) -> None:
         self._rows = rows
@@ -90,14 +90,14 @@ class _Readings(Collector):
 
 
 class _Requests(Collector):
-    """Requests by route, method and status, which one thread counts and any thread collects.
+    """The counts of requests by route, method and status. One thread counts, and any thread collects.
 
-    Counters of the library use locks, which cost a tenth of a small response.
+    Counters of the Prometheus library use locks, which cost a tenth of the time of a small response.
     """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], list[float]] = {}
-        """Requests by the first bound that is not below their time; then seconds, bytes received, bytes sent."""
+        """Counts of requests by the first bound that covers their time, then seconds, and bytes received and sent."""
 
     def add(self, context: RequestContext, seconds: float) -> None:
         """Count one request."""
@@ -129,7 +129,7 @@ class _Requests(Collector):
 
 
 class Metrics:
-    """Metrics of one application, labelled by route template, method and status, so that there are few.
+    """The metrics of one application. Labels are the route's template, method and status, so that there are few series.
 
     Metrics that are the same in every worker, such as facts of the database, are in the registry `shared`.
     """
@@ -140,7 +140,7 @@ class Metrics:
         self.under_way = 0
         self.streams = 0
         self.free_bytes: float | None = None
-        """Free bytes of the storage at the last scrape; None if unknown."""
+        """The free bytes of the storage at the last scrape; None if unknown."""
         self.certificate_expires: Callable[[], float | None] = lambda: None
         self._stores: Stores | None = None
         self._spaces: Spaces | None = None
@@ -162,7 +162,7 @@ class Metrics:
         self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=self.registry)
 
     def observe(self, stores: Stores, spaces: Spaces, database: Database) -> None:
-        """Include these parts of the application in scrapes from now on."""
+        """Include these parts of the application in all later scrapes."""
         self._stores, self._spaces, self._database = stores, spaces, database
 
     def record(self, context: RequestContext, seconds: float) -> None:
@@ -170,7 +170,7 @@ class Metrics:
         self._requests.add(context, seconds)
 
     def record_call(self, call: Call) -> None:
-        """Count one call of the storage; the observer of a `MeteredStorage`."""
+        """Count one call of the storage. This is the observer of a `MeteredStorage`."""
         times, read = self._of_call(call.name)
         times.observe(call.seconds)
         read.inc(call.bytes_read)
@@ -178,21 +178,21 @@ class Metrics:
             self._call_errors.labels(call.error, call.name).inc()
 
     def record_transaction(self, kind: str, seconds: float, error: str | None) -> None:
-        """Count one transaction; the observer of a `Database`."""
+        """Count one transaction. This is the observer of a `Database`."""
         self._transactions.labels(kind).observe(seconds)
         if error is not None:
             self._transaction_errors.labels(error, kind).inc()
 
     def stage(self, name: str, seconds: float) -> None:
-        """Count one stage of an ingest."""
+        """Record the duration of one stage of an ingest."""
         self._stages.labels(name).observe(seconds)
 
     def render(self) -> bytes:
-        """Return the exposition format; may be called in any thread."""
+        """Return the metrics in Prometheus's text format. Any thread may call this."""
         return generate_latest(self.registry) + SHARED + b"\n" + generate_latest(self.shared)
 
     async def watch_loop(self) -> None:
-        """Measure, without end, how late the event loop runs this task."""
+        """Measure repeatedly how late the event loop runs this task."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_EVERY_SECONDS
@@ -200,7 +200,7 @@ class Metrics:
             self.loop_lag.set(max(0.0, loop.time() - due))
 
     async def watch_totals(self, database: Database) -> None:
-        """Read the totals of the catalogue repeatedly; keep the last totals while the database fails."""
+        """Read the totals of the catalogue repeatedly. While the database fails, keep the last totals."""
         while True:
             with suppress(ProtosliceError):
                 self._totals = await _totals(database)
@@ -249,7 +249,7 @@ class Metrics:
         )
 
     def _shared_readings(self) -> _Readings:
-        """Return the metrics that are the same in every worker, and read for each scrape."""
+        """Return the metrics that are the same in every worker. They are read for each scrape."""
         row, of_spaces = _Reading, self._of_spaces
         log = "Size of the write-ahead log of SQLite; 0 with PostgreSQL."
         bytes_quota = "Quota of stored bytes of a space; 0 for no limit."
@@ -266,15 +266,15 @@ class Metrics:
         )
 
     def _of_spaces(self, read: Callable[[Quotas], int | None]) -> Callable[[], dict[str, float]]:
-        """Return a function that reads a number of each space in memory, 0 for None."""
+        """Return a function that reads a number for each space in memory. It reads None as 0."""
         return lambda: {} if self._spaces is None else {name: read(of) or 0 for name, of in self._spaces.quotas()}
 
     def _cached(self, hits: str, misses: str) -> Callable[[], dict[str, float]]:
-        """Return a function that reads two counts of the cache of distant objects."""
+        """Return a function that reads two counts of the cache of remote objects."""
         return lambda: {"hit": getattr(self._counts(), hits), "miss": getattr(self._counts(), misses)}
 
     def _counts(self) -> Counts:
-        """Return the counts of the cache; zeros if the storage needs none."""
+        """Return the counts of the cache. They are zero if the storage needs no cache."""
         found = None if self._stores is None else self._stores.shared.cache
         return Counts() if found is None else found.counts
 
@@ -306,7 +306,7 @@ class Metrics:
 
 
 def _sample(value: float | None) -> dict[str, float]:
-    """Return the sample of a metric without labels; none for None."""
+    """Return the sample of a metric without labels. Return no sample for None."""
     return {} if value is None else {"": value}
 
 
@@ -328,14 +328,14 @@ async def _totals(database: Database) -> dict[str, float]:
 
 
 _SECONDS: Final = 2.0
-"""Time for another worker to send its metrics; one that does not is left out."""
+"""The seconds that another worker has to send its metrics. A worker that takes longer is left out."""
 _MOST_BYTES: Final = 16 << 20
 SHARED: Final = b"# What follows is the same in every worker."
-"""Line of an exposition behind which no sample is one of the worker alone."""
+"""The line in a worker's metrics after which all samples are shared by the workers."""
 
 
 class WorkerMetrics:
-    """Metrics of the workers of one supervisor, collected by one of them."""
+    """The metrics of all workers of one supervisor. One of the workers collects them."""
 
     def __init__(self, folder: Path, number: int, workers: int) -> None:
         self._folder = folder
@@ -344,7 +344,7 @@ class WorkerMetrics:
 
     @asynccontextmanager
     async def publish(self, render: Callable[[], bytes]) -> AsyncIterator[None]:
-        """Send the result of `render` to each worker that connects, while the context lasts."""
+        """Send the result of `render` to each worker that connects while the context lasts."""
 
         async def send(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError):
@@ -359,7 +359,7 @@ class WorkerMetrics:
             server.close()
 
     async def collect(self, own: bytes) -> bytes:
-        """Return the metrics of all workers that respond; `own` are the metrics of this worker."""
+        """Return the metrics of all workers that respond. `own` has the metrics of this worker."""
         others = [number for number in range(self._workers) if number != self._number]
         received = await asyncio.gather(*map(self._receive, others))
         texts = {number: text for number, text in zip(others, received, strict=True) if text}
@@ -377,7 +377,7 @@ class WorkerMetrics:
 
 
 async def _all(reader: asyncio.StreamReader) -> bytes:
-    """Return all bytes up to the end; none if there are too many."""
+    """Return all bytes up to the end. Return none if there are too many."""
     found = bytearray()
     while piece := await reader.read(1 << 16):
         found += piece
@@ -387,9 +387,9 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 
 
 def merged(texts: Mapping[int, bytes]) -> bytes:
-    """Return the expositions of several workers as one: families together, each sample with the label `worker`.
+    """Merge the metrics of several workers. Each family occurs once, and each sample gets the label `worker`.
 
-    Shared metrics have no such label and occur once, so that sums are right; they are taken from the first of `texts`.
+    Shared metrics are taken from the first of `texts` and have no such label. They occur once, so that sums are right.
     """
     families: dict[bytes, list[bytes]] = {}
     shown = set[bytes]()
@@ -415,7 +415,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:
-    """Return a sample with one more label. Its name has neither blanks nor braces; values of labels may."""
+    """Add a label to a sample. Its name has neither blanks nor braces, but values of labels may have them."""
     name, blank, value = line.partition(b" ")
     if b"{" not in name:
         return name + b"{" + label + b"}" + blank + value

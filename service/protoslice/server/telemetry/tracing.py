@@ -1,7 +1,7 @@
-"""OpenTelemetry: one span for each request, when an endpoint is set.
+"""OpenTelemetry traces: one span for each request, if an endpoint is configured.
 
-The framework's own spans are off: it does not see requests of the fast path, and would export queries, which may hold
-secrets.
+The framework's own spans are off. The framework does not see requests on the fast path. It would also export queries,
+which may hold secrets.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _GONE: Final = "client disconnected"
 
 
 class _Span(Protocol):
-    """Methods of a span that the service uses."""
+    """The methods of a span that the service uses."""
 
     def update_name(self, name: str) -> None: ...
     def set_attribute(self, key: str, value: str | int) -> None: ...
 
 
 def configure_tracing(endpoint: str | None) -> Callable[[], None]:
-    """Send spans to `endpoint` over OTLP/HTTP, or make none for None; return a flush function."""
+    """Send spans to `endpoint` over OTLP/HTTP, or make none if it is None. Return a function that flushes spans."""
     if endpoint is None:
         return lambda: None
     try:
@@ -50,7 +50,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
     trace.set_tracer_provider(provider)
 
     def flush() -> None:
-        """Flush spans, for a limited time only, since a collector may not respond."""
+        """Flush spans, but only for a limited time, because a collector may not respond."""
         last = Thread(target=provider.shutdown, daemon=True)
         last.start()
         last.join(FLUSH_SECONDS)
@@ -59,7 +59,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
 
 
 class Traced:
-    """ASGI middleware around the whole application that makes a span of each request."""
+    """The ASGI middleware around the whole application that makes a span for each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         from opentelemetry import propagate, trace
@@ -71,7 +71,7 @@ class Traced:
         self._failed = trace.StatusCode.ERROR
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the request within a span, below the caller's span if the request names one."""
+        """Run the request within a span. If the request names a parent span, it becomes the parent."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -91,7 +91,7 @@ class Traced:
 
 
 def _asked(scope: Scope) -> dict[str, str | int]:
-    """Return the attributes of a request before it runs, named by the semantic conventions."""
+    """Return the attributes of a request before it runs. The semantic conventions define their names."""
     attributes: dict[str, str | int] = {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],

@@ -1,1 +1,1 @@
-"""Everything that depends on the internals of uvicorn."""
+"""All code that depends on the internals of uvicorn."""

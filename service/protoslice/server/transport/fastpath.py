@@ -1,9 +1,9 @@
-"""The fast path: small reads of opened stores, answered while the request is being parsed.
+"""The fast path: answers small reads of opened stores while the request is being parsed.
 
 A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
-decides nothing: it passes a plain GET to the same policy, resolver, planner and recorder as the ordinary way. It
-declines any request whose response would have to wait, would fail, or depends on an unknown header. It ignores the
-limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
+decides nothing itself: it passes a plain GET to the same policy, resolver, planner and recorder as the ordinary
+way. It declines a request if the response would have to wait, would fail, or depends on an unknown header. It ignores
+the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from protoslice.serving import OpenStore, Representation
 from protoslice.views.chunks import digests_known
 
 LARGEST_ANSWER: Final = 64 << 10
-"""The longest body in bytes: writing a longer one takes so long that a task no longer shows."""
+"""The length limit of a body in bytes. Writing a longer body takes so long that the cost of a task hardly matters."""
 _LONGEST_TARGET: Final = 1024
 _TARGETS: Final = 4096
-"""Targets that are kept; a signed URL is one each."""
+"""The number of parsed targets that are kept. Each signed URL is a separate target."""
 _PLANNED: Final = frozenset(
     {b"accept", b"authorization", b"host", b"range", b"if-range", b"if-match", b"if-none-match"}
     | {b"want-repr-digest", b"x-request-id", b"if-modified-since", b"if-unmodified-since"}
     | {b"x-amz-date", b"x-amz-content-sha256", b"x-amz-security-token", b"x-amz-checksum-mode"}
 )
-"""Headers that origin policy, authenticator, signatures of S3, planner and record read."""
+"""The headers that origin policy, authenticator, S3 signatures, planner and recorder read."""
 _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
-    | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone
+    | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is only used in logs
     | {b"amz-sdk-invocation-id", b"amz-sdk-request"}
 )
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
 MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
-"""Makes the lines of the headers of an answer."""
+"""A function that makes the header lines of an answer."""
 
 
 class _Prepared(NamedTuple):
-    """View or object that a target names in an opened store; valid as long as the store does not change."""
+    """The view or object that a target names in an opened store. It is valid until the store's facts change."""
 
     facts: int
     representation: Representation
@@ -63,7 +63,7 @@ class _Prepared(NamedTuple):
 
 
 class _View:
-    """A view of a store; `QuickObject` is the same for an object of S3."""
+    """A view of a store. `QuickObject` is the equivalent for an object of S3."""
 
     any_host: Final = False
 
@@ -97,7 +97,7 @@ def _head(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> byt
 
 
 class _Target:
-    """View or object that a target names, and its plan."""
+    """The view or object that a target names, and its plan."""
 
     __slots__ = ("_opened", "_prepared", "source")
 
@@ -107,7 +107,7 @@ class _Target:
         self._prepared: _Prepared | None = None
 
     def prepared(self, store: OpenStore, services: ServerState) -> _Prepared | None:
-        """Return the plan for `store`; None for a view that cannot be planned without waiting."""
+        """Return the plan for `store`. Return None for a view that cannot be planned without waiting."""
         facts, known = digests_known(store), self._prepared
         if known is not None and known.facts == facts and self._opened is not None and self._opened() is store:
             return known
@@ -116,7 +116,7 @@ class _Target:
             return None
         planner = ResponsePlanner(representation, self.source.policy(representation, services))
         self._prepared = _Prepared(facts, representation, planner, self.source.head(store, representation))
-        self._opened = ref(store, self._forget)  # the representation holds files open, so it goes with its store
+        self._opened = ref(store, self._forget)  # the representation holds files open, so it is dropped with its store
         return self._prepared
 
     def _forget(self, gone: ref[OpenStore]) -> None:
@@ -125,7 +125,7 @@ class _Target:
 
 
 class FastPath:
-    """Answers requests without waiting, if possible."""
+    """The fast path, which answers requests without waiting, if possible."""
 
     def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: ServerState) -> None:
         find = partial(_find, router, services)
@@ -137,14 +137,14 @@ class FastPath:
         self._default_lines = b""
 
     def answer(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """Return the complete response to a GET over HTTP/1.1 as bytes; None if it has to be answered elsewhere."""
+        """Return the complete response to a GET over HTTP/1.1 as bytes. Return None to leave it to the ordinary way."""
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None
         context = RequestContext(given_id(headers) if b"x-request-id" in fields else None, method="GET")
         context.client = self._services.clients.address(client, headers)
         try:
-            # The host counts where it may name a bucket.
+            # The host matters only if it may name a bucket.
             wanted = self._find(target, fields.get(b"host", "") if self._services.settings.s3_domain else "")
             if wanted is None:
                 return None
@@ -162,7 +162,7 @@ class FastPath:
             plan = view.planner.plan("GET", fields)
             body = _cached_body(view.representation, plan)
         except (ProtosliceError, HttpProblem):
-            return None  # the ordinary way fails likewise, and answers failures
+            return None  # the ordinary way fails in the same way, and answers failures
         if body is None:
             return None
         context.path, context.route, context.store = source.path, source.route, store.info.id
@@ -174,7 +174,7 @@ class FastPath:
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
-        """Return True in an open service, and for a token (or its signature) that may read in the space."""
+        """Return True on an open service, and for a token or signature that may read in the space."""
         authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:
             return signature is None
@@ -183,9 +183,9 @@ class FastPath:
 
 
 def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -> _Target | None:
-    """Return what a target names: a view by a path without encoded characters, or an object; None for any other target.
+    """Return the view or the S3 object that a target names. Return None for any other target.
 
-    A signature is removed, because it must not be logged.
+    The path of a view must not have encoded characters. A signature is removed, because it must not be logged.
     """
     quick = find_object(target, host, services)
     if quick is not None:
@@ -207,7 +207,7 @@ def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -
 
 
 def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:
-    """Return the body, verified; None when it is long, in several places, or not available without waiting."""
+    """Return the verified body. Return None if it is long, has several parts, or is not available without waiting."""
     if not plan.parts:
         return b""
     if plan.length > LARGEST_ANSWER or len(plan.parts) > 1:

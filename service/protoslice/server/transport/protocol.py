@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol with the limits it lacks: slow and long heads, pipelining, clients that do not read.
+"""uvicorn's HTTP protocol, with further limits: on slow and long heads, pipelining, and clients that do not read.
 
-The parser gets one complete head or one piece of a body per callback, and only after the previous request was answered
-and its response received. Unparsed bytes stop reading, so a client that sends more fills the buffers of its own
-machine. Refusals here never reach the application; they are problems, and are recorded.
+The parser gets one complete head or one piece of a body per callback. It gets a head only after the previous request
+was answered and the client received the answer. Unparsed bytes stop reading, so that a client that sends more fills its
+own machine's buffers. Requests that are refused here never reach the application. The answers are problems, and are
+recorded.
 """
 
 from __future__ import annotations
@@ -40,47 +41,50 @@ from protoslice.server.request.middleware import OPERATING
 from protoslice.server.settings import Settings
 
 Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
-"""Answers a GET during parsing, with the complete response, or None to leave it to the application.
+"""A function that answers a GET while it is parsed. It returns the complete response, or None to decline the request.
 
-Arguments: target, headers, address of the peer, and headers of every response.
+Its arguments are the target, the headers, the peer's address, and the headers of every response.
 """
 Record = Callable[[RequestContext], None]
 HEAD_BYTES: Final = 64 << 10
-"""Longest head of a request: its line and headers, with line ends."""
+"""The longest head of a request in bytes: its request line and headers, with line ends."""
 HEAD_SECONDS: Final = 15
 SEND_SECONDS: Final = 30
-"""How often the pace of a client that reads slowly is checked."""
+"""The seconds between two checks of the speed of a client that reads slowly."""
 SEND_BYTES_PER_SECOND: Final = 1024
-"""Slowest pace at which a client may read a response."""
+"""The minimum speed at which a client has to read a response."""
 KEPT_BYTES: Final = 16 << 10
-"""Unparsed bytes above which reading stops; up to one read of the loop (256 kB) comes on top."""
+"""The number of unparsed bytes above which reading stops. One read of the event loop may add up to 256 kB."""
 UNSENT_AT_FIRST: Final = 128 << 10
-"""Bytes that the kernel holds unsent for a client that may never read; by default it takes 2.5 MB on a loopback.
+"""The limit on bytes that the kernel holds unsent for a client that has not read yet.
 
-Bytes in transit do not count, so a distant client gets as much as ever.
+The kernel's default is 2.5 MB on a loopback. Bytes in transit do not count, so the limit does not slow distant clients.
 """
 UNSENT_PROVEN: Final = 1 << 20
-"""The same for a client that has read. With less, the loop would wake more often than pieces are read."""
+"""The same limit for a client that has read. With less, the event loop would wake more often than pieces are read."""
 RESERVE: Final = 32
-"""Connections beyond a limit that are kept open until their head shows whether they ask for an operating route."""
+"""The number of connections beyond a limit that stay open until their head arrives.
+
+It may be for an operating route.
+"""
 FRAMING: Final = 32
-"""Bytes of chunk heads and extensions that one byte of a body pays for; no byte pays for trailers."""
+"""The bytes of chunk heads and extensions that are allowed per byte of a body. Trailers have no such allowance."""
 LINGER_BYTES: Final = 32 << 20
-"""Bytes behind a last answer that are read and dropped before the connection is reset."""
+"""The number of bytes after the last answer that are read and dropped before the connection is reset."""
 LINGER_SECONDS: Final = 5.0
 DROPPED_BYTES: Final = 64 << 10
-"""Longest body that an early answer leaves to be read and dropped on a connection that is kept."""
+"""The longest body that is read and dropped after an early answer. With a longer body, the connection is closed."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
-"""Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
+"""The versions of HTTP that are answered. The parser also accepts 0.9 and 2.0, and refuses all others."""
 _HEAD_END: Final = b"\r\n\r\n"
 _CUT: Final = (b"\r\n\r", b"\r\n", b"\r")
-"""Beginnings of the end of a head, longest first, for a piece of a body that ends inside it."""
+"""The beginnings of the end of a head, longest first. A piece of a body may end with one of them."""
 _BARE_LF: Final = re.compile(rb"[^\r]\n")
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Connection with limits, in bytes and time, on heads, framing and responses that are not read."""
+    """A connection with limits, in bytes and time, on heads, framing and unread responses."""
 
     def __init__(
         self,
@@ -95,8 +99,8 @@ class HttpProtocol(HttpToolsProtocol):
     ) -> None:
         """Share `waiting` and `reserve` with all connections of a server.
 
-        `waiting` has connections within the limits that have not sent a complete head, `reserve` those beyond a limit;
-        in both, the oldest is the first.
+        `waiting` has connections within the limits that have not sent a complete head. `reserve` has connections beyond
+        a limit. Both begin with the oldest connection.
         """
         super().__init__(*args, **options)
         self._settings = settings
@@ -108,26 +112,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._data = b""
         self._at = 0
         self._searched = 0
-        """Unparsed bytes that are known to hold no whole head."""
+        """The number of unparsed bytes that are known to contain no complete head."""
         self._paused = False
         self._scheduled = False
-        """True once the connection has asked to parse on in the next round of the loop."""
+        """True if the connection will continue to parse in the next round of the event loop."""
         self._in_head = True
         self._body_left = 0
-        """Bytes of the body still to come, by Content-Length; 0 for a chunked body."""
+        """The remaining bytes of the body by Content-Length; 0 for a chunked body."""
         self._framing = 0
         self._keeps = True
         """True if the connection is kept after the current request."""
         self._key: str | None = None
-        """Key that the connection counts under for its client."""
+        """The client's key under which the connection is counted; None if it is not counted."""
         self._over: tuple[Problem, str] | None = None
-        """The limit that the connection is beyond: it gets operating routes only."""
+        """The problem and message of the limit that is exceeded. The connection then gets only operating routes."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._reads = False
-        """True once the client has caught up with what was sent."""
+        """True once the client has received everything that was sent."""
         self._dropped = 0
 
     # Connections
@@ -148,7 +152,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _limit_reached(self) -> tuple[Problem, str] | None:
-        """Return the problem of a connection beyond a limit; a full service first closes an idle one."""
+        """Return the problem if the connection exceeds a limit.
+
+        If the service is full, try to close an idle connection first.
+        """
         peer = self.client[0] if self.client else None
         if not self._clients.is_proxy(peer):
             key = network_of(peer)
@@ -163,7 +170,7 @@ class HttpProtocol(HttpToolsProtocol):
         return None
 
     def may_give_way(self) -> bool:
-        """Return True while there is no running request, and no response on its way to the client."""
+        """Return True if no request is running, and if no response is still being sent to the client."""
         answered = self.cycle is None or self.cycle.response_complete
         return answered and not self.transport.get_write_buffer_size()
 
@@ -177,7 +184,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, and release the connection's place."""
+        """Stop the timers, and release the connection's share."""
         self._data, self._at = b"", 0
         self._waiting.pop(self, None)
         self._reserve.pop(self, None)
@@ -196,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Pacing
 
     def data_received(self, data: bytes) -> None:
-        """Parse the received bytes, if it is their turn; drop them on a connection that is to be closed."""
+        """Parse the received bytes, if it is their turn. Drop them if the connection is about to be closed."""
         if self._linger_timer is not None:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
@@ -225,19 +232,19 @@ class HttpProtocol(HttpToolsProtocol):
             self._set_reading()
 
     def _is_busy(self) -> bool:
-        """Return True if the next head has to wait for the previous response, or is not read at all."""
+        """Return True if the next head has to wait for the previous response, or if it will not be read at all."""
         return (self.cycle is not None and not self.cycle.response_complete) or self.transport.is_closing()
 
     def _schedule(self) -> None:
-        """Continue to parse in the next round of the loop, if there are unparsed bytes or reading is paused."""
+        """Continue to parse in the next round of the event loop, if bytes are unparsed or reading is paused."""
         if not self._scheduled and (self._paused or self._at < len(self._data)):
             self._scheduled = True
             self.loop.call_soon(self._parse_buffered)
 
     def _set_reading(self) -> None:
-        """Pause or resume reading. With few unparsed bytes it continues, to notice a disconnect.
+        """Pause or resume reading. While few bytes are unparsed, reading continues, so that a disconnect is noticed.
 
-        It also continues for the rest of a head, which `_parse_head` limits.
+        Reading also continues for the rest of a head, whose length `_parse_head` limits.
         """
         if self.transport.is_closing() or self._linger_timer is not None:
             return
@@ -248,8 +255,8 @@ class HttpProtocol(HttpToolsProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _parse_head(self) -> None:
-        """Parse the next head when it is complete; refuse a head that is too long or malformed."""
-        if self._data[self._at] in b"\r\n":  # lines before a request are ignored, and count for nothing
+        """Parse the next head once it is complete. Refuse a head that is too long or malformed."""
+        if self._data[self._at] in b"\r\n":  # empty lines before a request are ignored, and do not count
             self._at = len(self._data) - len(self._data[self._at :].lstrip(b"\r\n"))
         data, start, limit = self._data, self._at, HEAD_BYTES
         if start == len(data):
@@ -264,7 +271,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
             self._at, self._searched = end, 0
             head = data if length == len(data) else data[start:end]
-            # A parser that sees an offer of another protocol drops the body. The connection stays on HTTP/1.1.
+            # A parser drops the body after an offer of another protocol. The connection stays on HTTP/1.1.
             self._feed(_UPGRADE.sub(b"\r\nx-declined-upgrade:", head) if b"upgrade" in head.lower() else head)
         elif not data[start : start + 1].isupper() or _BARE_LF.search(data, start + max(0, self._searched - 1)):
             self._refuse(BAD_REQUEST, "Invalid HTTP request")
@@ -275,14 +282,14 @@ class HttpProtocol(HttpToolsProtocol):
                 self._await_head()
 
     def _parse_body(self) -> None:
-        """Parse a piece of the body; of a chunked body, up to a blank line, where the body may end."""
+        """Parse a piece of the body. A piece of a chunked body ends at a blank line, where the body may end."""
         data, start = self._data, self._at
         if self._body_left:
             end = min(start + self._body_left, len(data))
             self._body_left -= end - start
         elif (found := data.find(_HEAD_END, start)) >= 0:
             end = found + len(_HEAD_END)
-        else:  # the beginning of a blank line is held back
+        else:  # a partial blank line is left for the next piece
             end = max(start, len(data) - next((len(cut) for cut in _CUT if data.endswith(cut)), 0))
         self._at = end
         if end > start:
@@ -295,12 +302,12 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade:
-            pass  # CONNECT: the connection ends with its answer
+            pass  # CONNECT: the connection ends after its answer
         except HttpParserError:
             self._refuse_unparsed()
 
     def _refuse_unparsed(self) -> None:
-        """Refuse bytes that are not HTTP, and end the request that they belong to."""
+        """Refuse bytes that are not HTTP, and end the request to which they belong."""
         cycle = None if self._in_head else self.cycle
         if cycle is None or not cycle.response_started:
             if cycle is not None:
@@ -315,13 +322,13 @@ class HttpProtocol(HttpToolsProtocol):
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Start a request; its scope is made later, only if it is not answered at once."""
+        """Start a request. Its scope is made later, and only if the request is not answered at once."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header of the request; trailers, which follow the body, are dropped."""
+        """Keep a header of the request. Trailers, which follow the body, are dropped."""
         if self._in_head:
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
@@ -329,7 +336,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Start the request."""
+        """Answer, refuse or start the request."""
         self._in_head = False
         self._framing = 0
         self._waiting.pop(self, None)
@@ -345,7 +352,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._expect_body()
 
     def _answer_at_once(self) -> bool:
-        """Return True if the request was simple enough to be answered without a task."""
+        """Answer the request without a task, if it is simple enough. Return True if it was answered."""
         parser = self.parser
         if self._answer is None or parser.get_method() != b"GET" or parser.get_http_version() != "1.1":
             return False
@@ -359,20 +366,20 @@ class HttpProtocol(HttpToolsProtocol):
         return True
 
     def _make_scope(self) -> None:
-        """Make uvicorn's scope, as uvicorn does at the beginning of every message."""
+        """Make uvicorn's scope, which uvicorn itself makes at the beginning of every message."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers += headers if url.startswith((b"/", b"*")) else _with_host_of(url, headers)
 
     def _expect_body(self) -> None:
-        """Record how the body is framed. A response before the end of a long body closes the connection."""
+        """Record how the body is framed. An answer before the end of a long body closes the connection."""
         if self._over is not None or self.parser.should_upgrade():
             self.cycle.keep_alive = False
         self._keeps = self.cycle.keep_alive
         lengths = [int(value) for name, value in self.headers if name == b"content-length"]
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
-        self._body_left = sum(lengths)  # at most one: the parser refuses two
+        self._body_left = sum(lengths)  # at most one length, because the parser refuses two
         if chunked or self._body_left:
             own = SimpleNamespace(write=self.transport.write, is_closing=self.transport.is_closing, close=self._close)
             self.cycle.transport = cast("asyncio.Transport", own)
@@ -380,9 +387,9 @@ class HttpProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Receive a piece of the body; limit the number of small chunks."""
+        """Receive a piece of the body. The number of small chunks is limited."""
         self._framing = max(0, self._framing - FRAMING * len(body))
-        if self.cycle is not None:  # the head was not refused
+        if self.cycle is not None:  # otherwise, the head was refused
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -413,7 +420,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, unless a response is still on its way to a slow client."""
+        """Close an idle connection, unless a response is still being sent to a slow client."""
         if not self.transport.get_write_buffer_size():
             super().timeout_keep_alive_handler()
             return
@@ -422,7 +429,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def pause_writing(self) -> None:
-        """Start to watch how fast a slow client reads."""
+        """Start to watch the speed at which a slow client reads."""
         super().pause_writing()
         self._watch_sending()
 
@@ -438,7 +445,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _limit_unsent(self, size: int) -> None:
         connection: socket.socket | None = self.transport.get_extra_info("socket")
         if connection is not None and connection.family != socket.AF_UNIX:
-            with suppress(OSError):  # the client has left
+            with suppress(OSError):  # the client may have disconnected
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
 
     def _watch_sending(self) -> None:
@@ -462,7 +469,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Refusals, and the end of a connection
 
     def _refuse(self, problem: Problem, detail: str, *, lingers: bool = True) -> None:
-        """Answer with a problem and close; a connection beyond a limit holds no place while it lingers."""
+        """Answer with a problem, and close the connection. With `lingers`, let the client read the answer first."""
         if self.transport.is_closing() or self._linger_timer is not None:
             return
         context = RequestContext(client=self.client[0] if self.client else None)
@@ -478,7 +485,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _close(self) -> None:
-        """Close the connection after a response; a client that still sends its body can read the response first."""
+        """Close the connection after a response. A client that still sends its body can read the response first."""
         if self._in_head or self.transport.is_closing():
             self.transport.close()
         else:
@@ -487,7 +494,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _linger(self) -> None:
         """Send nothing more, and drop received bytes until the client disconnects.
 
-        The kernel answers unread bytes with a reset, and a client that writes before it reads would lose the response.
+        The kernel answers unread bytes with a reset. A client that writes before it reads would then lose the response.
         """
         self._data, self._at = b"", 0
         if self._paused:
@@ -495,12 +502,12 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.resume_reading()
         _cancel(self._head_timer)
         self._linger_timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
-        with suppress(OSError, RuntimeError, NotImplementedError):  # the client has hung up already
+        with suppress(OSError, RuntimeError, NotImplementedError):  # the client may have disconnected
             self.transport.write_eof()
 
 
 class _ParserFlowControl(FlowControl):
-    """Flow control of the parser: it records what the application wants, and the connection does it."""
+    """The flow control of the parser. It records the application's wishes, which the connection carries out."""
 
     def __init__(self, transport: asyncio.Transport, schedule: Callable[[], None]) -> None:
         super().__init__(transport)
@@ -517,7 +524,7 @@ class _ParserFlowControl(FlowControl):
             self._schedule()
 
     def resume_writing(self) -> None:
-        """Parse the next request, because the client has read what was sent."""
+        """Parse the next request, because the client has read the sent bytes."""
         super().resume_writing()
         self._schedule()
 
@@ -528,7 +535,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 def _make_room(connections: dict[HttpProtocol, None]) -> bool:
-    """Close the first connection that only waits; return False if no connection does."""
+    """Close the first connection that only waits. Return False if no connection only waits."""
     found = next((each for each in connections if each.may_give_way()), None)
     if found is not None:
         del connections[found]
@@ -543,9 +550,9 @@ def _with_host_of(url: bytes, headers: Headers) -> Headers:
 
 
 def _refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers, base: str) -> bytes:
-    """Return the response with a problem that closes the connection; `defaults` are headers of every response.
+    """Return a response that has a problem and closes the connection. `defaults` are headers of every response.
 
-    Clients reach the pages of the service below the path `base`.
+    Clients reach the service's pages below the path `base`.
     """
     members = {"type": problem.type_below(base), "title": problem.title, "status": problem.status, "detail": detail}
     body = json.dumps(members | {"request_id": request_id.decode()}).encode()

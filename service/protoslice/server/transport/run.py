@@ -1,4 +1,4 @@
-"""Serving until a signal, and shutting down without interrupting clients."""
+"""Serves until a signal, and then shuts down without interrupting clients."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ from protoslice.uris import local_path
 BACKLOG: Final = 2048
 TICK_SECONDS: Final = 0.05
 CUT_SECONDS: Final = 5.0
-"""For requests that have been cut to tidy up."""
+"""The seconds that aborted requests have to clean up."""
 LOOK_SECONDS: Final = 5.0
-"""Time between two looks at the files of the certificate."""
+"""The seconds between two checks of the certificate's files."""
 _KEPT: Final = 32 << 20
-"""Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
+"""The bytes of freed memory that the process keeps. glibc's default, 128 KiB, causes page faults in large answers."""
 _FROM_KERNEL: Final = 32 << 20
-"""Bytes of the least block that comes from the kernel directly: the most that glibc allows, as reads are smaller."""
+"""The size in bytes from which blocks come from the kernel: glibc's maximum, because reads are smaller."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
 def fast_path(app: Application) -> Answerer | None:
-    """Return the fast path of `app`; None if requests are traced, because the fast path makes no spans."""
+    """Return the fast path of `app`. Return None if requests are traced, because the fast path makes no spans."""
     return None if app.traced else FastPath(app.views, app.policy, app.recorder, app.services).answer
 
 
 def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | None = None) -> uvicorn.Config:
-    """Return the configuration: our protocol, limits and log lines, and no websockets.
+    """Return uvicorn's configuration with the service's protocol, limits and log lines, and without websockets.
 
-    `answerer` may answer requests while they are parsed; None is the fast path of the application.
+    `answerer` may answer requests while they are parsed. The default is the fast path of the application.
     """
     clients, record = Clients(settings), None
     if isinstance(app, Application):
@@ -94,8 +94,9 @@ def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | Non
 class Server(uvicorn.Server):
     """uvicorn's server with a start that can be cancelled, and an orderly shutdown.
 
-    The first signal starts a shutdown, the second signal ends the wait for clients, and the third signal ends the
-    process, as in any program. A worker counts the signals to its supervisor, but only the first signal to itself.
+    The first signal starts a shutdown. The second signal ends the wait for clients. The third signal ends the process,
+    as in any program. A worker counts all signals that its supervisor receives, but only the first signal that it
+    receives.
     """
 
     def __init__(
@@ -117,9 +118,9 @@ class Server(uvicorn.Server):
         self._starting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and print the address as the first line of output; errors of the storage end the program.
+        """Start, and print the address as the first line of output. Errors of the storage end the program.
 
-        A worker reports to its supervisor instead.
+        A worker reports to its supervisor instead of printing.
         """
         if self._link is not None:
             asyncio.get_running_loop().add_reader(self._link.control_fd, self._controlled, self._link.control_fd)
@@ -130,8 +131,8 @@ class Server(uvicorn.Server):
             await self._services.close()
             return
         await super().startup(sockets)
-        # The objects of the modules live as long as the process: looking at them in each full collection costs
-        # a tenth of the processor time of small answers.
+        # The objects of modules live as long as the process. If each full collection examined them, small answers would
+        # take a tenth more processor time.
         gc.collect()
         gc.freeze()
         if self._certificate is not None:
@@ -140,7 +141,7 @@ class Server(uvicorn.Server):
         token, self._services.initial_admin_token = self._services.initial_admin_token, None
         file = self._services.settings.admin_token_file
         if self.started and token is not None and file is not None:
-            _write_token(token.text, file)  # before the address is printed, which others wait for
+            _write_token(token.text, file)  # before the address is printed, because scripts wait for the address
         if self.started and self._link is not None:
             self._link.report_started(closed=closed)
         elif self.started and sockets:
@@ -151,7 +152,7 @@ class Server(uvicorn.Server):
             tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=closed)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Report not ready for a while, accept no connections, let responses end, and abort the slow ones."""
+        """Report not ready for a while, then accept no connections, let responses end, and abort slow responses."""
         settings = self._services.settings
         self._services.draining = True
         if self._watching is not None:
@@ -167,7 +168,7 @@ class Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
     async def _cut(self) -> None:
-        """Abort all connections: requests end as if their clients had disconnected, and received bytes are kept."""
+        """Abort all connections. Requests end as if their clients had disconnected, and received bytes are kept."""
         _log.warning("requests cut off at the end of PROTOSLICE_DRAIN_SECONDS: %d", len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -180,24 +181,24 @@ class Server(uvicorn.Server):
         return not self.server_state.connections and not self.server_state.tasks
 
     async def _wait(self, seconds: float, *, until: Callable[[], bool]) -> None:
-        """Wait until a condition holds, for a limited time, and not after a second signal."""
+        """Wait until a condition holds. Stop after a limited time or a second signal."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not until() and not self.force_exit and loop.time() < deadline:
             await asyncio.sleep(TICK_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Record a signal."""
+        """Record a signal to this process."""
         if self._link is None or not self.should_exit:
             self._end(sig, frame)
 
     def _controlled(self, control: int) -> None:
-        """Record a signal to the supervisor, or its death."""
+        """Record a signal to the supervisor, or the supervisor's death."""
         told = os.read(control, 1)
         self._controls += len(told)
         if not told:
             asyncio.get_running_loop().remove_reader(control)
-        # The first may have come to this process as well, as signals to a group do.
+        # The first signal may have reached this process too, if it was sent to the process group.
         if not self.should_exit or self._controls > 1:
             self._end(signal.SIGTERM, None)
 
@@ -213,7 +214,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End the process by the signal that started the shutdown, as supervisors expect, after all cleanup."""
+        """End the process by the signal that started the shutdown, as supervisors expect. All cleanup runs before."""
         with super().capture_signals():
             try:
                 yield
@@ -234,7 +235,7 @@ def run(settings: Settings) -> None:
         else:
             tell = partial(_tell_start, settings, address_of(listener, certificate))
             work = partial(_serve, settings, listener, certificate)
-            # An open socket would take connections that no worker accepts any more.
+            # An open socket would accept connections that no worker serves any more.
             Supervisor(settings.workers, work, on_ready=tell, on_signal=listener.close).run()
     finally:
         listener.close()
@@ -243,7 +244,7 @@ def run(settings: Settings) -> None:
 def _serve(
     settings: Settings, listener: socket.socket, certificate: Certificate | None, link: WorkerLink | None
 ) -> None:
-    """Serve at `listener` in this process; `link` when it is a worker."""
+    """Serve at `listener` in this process. `link` is None unless the process is a worker."""
     keep_freed_memory()
     flush_logs = configure_logs(settings.log_format, settings.log_level)
     flush_spans = configure_tracing(settings.otel_endpoint)
@@ -264,13 +265,13 @@ def _tell_start(settings: Settings, address: str, *, closed: bool) -> None:
 
 
 def tell_places(settings: Settings, address: str, *, closed: bool) -> None:
-    """Print where the page and the data are, how to change both, and who has access."""
+    """Print the places of the web page and the data, how to change both, and who has access."""
     page = f"{address}/" if is_built() else f"not built, run `make web`; {address}/ lists the newest stores"
     try:
         data = local_path(settings.storage)
     except InvalidInput:
         data = None
-    # Standard output may be closed after the address: no reason for a warning.
+    # A reader may close standard output after the address line. This needs no warning.
     with suppress(OSError):
         print(f"page: {page} (change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT)")
         print(f"data: {data or settings.shown()['storage']} (change with --storage, or PROTOSLICE_STORAGE)")
@@ -280,13 +281,13 @@ def tell_places(settings: Settings, address: str, *, closed: bool) -> None:
 def _write_token(token: str, file: Path) -> None:
     """Write the first admin token to `file`, which only this user can read."""
     try:
-        # A file or link that exists may be another user's: nothing is written to it.
+        # An existing file or link may belong to another user, so nothing is written to it.
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as out:
             out.write(f"{token}\n")
             out.flush()
             os.fsync(out.fileno())
     except OSError as error:
-        # Neither printed nor in the log: the setting keeps it out of both.
+        # The token is neither printed nor logged, because the setting is there to prevent both.
         _log.error(
             "could not write the admin token to PROTOSLICE_ADMIN_TOKEN_FILE: %s: %s; create one with "
             "`protoslice token create admin --storage URI --scope admin --every-space`",
@@ -296,18 +297,18 @@ def _write_token(token: str, file: Path) -> None:
 
 
 def _tell(line: str) -> None:
-    """Print a line; if that fails, log it and continue."""
+    """Print a line. If that fails, log a warning and continue."""
     try:
         print(line, flush=True)
     except OSError as error:
         shown = line if line.startswith("http") else "the admin token"
         _log.warning("could not print %s to standard output: %s", shown, os.strerror(error.errno or 0))
-        with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
+        with open(os.devnull, "w") as nowhere:  # otherwise, Python writes again at exit and reports an error
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _open_many_files() -> None:
-    """Raise the limit on open files: stores are held open, with a descriptor for each of their objects."""
+    """Raise the limit on open files. Open stores need a file descriptor for each of their objects."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -335,7 +336,7 @@ def _join(host: str, port: int) -> str:
 
 
 def keep_freed_memory() -> bool:
-    """Make glibc keep freed memory; return False for another C library."""
+    """Make glibc keep freed memory. Return False for another C library."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -343,17 +344,17 @@ def keep_freed_memory() -> bool:
 
 
 class Certificate:
-    """TLS context of a certificate and its key; new connections use the current content of the files."""
+    """The TLS context of a certificate and its key. New connections use the current content of the files."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
         self._seen = self._marks()
         self.context = self._loaded()
         self.expires = self._end()
-        """End of the certificate that clients get, in seconds since the epoch."""
+        """The end of the certificate that clients get, in seconds since the epoch."""
 
     async def watch(self) -> None:
-        """Check the files repeatedly until cancelled; an unusable pair changes nothing."""
+        """Check the files repeatedly until cancelled. An unusable pair changes nothing."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             marks = await asyncio.to_thread(self._marks)
@@ -361,7 +362,8 @@ class Certificate:
                 continue
             self._seen = marks
             try:
-                # Tried apart first: a context that has taken half of a pair would refuse every client.
+                # Another context loads the pair first. A context with only one file of a new pair would refuse all
+                # clients.
                 await asyncio.to_thread(self._loaded)
                 self._load(self.context)
                 self.expires = await asyncio.to_thread(self._end)
@@ -379,7 +381,7 @@ class Certificate:
 
     def _load(self, context: ssl.SSLContext) -> None:
         try:
-            # A callback, as a key with a passphrase would else be asked for at the terminal.
+            # Without the callback, OpenSSL would prompt for a key's passphrase at the terminal.
             context.load_cert_chain(*self._files, password=_no_passphrase)
         except (OSError, ValueError) as error:
             reason = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
@@ -387,7 +389,7 @@ class Certificate:
             raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
 
     def _end(self) -> float:
-        from cryptography.x509 import load_pem_x509_certificate  # takes 20 ms, and few services have a certificate
+        from cryptography.x509 import load_pem_x509_certificate  # slow (20 ms), and few services have a certificate
 
         try:
             return load_pem_x509_certificate(self._files[0].read_bytes()).not_valid_after_utc.timestamp()
@@ -399,7 +401,7 @@ class Certificate:
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """Return the configured certificate, None without one; raise `InvalidInput` if it cannot be used."""
+    """Return the configured certificate; None without one. Raise `InvalidInput` if it cannot be used."""
     certificate, key = settings.tls_cert, settings.tls_key
     if certificate is None and key is None:
         return None
@@ -409,7 +411,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """Return a mark of a file's content, None without the file."""
+    """Return a mark that changes with a file's content. Return None without the file."""
     try:
         stat = os.stat(path)
     except OSError:

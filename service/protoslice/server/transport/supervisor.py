@@ -1,8 +1,9 @@
-"""Workers: processes that serve one listening socket, started, restarted and ended by a supervisor.
+"""Worker processes that serve one listening socket. A supervisor starts, replaces and ends them.
 
-The supervisor forks before it has any thread, so a worker that dies is replaced within milliseconds. All workers accept
-from one queue of connections: when a worker dies, other workers accept the waiting connections. Each worker receives
-signals through a pipe, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
+The supervisor forks before it has any thread, so that it replaces a dead worker within milliseconds. All workers accept
+from one queue of connections. When a worker dies, other workers accept the waiting connections. The supervisor passes
+signals on to each worker through a pipe, so that a signal to the whole group counts once. The pipe ends if the
+supervisor is killed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE: Final = 3
-"""Signals after which the supervisor kills its workers."""
+"""The number of signals after which the supervisor kills its workers."""
 _YOUNG_SECONDS: Final = 1.0
-"""Age below which a worker that dies is replaced only after a pause of this length."""
+"""The age in seconds below which a dead worker is replaced only after a pause of the same length."""
 _CLOSED: Final = b"t"
 _OPEN: Final = b"o"
 _log = logging.getLogger(__name__)
@@ -33,16 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerLink:
-    """Link of a worker to its supervisor and to the other workers."""
+    """The link of a worker to its supervisor and to the other workers."""
 
     number: int
     workers: int
     folder: Path
-    """Private directory that all workers share."""
+    """The private directory that all workers share."""
     control_fd: int
-    """Descriptor that gives a byte for each signal to the supervisor, and ends with it."""
+    """The descriptor that receives a byte for each signal to the supervisor. It ends when the supervisor ends."""
     started_fd: int
-    """Descriptor that takes a byte, the mode of access, when the worker serves."""
+    """The descriptor to which the worker writes one byte, the mode of access, when it serves."""
 
     def report_started(self, *, closed: bool) -> None:
         """Report to the supervisor that this worker serves, and whether requests need a token."""
@@ -53,7 +54,7 @@ class WorkerLink:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Worker that was started: its number, its pipes, and its start time."""
+    """A worker that was started: its number, its pipes, and its start time."""
 
     number: int
     control_fd: int
@@ -62,7 +63,7 @@ class _Running:
 
 
 class Supervisor:
-    """Starts `workers` processes that call `serve`, and keeps this number running until a signal."""
+    """The supervisor. It starts `workers` processes that call `serve`, and replaces them until a signal."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Supervisor:
         on_ready: Callable[..., None],
         on_signal: Callable[[], None],
     ) -> None:
-        """Call `on_ready(closed=…)` once, when all workers serve, and `on_signal` with each signal to end."""
+        """Call `on_ready(closed=…)` once all workers serve, and `on_signal` with each signal to end."""
         self._count = workers
         self._serve = serve
         self._on_ready = on_ready
@@ -83,9 +84,9 @@ class Supervisor:
         self._folder = Path()
 
     def run(self) -> None:
-        """Return, or end by the signal, when all workers have ended; in a worker, return when it has served.
+        """Run the workers. In the supervisor, return when all workers have ended, or end by the received signal.
 
-        Raise `SystemExit`, with the status of a worker, if the worker cannot start.
+        In a worker, return when it has served. Raise `SystemExit` with the status of a worker that cannot start.
         """
         own = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="protoslice-"))
@@ -103,7 +104,7 @@ class Supervisor:
             _end_by(self._signals[0])
 
     def _start(self) -> WorkerLink | None:
-        """Start all workers, the first one alone, so that a storage that cannot be opened is reported once."""
+        """Start all workers. The first starts alone, so that a storage that cannot be opened is reported once."""
         for number in range(self._count):
             link = self._spawn(number)
             if link is not None:
@@ -114,7 +115,7 @@ class Supervisor:
         return None
 
     def _await_start(self, number: int) -> None:
-        """Wait until the worker serves; raise `SystemExit` when it ends before, except by a signal."""
+        """Wait until the worker serves. Raise `SystemExit` if it ends before, except by a signal."""
         pid, worker = next(item for item in self._running.items() if item[1].number == number)
         started = os.read(worker.started_fd, 1)
         self._closed = started != _OPEN
@@ -128,7 +129,10 @@ class Supervisor:
         sys.exit(max(1, os.waitstatus_to_exitcode(status)))
 
     def _watch(self) -> WorkerLink | None:
-        """Replace workers that end, until a signal; return the link in a worker, and None at the end."""
+        """Replace workers that end, until a signal.
+
+        Return the link in a worker, and None in the supervisor at the end.
+        """
         while self._running:
             pid, status = os.waitpid(-1, 0)
             ended = self._forget(pid)
@@ -143,7 +147,7 @@ class Supervisor:
         return None
 
     def _spawn(self, number: int) -> WorkerLink | None:
-        """Fork a worker unless the end has begun; return its link in the worker, and None in the supervisor."""
+        """Fork a worker unless a signal has arrived. Return its link in the worker, and None in the supervisor."""
         with _without_signals():
             if self._signals:
                 return None
@@ -176,7 +180,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     def signal_workers(self) -> None:
-        """Ask all workers to end."""
+        """Pass a signal on to all workers, which makes them end."""
         for worker in self._running.values():
             with suppress(OSError):
                 os.write(worker.control_fd, b"x")
@@ -195,7 +199,7 @@ def _explained(status: int) -> str:
 
 @contextmanager
 def _without_signals() -> Iterator[None]:
-    """Block signals, since one between a fork and its record would not reach the worker."""
+    """Block signals, because a signal between a fork and its record would not reach the worker."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
