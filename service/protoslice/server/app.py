@@ -109,7 +109,10 @@ class Application(FastAPI):
             ACTOR.reset(caller)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return the service's middleware around the router. It, not the framework, answers exceptions."""
+        """Return the service's middleware around the router.
+
+        The middleware answers exceptions instead of the framework.
+        """
         front = _Front(self.views, AsyncExitStackMiddleware(self.router), self.policy)
         clients, authenticator = self.services.clients, self.services.authenticator
         stack = RequestMiddleware(front, self.recorder, clients, self.policy, is_closed=lambda: authenticator.closed)

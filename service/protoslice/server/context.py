@@ -124,7 +124,7 @@ def shown_path(path: str) -> str:
 
 
 def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
-    """Return the request's own id from the last X-Request-Id header; None without this header."""
+    """Return the id that the client chose for the request in X-Request-Id; None without this header."""
     return next((value for name, value in reversed(headers) if name == b"x-request-id"), None)
 
 

@@ -101,7 +101,8 @@ class StoreReferences:
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
         """Raise `StillNamed` if names that are not in `forced` refer to a store.
 
-        The check misses a name that is made later. Such a name is broken, as if it were made after the removal.
+        A name that is made after this check is not seen. It then refers to a removed store, as if the store had been
+        removed just before.
         """
         try:
             await self._stores.manifests.get(store_id)

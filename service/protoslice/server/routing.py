@@ -1,4 +1,4 @@
-"""Routes: each declares its path, access, body, answer and failures once, for routing, permissions and OpenAPI."""
+"""Routes. Each declares path, access, body, answer and failures once, for routing, permissions and OpenAPI."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from protoslice.server.services import ServerState
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _CONDITIONS: Final = frozenset({"if-match", "if-none-match", "if-unmodified-since"})
-"""Conditions of writes (RFC 9110, section 13.1)."""
+"""The conditional headers of writes (RFC 9110, section 13.1)."""
 
 
 BINARY: Final = {"type": "string", "format": "binary"}
-"""Schema of bytes in the OpenAPI document."""
+"""The schema of bytes in the OpenAPI document."""
 
 
 def header(description: str, kind: str = "string") -> dict[str, Any]:
-    """Return a response header as the OpenAPI document describes it."""
+    """Return a response header in the form of the OpenAPI document."""
     return {"description": description, "schema": {"type": kind}}
 
 
 class Deprecated(NamedTuple):
-    """Since when an operation is deprecated, and the method and path of its successor."""
+    """The deprecation of an operation: its date, and the method and path of the successor."""
 
     since: str
     successor: str
@@ -71,20 +71,22 @@ class Route(APIRoute):
     ) -> None:
         """Declare a route.
 
-        `rule` says who may call it, `body` limits the body, `any_query` is for URLs whose query is not checked since it
-        is for other programs, such as a script. `answer` is the class of the JSON, `fails` are statuses of problems
-        that other routes of its kind do not have, `cached` says that the answer has an entity tag for conditions.
-        Routes of other protocols have a `render`, which makes their answers to failed requests; with `strict` off, they
-        ignore unknown query parameters and conditions of writes, as other servers of the protocol do. Further `options`
-        are the options of FastAPI's route.
+        `rule` says who may call the route, and `body` limits the body. `any_query` turns off the check of the query,
+        for URLs whose query is for other programs, such as a script. `answer` is the class of the JSON answer. `fails`
+        are the statuses of problems that other routes of this kind do not have. `cached` says that the answer has an
+        entity tag for conditions.
+
+        Routes of other protocols have a `render` function, which makes their answers to failed requests. With `strict`
+        off, a route ignores unknown query parameters and conditions of writes, as other servers of its protocol do.
+        Further `options` are the options of FastAPI's route.
         """
         described = {status: dict(each) for status, each in (responses or {}).items()}
-        # FastAPI would make models of these classes, and encode answers again.
+        # FastAPI would make models of these classes, and encode the answers a second time.
         models = {status: each.pop("model") for status, each in described.items() if "model" in each}
         if answer is not None:
             models[options.get("status_code") or 200] = answer
         self.answers: Final[Mapping[int | str, Any]] = models
-        """The class of the JSON answer by status."""
+        """The classes of the JSON answers by status."""
         self.rule, self.body_limits, self.any_query = rule, body, any_query
         self.render, self.is_strict = render, strict
         self.fails, self.cached, self.deprecation = frozenset(fails), cached, deprecated
@@ -99,7 +101,7 @@ class Route(APIRoute):
 
     @cached_property
     def query(self) -> QueryNames:
-        """Names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
+        """The names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
         kinds = {field.alias: field.field_info.annotation for field in _fields(self.dependant, "query_params")}
         extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
         repeatable = {name for name, kind in kinds.items() if _takes(list, kind)}
@@ -108,7 +110,10 @@ class Route(APIRoute):
 
     @cached_property
     def offers(self) -> tuple[str, ...]:
-        """Media types of the answers below `/v1`; none if answers have no content, or views choose."""
+        """The media types of answers below `/v1`.
+
+        It is empty if answers have no content, or if views choose the type.
+        """
         if not self.is_strict or not self.path.startswith("/v1/"):
             return ()
         done = [said for status, said in self.responses.items() if str(status) < "3"]
@@ -120,7 +125,7 @@ class Route(APIRoute):
 
     @cached_property
     def conditions(self) -> frozenset[str]:
-        """Names of the conditional headers that the handler, or one of its dependencies, declares."""
+        """The names of the conditional headers that the handler or one of its dependencies declares."""
         return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
 
     def _check_conditions(self, fields: HeaderMap) -> None:
@@ -133,7 +138,7 @@ class Route(APIRoute):
                 )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the framework's handler, which parses JSON strictly."""
+        """Return the framework's handler. It parses JSON strictly."""
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
@@ -146,9 +151,9 @@ class Route(APIRoute):
         return reading
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the permissions and the query of the request, and limit its body.
+        """Check the request's permissions and query, limit its body, and call the handler.
 
-        A body that is declared too long is refused unread.
+        A body whose declared length is too long is refused before it is read.
         """
         context = context_of(scope)
         context.route, context.render = self.path, partial(self.render, scope)
@@ -178,7 +183,7 @@ class Route(APIRoute):
 
 
 class RouteGroup(BaseRoute):
-    """Routes of one resource. A path of another resource costs one comparison, not one for each route."""
+    """The routes of one resource. For a path of another resource, all routes together cost one comparison."""
 
     def __init__(self, **options: Any) -> None:
         """Make an empty group, whose routes share `options`."""
@@ -188,7 +193,7 @@ class RouteGroup(BaseRoute):
         self._prefixes: tuple[str, ...] = ()
 
     def add(self, path: str, handler: Callable[..., Any], **options: Any) -> None:
-        """Add a route; raise `TypeError` without a `rule`."""
+        """Add a route. Raise `TypeError` if it has no `rule`."""
         route = Route(path, handler, **{**self._options, **options})
         self.routes.append(route)
         prefix, parameter, _ = path.partition("{")
@@ -198,7 +203,7 @@ class RouteGroup(BaseRoute):
             self._paths.add(path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the first route with this path and method, else the first with this path."""
+        """Match the first route with this path and method. Otherwise match the first route with this path."""
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if path not in self._paths and not path.startswith(self._prefixes):
             return Match.NONE, {}
@@ -228,8 +233,9 @@ def endpoint(
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
-    `experimental` says that the call may change within `/v1`; `options` are the options of `Route`. The function's
-    docstring is the description; its name is the name of the operation, unless `operation` is given.
+    `experimental` says that the call may change within `/v1`. `options` are the options of `Route`. The function's
+    docstring is the description of the operation. The function's name is the operation's name, unless `operation` is
+    set.
     """
     method, _, path = row.partition(" ")
     if experimental:
@@ -251,7 +257,7 @@ def endpoint(
 
 
 def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
-    """Yield method and path of each route, and the route, in the order of matching.
+    """Yield each route with its method and path, in the order of matching.
 
     Raise `RuntimeError` for a route that has no rule.
     """
@@ -266,7 +272,7 @@ def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
 
 
 def method_not_allowed(scope: Scope) -> HttpProblem:
-    """Return the problem of a request whose path has routes for other methods."""
+    """Return the problem for a request whose path only has routes for other methods."""
     return HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_allowed(scope))})
 
 
@@ -280,7 +286,7 @@ def _allowed(scope: Scope) -> Iterator[str]:
 
 
 def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:
-    """Return headers of a deprecated operation (RFC 9745), which name its successor."""
+    """Return the headers of a deprecated operation (RFC 9745). They name its successor."""
     moment = datetime.fromisoformat(f"{deprecated.since}T00:00:00Z").timestamp()
     path = public_path(scope) + scope["root_path"] + deprecated.successor.partition(" ")[2]
     link = f'<{path}>; rel="successor-version"'
@@ -299,7 +305,7 @@ def _check_json(fields: HeaderMap) -> None:
 
 
 def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
-    """Return fields of a kind of parameters of a handler and its dependencies."""
+    """Yield the parameters of one kind, such as `query_params`, that a handler and its dependencies declare."""
     yield from getattr(dependant, kind)
     for each in dependant.dependencies:
         yield from _fields(each, kind)

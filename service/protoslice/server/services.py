@@ -95,7 +95,10 @@ class ServerState:
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(default_factory=SingleFlight)
-    """Concurrent callers for a repository's refs share one result, because it needs the git ids of new commits."""
+    """The running calls for refs of repositories.
+
+    Later callers wait for the first, which computes git ids of new commits.
+    """
     gzipped: Results = field(default_factory=lambda: Results(_GZIPPED_ROOM))
     """Compressed answers by the digest of the uncompressed answer."""
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
@@ -366,7 +369,7 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 async def _trust(file: Path) -> tuple[Issuer, ...]:
     """Return the issuers that a file lists.
 
-    An open service reads the file too. It so finds mistakes before the mode of access changes.
+    An open service reads the file too, so that mistakes are found before the mode of access changes.
     """
     from protoslice.server.auth.oidc.issuers import read_issuers
 

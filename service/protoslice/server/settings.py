@@ -491,7 +491,7 @@ class Settings(BaseSettings):
         return urlsplit(self.public_url).path
 
     def late_calls(self) -> int:
-        """Return the limit on late calls of a storage. Above this limit, the storage refuses further calls."""
+        """Return the limit on late (slow) calls of a storage. Above this limit, the storage refuses further calls."""
         return self.max_connections // 4
 
     def space_quota(self) -> Quota:

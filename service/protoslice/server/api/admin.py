@@ -365,13 +365,16 @@ async def list_letters(
     summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Services, name: str) -> Response:
-    """Deliver again the events of a webhook whose delivery failed permanently."""
+    """Deliver the permanently failed events of a webhook again."""
     count = await services.state.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
 
 
 def _webhook_etag(hook: Webhook) -> EntityTag:
-    """Return the webhook's entity tag: a digest of its secret. Each change replaces the secret, which stays hidden."""
+    """Return the webhook's entity tag: a digest of the secret, which each change replaces.
+
+    It does not reveal the secret.
+    """
     return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 
 

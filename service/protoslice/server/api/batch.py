@@ -35,7 +35,7 @@ router = RouteGroup(tags=["views"])
 
 _VIEWS: Final = ViewRoutes(VIEWS)
 _MOST_PIECES: Final = 1 << 20
-"""The limit on rope pieces of all parts of an answer together. Each piece takes about 32 bytes of memory."""
+"""The maximum number of rope pieces in one answer. Each piece takes about 32 bytes of memory."""
 _MOST_SECONDS: Final = 30
 """The limit on processor seconds of one answer, for planning all its parts and for computing their bytes."""
 _TOLD: Final = frozenset({
@@ -171,7 +171,7 @@ def _uncached(send: Send) -> Send:
 
 
 class _ViewResponse(Response):
-    """The answer to a POST with a view of a store, as for a `GET`, except that no cache keeps it."""
+    """A view of a store as the answer to a POST. It equals the answer to a GET, except that no cache keeps it."""
 
     def __init__(self, found: FoundView, query: object, store: OpenStore) -> None:
         super().__init__()

@@ -169,7 +169,7 @@ async def _pair_answer(
 ) -> Response:
     """Return a JSON view of two stores, which is kept with the later store.
 
-    If the URL names both stores by id, caches may keep the answer for as long as this version's other views.
+    If both stores are named by id, caches may keep the answer for an hour.
     """
     old, store = await services.stores.view(before), await services.stores.view(ref)
     headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}

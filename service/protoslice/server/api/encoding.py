@@ -1,4 +1,4 @@
-"""Encodes facts as JSON and makes their JSON Schema. Both come from the dataclasses that define the facts."""
+"""Encodes facts, which are the library's dataclasses, as JSON. It also makes their JSON Schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protoslice.json_text import encode_json
 Json = dict[str, Any]
 
 _FILE_WEIGHT: Final = 120
-"""The bytes of JSON for a file, without its path."""
+"""The approximate length of a file's JSON without the path, in bytes."""
 _REF: Final = "#/components/schemas/{model}"
 
 

@@ -103,8 +103,8 @@ async def get_graph_blocks(
 ) -> Response:
     """Return the parts of a block in the order of computation, and the values between them.
 
-    A block is a group of nodes whose names begin alike, or one of several stretches that look the same. A level has at
-    most 64 parts.
+    A block is a group of nodes whose names begin alike, or one of several sequences of nodes that look the same. A
+    level has at most 64 parts.
     """
     return await view_answer(request, services, store, lambda: models.graph_level(store, graph, block, node))
 

@@ -1,4 +1,4 @@
-"""JSON answers with entity tags, and the conditions of reads and writes. An answer is one object or a page."""
+"""JSON answers with entity tags, and the evaluation of conditional requests. An answer is one object or a page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _place(
 
 
 Cursor = Annotated[str | None, Depends(_place)]
-"""The parameter with the `next` of the previous page, for calls that return pages. `bound` ties it to one list."""
+"""The query parameter that repeats `next` of the previous page. `bound` makes a cursor valid for one list only."""
 Since = Annotated[
     Time | None,
     Query(description="Only what is as new as this, or newer.", examples=["2026-11-01", "2026-11-01T12:00:00Z"]),
@@ -81,11 +81,11 @@ _LEAST_GZIPPED: Final = 1024
 _GZIP_LEVEL: Final = 6
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
-"""The `Cache-Control` of a view under its store's id. A later release may compute more, so it is not immutable."""
+"""The `Cache-Control` of a view whose URL has the store's id. A later release may still change the view."""
 
 
 def etag_of(body: bytes) -> EntityTag:
-    """Return an entity tag made from the JSON, which has no other entity tag."""
+    """Return an entity tag made from the digest of JSON, for resources without a version."""
     return EntityTag(f"sha256-{hashlib.sha256(body).hexdigest()}")
 
 
@@ -102,7 +102,7 @@ def json_answer(
 ) -> Response:
     """Return a fact or a dictionary as JSON. Bytes are sent unchanged, and `sha256` is their digest if known.
 
-    A read's conditions are evaluated. Without `etag`, the entity tag is made from the content, and `weak` makes it
+    Conditions of a GET are evaluated. Without `etag`, the entity tag is made from the content, and `weak` makes it
     weak. Content of 1 KiB or more is compressed for clients that accept gzip, unless the route's answers have a secret.
     """
     if not isinstance(data, bytes):

@@ -81,9 +81,9 @@ class Diff:
     after: Id
     equal: bool
     counts: Sequence[DifferenceCount]
-    """The numbers of all differences, including those that are not listed."""
+    """The number of differences of each kind, including those that are not listed."""
     read: Count
-    """The number of bytes of both stores that were read, because their digests could not decide."""
+    """The number of bytes of both stores that were read, because no digests could be compared."""
     assumed: Count
     """The number of bytes that were not read because their blocks have equal checksums; 0 without `checksums`."""
     items: Sequence[Difference]

@@ -288,7 +288,7 @@ def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]
 
 
 def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter with bounds or a usual name.
+    """Return a parameter in its final form.
 
     A path parameter gets its pattern or its maximum length. A header's name gets capital initials.
     """

@@ -92,7 +92,10 @@ async def operations(request: Request) -> Response:
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
 async def asset(request: Request, name: str) -> Response:
-    """Return a file of the web page in an encoding that the client accepts. Its name changes with its content."""
+    """Return a file of the web page in an encoding that the client accepts.
+
+    The file's name changes with its content.
+    """
     found = assets().get(name)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such file")
@@ -123,7 +126,10 @@ _INDEX: Final = """<!doctype html>
 {rows}
 </ul>
 """
-"""The index has no links except to entries and the parent folder, so clients that follow all links stay inside."""
+"""The HTML of a folder's index.
+
+It links only to entries and the parent folder, so clients that follow all links stay below `files/`.
+"""
 
 
 @endpoint(

@@ -1,4 +1,4 @@
-"""Query parameters of views, as dataclasses. Their annotations control reading and describe them to FastAPI."""
+"""Query parameters of views, as dataclasses. Annotations say how to read a parameter, and describe it to FastAPI."""
 
 from __future__ import annotations
 

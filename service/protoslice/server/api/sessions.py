@@ -65,7 +65,7 @@ class Session:
     url: str
     """The URL of the service. Links in its responses begin with this URL."""
     client: str | None
-    """The client address that limits per client count; None if the service does not know the address."""
+    """The client's address, to which limits per client apply; None if the service does not know it."""
     proxy: Proxy | None
     """The treatment of the nearest proxy; None if no header names a proxy.
 

@@ -1,4 +1,4 @@
-"""Finds the view that a path names and answers with it. Other handlers use these answers too.
+"""Routes that find the view for a path and answer with its bytes. Other handlers use the same answers.
 
 The service tries these routes before FastAPI, whose dependency injection takes half the time of a small response.
 """
@@ -155,7 +155,7 @@ async def _known_plan(
     Return None if the view has to be made.
     """
     current = fields.get(b"if-none-match", "*").strip()
-    if current != "*" and b"if-match" not in fields:  # these need to know whether the view exists
+    if current != "*" and b"if-match" not in fields:  # `*` and If-Match depend on whether the view exists
         plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
         if plan.status == 304:
             return plan
@@ -207,7 +207,7 @@ def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | 
 
 
 class RepresentationResponse(Response):
-    """The answer of a handler with a representation and further headers of the handler's protocol.
+    """A handler's answer with a representation and with headers of the handler's protocol.
 
     `location` is the URL whose bytes never change. It is None if the request is for this URL.
     """

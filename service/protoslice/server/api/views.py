@@ -63,9 +63,9 @@ class View(Route):
     ) -> None:
         """Declare a view at `path` below the store. The path is a name, which one parameter may follow.
 
-        `select` takes the store. If it declares them, it also takes the text of the path's parameter, and `query`, a
-        dataclass of query parameters. `select_sync` does the same without waiting. It is for views that need neither
-        planning nor a query.
+        `select` takes the store. If its signature has them, it also takes the text of the path's parameter, and
+        `query`, a dataclass of query parameters. `select_sync` does the same without waiting. It is for views that need
+        neither planning nor a query.
 
         `etag` takes the arguments of `select` and returns the entity tag of a view that is costly to make. It returns
         None if only the finished view determines the tag. `versioned` says that a later release may change the bytes,
@@ -229,9 +229,10 @@ async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Dep
     rendered=True,
 )
 async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
-    """Return all records, or a range or list of records. They are framed, or JSON lines or text if the type is known.
+    """Return all records, a range of records, or a list of records.
 
-    With `summary`, return the framing, the type, the number of records, and any damage that cuts the stream short.
+    They are framed. If the type is known, they may be JSON lines or text instead. With `summary`, return the framing,
+    the type, the number of records, and any damage that cuts the stream short.
     """
     if query.summary is not None:
         return await records.summary(store, query.stream, records_summary_text)
@@ -352,9 +353,10 @@ async def get_safetensors_shard(
     media_types=(_BYTES,),
 )
 async def get_onnx_file(store: Viewed, file: OnnxFile, query: Annotated[OnnxQuery, Depends()]) -> Representation:
-    """Return `model.onnx`, `weights.bin`, which has its weights of 1 KiB and more, or `single.onnx` with all weights.
+    """Return `model.onnx`, its large weights as `weights.bin`, or `single.onnx` with all weights inside.
 
-    Runtimes load models of any size from `model.onnx` and `weights.bin` in one folder. They load `single.onnx` up to 2
-    GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
+    `weights.bin` has the weights of 1 KiB and more. Runtimes load models of any size from `model.onnx` and
+    `weights.bin` in one folder. They load `single.onnx` up to 2 GiB. With `inputs` and `outputs`, the model is the part
+    of the graph between these values.
     """
     return await models.onnx_file(store, file, query.inputs, query.outputs, query.align)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # only services with issuers load cryptography
     from protoslice.server.auth.oidc.verification import Verifier
 
 KNOWN_SECONDS: Final = 5.0
-"""The seconds for which a caller is cached without a database read. Then a revoked token becomes invalid."""
+"""The seconds for which a caller is cached without a database read. A revoked token remains valid for this time."""
 _AWAY_SECONDS: Final = 55.0
 """The further seconds for which a cached caller is accepted if the database does not respond."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0
@@ -38,7 +38,7 @@ _ROOM: Final = 8 << 20
 _PROVEN: Final = 256
 """The maximum number of verified signatures that are kept per caller."""
 _TAIL: Final = 64
-"""The number of characters at a credential's end that are its cache key. Hashing a whole JWT takes long."""
+"""The number of characters at a credential's end that serve as its cache key. Hashing a whole JWT takes long."""
 _HUB_PREFIX: Final = "hf_"
 """The prefix that some Hugging Face clients require of a token. The service ignores it."""
 _LONGEST: Final = 24 << 10
@@ -141,7 +141,7 @@ class AuthContext:
         self._cached = cached
         self._key = key
         self.tags: list[str] = []
-        """The tags whose permissions were checked, including tags that the request may not set."""
+        """The tags for which permissions were checked, including tags that the request may not set."""
 
     @property
     def principal(self) -> Principal | None:

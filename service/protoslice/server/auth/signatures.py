@@ -1,6 +1,6 @@
-"""Signatures in signed URLs and session cookies, and their keys. A signature gives a caller's permissions for a while.
+"""Signatures in signed URLs and session cookies, and their keys. A signature grants a caller's permissions for a while.
 
-A key is derived from the service's key and from the stored facts about the caller. These are a token's hash or a
+A caller's key is derived from two parts: the service's key, and either the hash of the caller's token or the caller's
 sealed identity. Neither part alone is enough to sign. Each purpose has a separate key. No signature is valid for longer
 than its purpose allows, even if it was made with a later end. Replicas store no signatures.
 
@@ -44,7 +44,7 @@ REMEMBERED_SECONDS: Final = 5.0
 """The seconds after which the key is read again. Signatures by a replaced key then become invalid."""
 _BYTES: Final = 32
 SIGNATURE: Final = "protoslice.signature"
-"""The key in the scope for a signature in another form, which the S3 routes have found."""
+"""The key in the ASGI scope under which the S3 routes put a signature of S3."""
 
 
 class Purpose(StrEnum):
@@ -79,7 +79,10 @@ class UrlSignature(NamedTuple):
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
-        """Return True if `key` made the proof and its end is valid. All wrong proofs take equally long."""
+        """Return True if `key` made the proof and its end is valid.
+
+        The comparison takes equally long for all wrong proofs.
+        """
         return hmac.compare_digest(proof(key, self.purpose, self.signed), self.proof) and self.is_valid
 
     @property
@@ -100,9 +103,10 @@ class Signer(NamedTuple):
         return f"Signer({self.id[:10]!r})"
 
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
-        """Sign `target`, which is a path with its query as clients will send it, for `method`. Return it with its end.
+        """Return `target` with a signature for `method`, and the end of the signature.
 
-        The end is the earliest of `expires` (seconds since the epoch), the end of the signer, and a week from now.
+        `target` is a path and query as clients will send them. The end is the earliest of `expires` (seconds since the
+        epoch), the end of the signer, and a week from now.
         """
         end = Purpose.URL.end(min(expires, self.end))
         said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
@@ -162,7 +166,7 @@ class SigningKey:
             raise IntegrityError(
                 "The service key in the database is damaged: run UPDATE meta SET service_key = NULL, and sign in again"
             )
-        # Anyone who reads the whole database has this key. A secret of the operator makes it insufficient for signing.
+        # Anyone who reads the whole database has this key. With a secret of the operator, it is not enough for signing.
         return tuple(hmac.digest(each.encode(), found, sha256) for each in self._secrets) or (found,)
 
 

@@ -68,7 +68,7 @@ def absolute_url(scope: Scope, path: str) -> str:
 
 
 def asked_url(scope: Scope, *, absolute: bool = False) -> str:
-    """Return the request's path exactly as the client sent it, without its query."""
+    """Return the request's URL without its query. The path is exactly as the client sent it."""
     raw: bytes = scope["raw_path"]
     return (service_url(scope) if absolute else public_path(scope)) + raw.decode("latin-1")
 

@@ -60,7 +60,7 @@ class Token(NamedTuple):
         return sha256(self.text.encode()).hexdigest()
 
     def proves(self, kept: str) -> bool:
-        """Return True if `kept` is the hash of this token. All other hashes take equally long."""
+        """Return True if `kept` is the hash of this token. The comparison takes equally long for all other hashes."""
         return hmac.compare_digest(self.hash.encode(), kept.encode())
 
 

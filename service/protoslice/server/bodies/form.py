@@ -22,11 +22,11 @@ from protoslice.server.bodies.raw import (
 )
 
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
-# The end of the parser's messages is a position in the piece. The position in the body replaces it.
+# The parser's messages end with a position in the piece, which the position in the body replaces.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
 _SLICE: Final = 1 << 10
-"""The minimum number of bytes that are parsed at a time. A larger slice has about `_LINES` lines at most."""
+"""The minimum number of bytes that are parsed at a time. A larger slice has at most about `_LINES` lines."""
 _LINES: Final = 16
 _LONGEST_HEADER: Final = 8192
 _LONGEST_FIELD: Final = 64 << 10

@@ -24,7 +24,7 @@ def format_digest(digest: bytes) -> bytes:
 
 
 def parse_digest(header: str | None) -> bytes | None:
-    """Return the sha-256 in a digest field. Return None without one, because other algorithms are skipped."""
+    """Return the sha-256 in a digest field. Return None if the field is absent or has only other algorithms."""
     value = _members(header or "").get("sha-256")
     if value is None:
         return None

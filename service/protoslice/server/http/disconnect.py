@@ -51,8 +51,8 @@ class CancelOnDisconnect:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unwatch()
-        # The task and the watch refer to this object. Without this line, a cycle would leave all to the garbage
-        # collector.
+        # The task and the watch refer to this object. References back to them would form cycles, which only the
+        # garbage collector removes.
         task, self._task, self._watch = self._task, None, None
         if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return

@@ -83,7 +83,7 @@ def attachment(filename: str) -> bytes:
 
 
 def upload_metadata(header: str) -> dict[str, str]:
-    """Return the values in Upload-Metadata by key. Its form is `key base64,key base64`."""
+    """Return the values in Upload-Metadata by key. The header's form is `key base64,key base64`."""
     found: dict[str, str] = {}
     if len(header) > _LONGEST_METADATA:
         raise InvalidInput(f"Upload-Metadata is too long: at most {_LONGEST_METADATA} characters")

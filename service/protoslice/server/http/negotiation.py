@@ -30,7 +30,7 @@ _MOST_MEDIA_TYPES: Final = 64
 
 @lru_cache(maxsize=1024)
 def choose(accept: str | None, offers: tuple[str, ...]) -> str:
-    """Return the best of `offers`, and the first of several equal ones.
+    """Return the offer with the best quality. Of several equal offers, return the first.
 
     Raise `HttpProblem` 406 if the client accepts none of them.
     """

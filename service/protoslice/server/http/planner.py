@@ -142,15 +142,12 @@ class ResponsePolicy:
     negotiated: bool = False
     """True if Accept selects among representations."""
     versioned: bool = False
-    """True if a later release may return other bytes, with another entity tag.
-
-    Caches then keep the response an hour.
-    """
+    """True if a later release may change the bytes and the entity tag. Caches keep the answer for an hour."""
     # There is no default, so that no answer becomes public by mistake.
     private: bool
     """True if the answer depends on the caller, so that no cache may return it to other callers."""
     max_ranges: int = MAX_RANGES
-    """The maximum number of ranges per request. With more, the whole is sent; with 0, ranges are not supported."""
+    """The maximum number of ranges per request. With more, the answer has the whole representation; 0 allows none."""
 
 
 class BodyPart(NamedTuple):

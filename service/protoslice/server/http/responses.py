@@ -1,4 +1,4 @@
-"""Responses: representations, whole or by ranges, streamed with back-pressure; rendered messages; JSON.
+"""Responses with representations, whole or by ranges, streamed with back-pressure, and responses with JSON.
 
 Errors are raised before the first byte if possible, because the first piece is read before the headers are sent. After
 a later error, the server closes the connection before the announced length. The client then sees a broken transfer, and
@@ -37,7 +37,7 @@ Buffer = bytes | memoryview
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
 DIGESTED_AT_ONCE: Final = 1 << 20
-"""The length limit in bytes of answers to which Want-Content-Digest adds a Content-Digest."""
+"""The maximum length in bytes of an answer to which Want-Content-Digest adds a Content-Digest."""
 
 
 async def send_representation(

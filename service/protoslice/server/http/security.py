@@ -143,7 +143,7 @@ class OriginPolicy:
     def __init__(self, settings: Settings) -> None:
         self._origins = frozenset(settings.cors_origins)
         names = settings.allowed_hosts or (() if is_loopback(settings.host) else (_ANY,))
-        if settings.public_url:  # a proxy may forward the name in its own request
+        if settings.public_url:  # a proxy may pass on the host name that clients use
             names = (*names, urlsplit(settings.public_url).hostname or "")
         self._names = None if _ANY in names else frozenset(name.lower() for name in names)
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
@@ -216,7 +216,7 @@ def _fault_of(host: str) -> HttpProblem:
 
 
 def _is_same(origin: str, fields: HeaderMap) -> bool:
-    """Return True if the page belongs to the host in the request, or to the host in the request to a proxy.
+    """Return True if the page belongs to the host in the request, or to the host in X-Forwarded-Host.
 
     A page cannot set X-Forwarded-Host without permission. Schemes are not compared, because a proxy may terminate TLS.
     """

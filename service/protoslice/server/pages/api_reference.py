@@ -48,7 +48,10 @@ class ApiPage:
 
 
 def _whole(document: Mapping[str, Any], origin: str) -> str:
-    """Return all operations of `document` with parameters, responses and problems. Examples use `origin`."""
+    """Return HTML with all operations of `document`, their parameters, responses and problems.
+
+    Examples use `origin`.
+    """
     calls = list(_calls(document))
     groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)

@@ -23,7 +23,10 @@ from protoslice.server.telemetry.metrics import Metrics
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods whose handlers read no body."""
 OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Paths that are answered even if the client has too many running requests. It may be an unconfigured proxy."""
+"""Paths that are answered even if the client has too many running requests.
+
+The client may be a proxy that is not configured as trusted.
+"""
 
 
 class RequestMiddleware:

@@ -65,7 +65,7 @@ UNSENT_PROVEN: Final = 1 << 20
 RESERVE: Final = 32
 """The number of connections beyond a limit that stay open until their head arrives.
 
-It may be for an operating route.
+Only a head for an operating route, such as `/livez`, is then answered.
 """
 FRAMING: Final = 32
 """The bytes of chunk heads and extensions that are allowed per byte of a body. Trailers have no such allowance."""

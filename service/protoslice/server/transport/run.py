@@ -50,7 +50,7 @@ LOOK_SECONDS: Final = 5.0
 _KEPT: Final = 32 << 20
 """The bytes of freed memory that the process keeps. glibc's default, 128 KiB, causes page faults in large answers."""
 _FROM_KERNEL: Final = 32 << 20
-"""The size in bytes from which blocks come from the kernel: glibc's maximum, because reads are smaller."""
+"""The size in bytes from which blocks come from the kernel. It is glibc's maximum, because reads are smaller."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
@@ -95,8 +95,7 @@ class Server(uvicorn.Server):
     """uvicorn's server with a start that can be cancelled, and an orderly shutdown.
 
     The first signal starts a shutdown. The second signal ends the wait for clients. The third signal ends the process,
-    as in any program. A worker counts all signals that its supervisor receives, but only the first signal that it
-    receives.
+    as in any program. A worker counts all signals to its supervisor, but only the first signal to itself.
     """
 
     def __init__(

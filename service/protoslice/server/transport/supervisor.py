@@ -41,7 +41,7 @@ class WorkerLink:
     folder: Path
     """The private directory that all workers share."""
     control_fd: int
-    """The descriptor that receives a byte for each signal to the supervisor. It ends when the supervisor ends."""
+    """The descriptor that receives a byte for each signal to the supervisor. Its end means that the supervisor died."""
     started_fd: int
     """The descriptor to which the worker writes one byte, the mode of access, when it serves."""
 

@@ -87,7 +87,7 @@ class Verifier:
             return None
 
     async def verify(self, text: str) -> VerifiedToken:
-        """Return the verified JWT in a text. Raise `NotValid`, which says why, if `find` would return None."""
+        """Return the verified JWT in a text. Raise `NotValid` with the reason if the JWT is not valid now."""
         header, claims = parts_of(text)
         known = self._issuers.get(str(claims.get("iss")))
         if known is None:
@@ -112,8 +112,7 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        Return None if the JWT would no longer be accepted. This is so after its end, or without its issuer or the
-        issuer's key.
+        Return None if the JWT would no longer be accepted: after its end, or without its issuer or its key.
         """
         known = self._by_id.get(identity.issuer)
         if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:

@@ -62,7 +62,7 @@ class _KindConvertor(_RepositoryConvertor):
 
 
 class _OwnedConvertor(_RepositoryConvertor):
-    """A convertor that matches `owner/name` and `datasets/owner/name`, unless `owner` begins another path."""
+    """A convertor that matches `owner/name` and `datasets/owner/name`, unless `owner` is in `TAKEN`."""
 
     regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(TAKEN))})/)[^/]+/[^/]+"
 
@@ -120,7 +120,7 @@ NO_PULL_REQUESTS: Final = Depends(_refuse)
 
 
 def render_hub(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer to a failed request as a problem."""
+    """Return the answer to a failed request as a problem, with the headers that hub clients read."""
     _describe(error, failure)
     return _current_name(scope, error) or render_problem(scope, error, failure)
 

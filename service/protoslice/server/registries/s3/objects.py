@@ -1,4 +1,4 @@
-"""The objects of a bucket: files of stores by the names of the stores, and computed views of stores as folders."""
+"""The objects of a bucket. They are the files of named stores, and folders with computed views of these stores."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ class S3Signature(UrlSignature):
         return time.time() < self.expires
 
     def proves(self, key: bytes) -> bool:
-        """Return True if the signer with `key` made the signature. All wrong proofs take equally long."""
+        """Return True if the signer with `key` made the signature.
+
+        The comparison takes equally long for all wrong proofs.
+        """
         number, date, region, *requests = self.signed.decode().split("\n")
         if not hmac.compare_digest(number, _number(key)):
             return False
