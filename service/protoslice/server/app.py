@@ -97,7 +97,7 @@ class Application(FastAPI):
         """The rules of all routes by method and path, such as `GET /v1/tags`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request. This skips the framework's check for tracing."""
+        """Serve a request without the framework's check for tracing."""
         if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return

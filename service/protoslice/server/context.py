@@ -17,7 +17,7 @@ from protoslice.concurrency.shares import Work
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
-"""The key in the scope for the ids of the trace and the span. It is present only when tracing is on."""
+"""The key in the scope for the ids of the trace and the span. The key is present only when tracing is on."""
 # Ids only have to differ. A system call for each id would add a tenth to the time of a small answer.
 _random = Random()
 os.register_at_fork(after_in_child=_random.seed)
@@ -119,7 +119,7 @@ class RequestContext:
 
 
 def shown_path(path: str) -> str:
-    """Return a path for logs and spans. It is truncated, and ids of uploads in it are shortened."""
+    """Return a path in the form for logs and spans: truncated, and with shortened ids of uploads."""
     return _UPLOAD.sub(r"/\1...", path)[:_LONGEST_SHOWN]
 
 

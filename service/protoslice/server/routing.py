@@ -112,7 +112,7 @@ class Route(APIRoute):
     def offers(self) -> tuple[str, ...]:
         """The media types of answers below `/v1`.
 
-        It is empty if answers have no content, or if views choose the type.
+        There are none if answers have no content, or if views choose the type.
         """
         if not self.is_strict or not self.path.startswith("/v1/"):
             return ()

@@ -377,7 +377,7 @@ async def _trust(file: Path) -> tuple[Issuer, ...]:
 
 
 async def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
-    """Return a verifier for JWTs of these issuers. It fetches their keys until `stack` ends."""
+    """Return a verifier for JWTs of these issuers. Until `stack` ends, the verifier fetches the issuers' keys."""
     from protoslice.server.auth.oidc.verification import Verifier
 
     verifier = Verifier(trust)

@@ -512,7 +512,7 @@ class Settings(BaseSettings):
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets for signatures. The first one signs, and all verify. The list may be empty."""
+        """Return the secrets for signatures. The first secret signs, and all of them verify. The list may be empty."""
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
@@ -584,7 +584,7 @@ _TAKEN: Mapping[str, str] = {
 
 
 def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
-    """Return a message about a wrong value. It uses the service's own words and does not show the value."""
+    """Return a message about a wrong value. The message uses the service's own words and does not show the value."""
     place = environment_name(name)
     if file := _files().get(place):
         place += f"{_FILE}: {file}"
@@ -657,7 +657,7 @@ def environment_name(field: str) -> str:
 def check_environment() -> None:
     """Raise `InvalidInput` if the environment has unknown variables that look like settings.
 
-    The message shows no values. The case of names does not matter, as for settings.
+    The message shows no values. Names are compared without regard to case, as for settings.
     """
     known = _OTHERS | _REMOVED | set(map(environment_name, Settings.model_fields)) | {n + _FILE for n in _with_files()}
     unknown = [

@@ -63,7 +63,7 @@ _REPR_DIGEST = {
 def _body(*, with_form: bool) -> dict[str, Any]:
     """Return the body's OpenAPI description.
 
-    It has one binary type, which generated clients send, and a form for POST.
+    The body has one binary type, which generated clients send. For POST, it may also be a form.
     """
     content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
     return {

@@ -60,9 +60,9 @@ async def get_diff(
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    The service reads all parts except those with equal digests, and caches the response. With `checksums`, it also
-    counts blocks with equal checksums as equal, which is faster but not certain. It counts all differences, but lists
-    at most 10 000. A comparison stops when its client disconnects or gets 202. The next request resumes it.
+    The service reads all parts except those with equal digests, and caches the response. With `checksums`, blocks with
+    equal checksums also count as equal, which is faster but not certain. All differences are counted, but at most 10
+    000 are listed. A comparison stops when its client disconnects or gets 202. The next request resumes it.
     """
 
     def view_of(found: StoreComparison) -> TextView:

@@ -113,7 +113,8 @@ def json_answer(
     said = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         coded = len(body) >= _LEAST_GZIPPED and _takes_gzip(request)
-        # A client that accepts gzip may still have the uncompressed form. Its entity tag is then valid too.
+        # A client that accepts gzip may still have the uncompressed form. The entity tag of that form is then valid
+        # too.
         asked = Preconditions.of(read_fields(request.scope))
         verdicts = {each: evaluate(asked, each, reads=True) for each in ((tag.gzipped, tag) if coded else (tag,))}
         for known, verdict in verdicts.items():
@@ -179,7 +180,7 @@ async def created_response(request: Request, services: Services, made: Created) 
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:
         return await json_response(request, stores, body, status=status, headers=headers)
-    # The entity tag is that of a GET on the store, whose body has no report on this upload.
+    # The entity tag is the one that a GET of the store returns, although a GET has no report on this upload.
     digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).hexdigest())
     reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
     return await json_response(

@@ -58,7 +58,7 @@ class RestoredStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class CreatedStore(Store):
-    """The store that an upload made. It is new, or it existed and is identical."""
+    """The store that an upload made: a new store, or an existing store that is identical."""
 
     report: Annotated[ModelReport | None, OMITTED] = None
     """The report on the uploaded model; present only if the request has `report=true`."""

@@ -164,5 +164,5 @@ def _index(title: str, files: Sequence[File], folder: str) -> bytes:
 
 
 def _row(name: str, size: int | None) -> str:
-    """Return a list item with a link. The link encodes all characters except slashes and plain letters."""
+    """Return a list item with a link. Its URL encodes all characters except slashes and safe characters."""
     return f'<li><a href="{quote(name)}">{escape(name)}</a>' + ("" if size is None else f" {format_size(size)}")

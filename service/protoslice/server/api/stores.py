@@ -178,7 +178,7 @@ async def get_store(request: Request, services: Services, ref: Ref, names: Names
 async def describe_store(
     request: Request, services: Services, ref: Ref, body: DescribeStore, condition: Unchanged
 ) -> Response:
-    """Set the description of a store. Its files never change."""
+    """Set the description of a store. The files of a store never change."""
     store = await services.stores.get(ref)
     services.auth.require(
         Scope.WRITE, tags=store.tags or [store.id]

@@ -107,6 +107,6 @@ async def put_tag(
     summary="Remove a tag",
 )
 async def delete_tag(services: Services, tag: str, condition: Unchanged) -> Response:
-    """Remove a tag. Its store is kept."""
+    """Remove a tag. The store remains."""
     await services.stores.tags.remove(tag, if_match=condition.version)
     return Response(status_code=204)

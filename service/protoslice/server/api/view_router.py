@@ -85,7 +85,7 @@ class ViewRoutes(RouteGroup):
         return FoundView(view, plain_ref(parts[3]), rest)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the view that the path names. Methods other than GET and HEAD match only partially."""
+        """Match the view that the path names. For methods other than GET and HEAD, the match is partial."""
         found = self.find(scope["path"].removeprefix(scope["root_path"])) if scope["type"] == "http" else None
         if found is None:
             return Match.NONE, {}

@@ -1,4 +1,4 @@
-"""The views of a store. Each is a function that selects bytes, and a route with access rule and OpenAPI facts."""
+"""The views of a store. Each view is a function that selects bytes, and a route with access rule and OpenAPI facts."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ async def get_chunked_proto(store: Viewed, query: Annotated[PlanQuery, Depends()
     rendered=True,
 )
 async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Depends()]) -> Representation:
-    """Return a record by its index, starting at 0. It can be rendered as JSON or text if the type is known."""
+    """Return a record by its index, starting at 0. The record can be rendered as JSON or text if its type is known."""
     return await records.one(store, number_of("record", n), query.stream)
 
 
@@ -231,7 +231,7 @@ async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Dep
 async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
     """Return all records, a range of records, or a list of records.
 
-    They are framed. If the type is known, they may be JSON lines or text instead. With `summary`, return the framing,
+    The records are framed, or, if their type is known, JSON lines or text. With `summary`, return the framing,
     the type, the number of records, and any damage that cuts the stream short.
     """
     if query.summary is not None:
@@ -356,7 +356,7 @@ async def get_onnx_file(store: Viewed, file: OnnxFile, query: Annotated[OnnxQuer
     """Return `model.onnx`, its large weights as `weights.bin`, or `single.onnx` with all weights inside.
 
     `weights.bin` has the weights of 1 KiB and more. Runtimes load models of any size from `model.onnx` and
-    `weights.bin` in one folder. They load `single.onnx` up to 2 GiB. With `inputs` and `outputs`, the model is the part
-    of the graph between these values.
+    `weights.bin` in one folder. Runtimes load `single.onnx` only up to 2 GiB. With `inputs` and `outputs`, the model is
+    the part of the graph between these values.
     """
     return await models.onnx_file(store, file, query.inputs, query.outputs, query.align)

@@ -207,7 +207,7 @@ class Authenticator:
         """The signing key of the service; None before `start`."""
         self._tokens: Tokens | None = None
         self._verifier: Verifier | None = None
-        # Two caches keep a signer's name, which is no secret, from being accepted as a credential.
+        # The caches are separate, because a signer's name is no secret and must not be accepted as a credential.
         self._callers, self._signers = CredentialCache(), CredentialCache()
 
     async def start(
@@ -374,13 +374,13 @@ def _until(record: TokenRecord, asked: float) -> float:
 
 
 def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
-    """Return the problem for a caller without a valid token. Its challenges suit the clients of `path`.
+    """Return the problem for a caller without a valid token. The challenges in it suit the clients of `path`.
 
     `wrong` says why the credential is invalid. It is None if the caller sent no credential.
     """
     said = wrong or _NO_TOKEN
     if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
-        # After a 401, Ollama requests a token from the realm. It then reports only that this request failed.
+        # After a 401, Ollama requests a token from the realm, and then reports only that this request failed.
         return HttpProblem(FORBIDDEN, f"unauthorized: {_NO_OLLAMA}")
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries read a Bearer realm as the URL of a service that issues tokens.
@@ -418,6 +418,6 @@ def secret_in(authorization: str) -> str:
 
 
 def _without_hub_prefix(secret: str) -> str:
-    """Return a secret without the prefix `hf_`. After this prefix, llama.cpp sends only letters and digits."""
+    """Return a secret without the prefix `hf_`. After this prefix, llama.cpp sends only alphanumeric characters."""
     rest = secret.removeprefix(_HUB_PREFIX)
     return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest

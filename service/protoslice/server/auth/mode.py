@@ -75,7 +75,7 @@ def access_line(settings: Settings, mode: Mode) -> str:
 
 
 def log_access(settings: Settings, mode: Mode) -> None:
-    """Log the line about access. It is a warning if other machines can reach an open service."""
+    """Log the line about access. The line is a warning if other machines can reach an open service."""
     is_exposed = mode == "open" and not is_loopback(settings.host)
     logging.getLogger(ACCESS).log(logging.WARNING if is_exposed else logging.INFO, access_line(settings, mode))
 

@@ -1,6 +1,6 @@
 """Permissions: the grants of callers, the rules of routes, and the decision that compares both.
 
-A grant gives a principal scopes in one space. It may be limited to tags. A rule says what a route needs.
+A grant gives a principal scopes in one space. A grant may be limited to tags. A rule says what a route needs.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ REPOSITORY_DELETE: Final = Rule(Scope.DELETE, tags=from_repository)
 REPOSITORY_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True)
 """The rule for uploads to URLs that the service signs. Clients send no token to these URLs."""
 HUB_WRITE: Final = Rule(Scope.WRITE, tags=from_repository, reads=True)
-"""The rule for changes of hub repositories. Their answers show existing commits, revisions and known files."""
+"""The rule for changes of hub repositories. The answers show existing commits, revisions and known files."""
 OCI_WRITE: Final = HUB_WRITE
-"""The rule for uploads to OCI repositories. Their answers and limits depend on the blobs that already exist."""
+"""The rule for uploads to OCI repositories. The answers and limits depend on the blobs that already exist."""
 HUB_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True, reads=True)

@@ -48,7 +48,7 @@ SIGNATURE: Final = "protoslice.signature"
 
 
 class Purpose(StrEnum):
-    """The purposes of signatures. Each has separate keys."""
+    """The purposes of signatures. Each purpose has separate keys."""
 
     URL = "URL"
     SESSION = "session"
@@ -60,7 +60,7 @@ class Purpose(StrEnum):
         return SESSION_SECONDS if self is Purpose.SESSION else URL_SECONDS
 
     def end(self, wanted: float) -> int:
-        """Return the end of a signature that is made now, in seconds since the epoch. It is at most `wanted`."""
+        """Return the end of a signature that is made now, at most `wanted`, in seconds since the epoch."""
         return int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))
 
 
@@ -171,7 +171,7 @@ class SigningKey:
 
 
 def fingerprints(secrets: Sequence[str]) -> list[str]:
-    """Return the fingerprints of a process's secrets, which the database stores; `-` stands for no secret.
+    """Return the fingerprints of a process's secrets, which the database stores. `-` means that the process has none.
 
     These 16 bits detect secrets that differ by mistake. They do not confirm a guess, because one in 65 536 guesses
     fits. A reader of the database therefore cannot find a weak secret more easily.

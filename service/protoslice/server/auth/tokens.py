@@ -87,7 +87,7 @@ def is_token_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """The record of a token. It has only the hash of the token."""
+    """The record of a token. The record has only the token's hash."""
 
     id: str
     name: str

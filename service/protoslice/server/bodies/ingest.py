@@ -174,7 +174,7 @@ class UploadedFile:
 def files_of(
     content_type: str | None, disposition: str | None, query_filename: str | None, body: AsyncIterator[bytes]
 ) -> AsyncGenerator[UploadedFile]:
-    """Yield the files in `body`. Consuming the pieces of a file reads the body.
+    """Yield the files in `body`. The body is read only as the caller consumes the pieces of a file.
 
     Headers are checked before the body is read.
     """

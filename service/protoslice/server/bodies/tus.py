@@ -75,7 +75,7 @@ def tus_options(settings: Settings) -> dict[str, str]:
 
 
 def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
-    """Return the headers that describe an upload. Their URLs are in the space of the request."""
+    """Return the headers that describe an upload. URLs in these headers are in the space of the request."""
     root = url_of(scope, PREFIX)
     found = {
         "tus-resumable": VERSION,

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive
 CLIENT_GONE = 499
 """The status that logs and metrics show if the client disconnected first."""
 GRACE_SECONDS = 0.1
-"""The seconds for which work is not watched at first, because watching costs a task."""
+"""The seconds after which work is watched for a disconnect. Shorter work is not, because watching costs a task."""
 
 
 class ClientGone(Exception):

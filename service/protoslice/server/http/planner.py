@@ -54,7 +54,7 @@ class ByteRange(NamedTuple):
 
 
 Selection: TypeAlias = tuple[ByteRange, ...] | None
-"""The disjoint ranges of a 206, in the order of the request. It is empty for a 416, and None for a 200."""
+"""The disjoint ranges of a 206, in the order of the request. The selection is empty for a 416, and None for a 200."""
 
 # A requested range: the first and last position, or a number of bytes from the end.
 _Spec: TypeAlias = tuple[int, int | None] | int
@@ -116,7 +116,10 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Merge ranges into disjoint ranges that cover them. Each takes the place of the first range in it."""
+    """Merge ranges into disjoint ranges that cover them.
+
+    Each result takes the place of the first range that it covers.
+    """
     joined: list[tuple[int, ByteRange]] = []
     for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
         if joined and found.start < joined[-1][1].end + NEAR:

@@ -2,8 +2,8 @@
 
 `RequestMiddleware` adds these headers to all responses of the application, after the route has set its own headers.
 `CommonHeaders` adds them on the fast path, and `HttpProtocol` adds them to its refusals. A route that serves stored
-bytes cannot turn them off. They stop browsers from guessing a media type and from executing the content. Only pages of
-the service have another Content-Security-Policy, with which browsers display them.
+bytes cannot turn the headers off. They stop browsers from guessing a media type and from executing the content. Only
+pages of the service have another Content-Security-Policy, with which browsers display them.
 
 A page of another site may send a form to any address that its reader's machine can reach, or embed the address as an
 image. Browsers send no preflight for these. The service therefore refuses such requests from other sites, except plain
@@ -62,7 +62,7 @@ _GRANTS: Final = [
 _INERT: Final = frozenset(
     {b"application/json", b"application/octet-stream", b"application/x-ndjson", b"application/jsonl", b"text/plain"}
 )
-"""Media types that browsers show as text or save. `application/...+json` is one of them too."""
+"""Media types that browsers show as text or save. Types of the form `application/...+json` belong to these too."""
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers:

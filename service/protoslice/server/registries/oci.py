@@ -68,7 +68,10 @@ async def _repository(request: Request, name: str, services: Services) -> Artifa
 
 
 def _name(request: Request, name: str) -> RepositoryName:
-    """Return the repository's name. It may have capitals in GETs of blobs, and in GETs by Ollama and llama.cpp."""
+    """Return the repository's name.
+
+    The name may have capitals in GETs of blobs, and in GETs by Ollama and llama.cpp.
+    """
     reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
 
@@ -311,7 +314,10 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
 async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
-    """Save a manifest under a tag or its digest, and under further tags. Its blobs become files of a store."""
+    """Save a manifest under a tag or its digest, and under further tags.
+
+    The manifest's blobs become files of a store.
+    """
     media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in body_stream(request.receive)])
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)

@@ -194,7 +194,7 @@ class LimitedBody:
         return message
 
     async def _received(self) -> Message:
-        """Return the next message. Raise `HttpProblem` if it is late or the request is preempted."""
+        """Return the next message. Raise `HttpProblem` if it is late, or if the request has to give way."""
         if self._preempted:
             raise _preempted()
         seconds, self._begun = PAUSE_SECONDS, monotonic()

@@ -1,4 +1,4 @@
-"""Clients, identified by their address or by the address that a trusted proxy names. Each has a limited share.
+"""Clients, identified by their address or by the address that a trusted proxy names. Each client has a limited share.
 
 Proxies name the address in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both headers are read from right to left,
 because each proxy appends the address of its peer. Only entries that trusted proxies appended are believed, because the

@@ -67,7 +67,10 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 @contextmanager
 def body_at_fault() -> Iterator[None]:
-    """Report errors in the block as mistakes in the request's body. Their `upload_slug` replaces their slug."""
+    """Report errors in the block as mistakes in the request's body.
+
+    The `upload_slug` of each error replaces its slug.
+    """
     try:
         yield
     except ProtosliceError as error:

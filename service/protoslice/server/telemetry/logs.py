@@ -1,4 +1,4 @@
-"""Log lines as JSON or text, without secrets. Each request, change and refusal has one, and libraries log too.
+"""Log lines as JSON or text, without secrets. Each request, change and refusal has a line, and libraries log too.
 
 The line of a request has its route's template and its path, but never its query, headers or body.
 `docs/how-to/operate/monitoring.md` documents the members, and `docs/how-to/operate/audit.md` those of audit lines.
@@ -29,7 +29,7 @@ FLUSH_SECONDS: Final = 0.1
 REQUESTS: Final = "protoslice.requests"
 """The name of the logger for request lines."""
 AUDIT: Final = "protoslice.audit"
-"""The name of the logger for audit lines. Each change and each refusal has one, which is always JSON."""
+"""The name of the logger for audit lines. Each change and each refusal has such a line, which is always JSON."""
 ACCESS: Final = "protoslice.access"
 """The name of the logger for the line about access to the service."""
 START: Final = "protoslice.start"

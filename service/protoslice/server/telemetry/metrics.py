@@ -266,7 +266,7 @@ class Metrics:
         )
 
     def _of_spaces(self, read: Callable[[Quotas], int | None]) -> Callable[[], dict[str, float]]:
-        """Return a function that reads a number for each space in memory. It reads None as 0."""
+        """Return a function that reads a number for each space in memory. The function reads None as 0."""
         return lambda: {} if self._spaces is None else {name: read(of) or 0 for name, of in self._spaces.quotas()}
 
     def _cached(self, hits: str, misses: str) -> Callable[[], dict[str, float]]:
@@ -415,7 +415,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:
-    """Add a label to a sample. Its name has neither blanks nor braces, but values of labels may have them."""
+    """Add a label to a sample. The sample's name has neither blanks nor braces, but values of labels may have them."""
     name, blank, value = line.partition(b" ")
     if b"{" not in name:
         return name + b"{" + label + b"}" + blank + value

@@ -174,7 +174,10 @@ class FastPath:
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
-        """Return True for a known token or signature that may read in the space, and without one on an open service."""
+        """Return True if a known token or signature may read in the space.
+
+        An open service needs none, but declines signatures.
+        """
         authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:
             return signature is None

@@ -175,7 +175,7 @@ class HttpProtocol(HttpToolsProtocol):
         return answered and not self.transport.get_write_buffer_size()
 
     def give_way(self) -> None:
-        """Close the connection in favour of another one."""
+        """Close the connection in favour of another connection."""
         if self._linger_timer is not None:
             self.transport.abort()
         elif self._at < len(self._data):

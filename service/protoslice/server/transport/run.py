@@ -400,7 +400,7 @@ class Certificate:
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """Return the configured certificate; None without one. Raise `InvalidInput` if it cannot be used."""
+    """Return the configured certificate; None if there is none. Raise `InvalidInput` if it cannot be used."""
     certificate, key = settings.tls_cert, settings.tls_key
     if certificate is None and key is None:
         return None

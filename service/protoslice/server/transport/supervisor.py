@@ -41,7 +41,10 @@ class WorkerLink:
     folder: Path
     """The private directory that all workers share."""
     control_fd: int
-    """The descriptor that receives a byte for each signal to the supervisor. Its end means that the supervisor died."""
+    """The descriptor that receives a byte for each signal to the supervisor.
+
+    The end of its data means that the supervisor died.
+    """
     started_fd: int
     """The descriptor to which the worker writes one byte, the mode of access, when it serves."""
 
@@ -115,7 +118,7 @@ class Supervisor:
         return None
 
     def _await_start(self, number: int) -> None:
-        """Wait until the worker serves. Raise `SystemExit` if it ends before, except by a signal."""
+        """Wait until the worker serves. Raise `SystemExit` if the worker ends first, unless a signal has arrived."""
         pid, worker = next(item for item in self._running.items() if item[1].number == number)
         started = os.read(worker.started_fd, 1)
         self._closed = started != _OPEN

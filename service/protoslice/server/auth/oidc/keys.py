@@ -25,7 +25,7 @@ from protoslice.server.auth.oidc.issuers import Issuer
 from protoslice.storage.web_guard import Networks, guarded_pool
 
 REFRESH_SECONDS: Final = 900.0
-"""The age in seconds at which keys are fetched again. Then a key that the issuer has withdrawn is refused."""
+"""The age in seconds at which keys are fetched again. A key that the issuer has withdrawn is then refused."""
 AGAIN_SECONDS: Final = 30.0
 """The minimum seconds between two fetches, even if many unknown key ids arrive or the issuer keeps failing."""
 _PATIENCE: Final = 3.0

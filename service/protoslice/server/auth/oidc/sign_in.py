@@ -1,4 +1,4 @@
-"""Sign-in with the code flow. Its state, and identities from JWTs, are sealed texts in cookies and URLs."""
+"""Sign-in with the code flow. Cookies and URLs hold its state, and identities from JWTs, as sealed texts."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class SealedIdentity:
         return seal(key, _CALLER, data)
 
     def signer(self, key: bytes) -> Signer:
-        """Return a signer for the caller. Its id is the sealed identity."""
+        """Return a signer for the caller. The signer's id is the sealed identity."""
         text = self.sealed(key)
         return Signer(text, identity_key(key, text), self.end)
 
@@ -210,5 +210,8 @@ def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
 
 
 def _cipher(key: bytes, purpose: str) -> AESGCM:
-    """Return the cipher for a purpose. Each purpose has its own key, so no text can be unsealed for another one."""
+    """Return the cipher for a purpose.
+
+    Each purpose has its own key, so a text cannot be unsealed for another purpose.
+    """
     return AESGCM(hmac.digest(key, f"protoslice sealed {purpose}".encode(), sha256))

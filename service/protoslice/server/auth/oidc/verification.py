@@ -23,7 +23,7 @@ from protoslice.server.auth.permissions import Grant, Principal
 LONGEST: Final = 16 << 10
 """The length limit of a JWT, in characters. A longer JWT is invalid."""
 SKEW_SECONDS: Final = 30
-"""The seconds by which a JWT's start may lie in the future, because clocks differ. Its end has no tolerance."""
+"""The seconds by which a JWT's start may lie in the future, because clocks differ. The end has no tolerance."""
 _LONGEST_NAME: Final = 128
 
 

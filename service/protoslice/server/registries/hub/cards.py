@@ -87,7 +87,10 @@ def _texts(value: Any) -> list[str]:
 
 
 def parse_card(beginning: bytes) -> Card:
-    """Return the metadata at the beginning of a card. It is empty if the YAML is malformed, too deep or has aliases."""
+    """Return the metadata at the beginning of a card.
+
+    The metadata is empty if the YAML is malformed, too deep or has aliases.
+    """
     front = _FRONT.match(beginning)
     if front is None:
         return {}

@@ -178,7 +178,7 @@ async def get_file(
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
-    """Return the response that new objects have to be sent by Xet. It has the URL where a session begins."""
+    """Return the response that new objects have to be sent by Xet, with the URL at which a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
     return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 

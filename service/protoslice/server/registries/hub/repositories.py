@@ -58,7 +58,7 @@ _FILE_BYTES: Final = 200
 _LOOKED_AT: Final = 100
 """The number of repositories whose cards are read together."""
 _CARD_BYTES: Final = 100 * CARD_BYTES
-"""The approximate limit on card bytes for a page. It allows 100 unread cards, or saved metadata of more cards."""
+"""The approximate limit on card bytes for a page. This suffices for 100 unread cards, or for saved metadata of more."""
 _LONGEST: Final = 200
 _EQUAL: Final = frozenset({"downloads", "likes", "likes30d", "trendingScore", "id"})
 """Sort keys with the same value for all repositories. Lists with such a key are sorted by name."""
@@ -344,7 +344,7 @@ async def squash_branch(services: Services, kind: str, name: str, branch: Encode
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
 async def move_repository(services: Services, body: MoveBody) -> Response:
-    """Rename a repository. Its old name leads to it until another repository takes that name."""
+    """Rename a repository. The old name leads to the repository until another repository takes that name."""
     body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.DELETE, tags=[body.fromRepo])
     services.auth.require(Scope.WRITE, tags=[body.toRepo])

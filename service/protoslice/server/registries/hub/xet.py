@@ -1,4 +1,4 @@
-"""Routes of Xet, by which clients send large files: chunks in xorbs, then shards that list the chunks of files."""
+"""Routes of Xet, by which clients send large files. Xorbs hold chunks, and shards list the chunks of each file."""
 
 from __future__ import annotations
 

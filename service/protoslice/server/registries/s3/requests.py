@@ -91,7 +91,10 @@ def _route(scope: Scope, path: str) -> None:
 
 
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
-    """Return the signature of a request, and remove its header. Return None without one or on an open service."""
+    """Return the signature of a request, and remove its header.
+
+    Return None for an unsigned request or on an open service.
+    """
     found = (
         signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None
     )

@@ -102,7 +102,10 @@ async def list_buckets(request: Request, services: Services, asked: Asked) -> Re
 
 
 async def _caller(request: Request, services: RequestServices) -> AuthContext:
-    """Return the caller of a request without a bucket. Raise `HttpProblem` if neither signature nor token names one."""
+    """Return the caller of a request without a bucket.
+
+    Raise `HttpProblem` unless a signature or a token names the caller.
+    """
     authenticator, signature = services.state.authenticator, request.scope.get(SIGNATURE)
     if not authenticator.closed:
         return services.auth
@@ -125,7 +128,10 @@ async def get_bucket(request: Request, services: Services, asked: Asked) -> Resp
 
 
 def _configuration(request: Request, services: RequestServices, asked: S3Request) -> Response | None:
-    """Return the requested configuration of a bucket or an object. Return None if the request is not for one."""
+    """Return the requested configuration of a bucket or an object.
+
+    Return None if the request names no configuration.
+    """
     query, region = asked.signed.parameters, services.state.settings.s3_region
     for name in query:
         if name in _REFUSED:
@@ -323,7 +329,7 @@ keys_router = RouteGroup(tags=["tokens"])
 async def get_s3_keys(request: Request, services: Services) -> Response:
     """Return the caller's S3 access key and secret. They are derived from the caller's token and not stored.
 
-    The keys can read in `/s3` what the token can read. They end when the token is revoked.
+    The keys have the token's read permission in `/s3`. They end when the token is revoked.
     """
     if services.auth.principal is None:
         raise Unsupported("This service is open: S3 clients may send any keys")

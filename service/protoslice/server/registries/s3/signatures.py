@@ -146,9 +146,10 @@ class SignedRequest:
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
-    """Return the signature of a request. Return None without one, and raise `S3Error` for signatures that S3 refuses.
+    """Return the signature of a request.
 
-    `hosts` are names that the client may have used. If `region` is not empty, the client must sign for this region.
+    Return None if it is not signed. Raise `S3Error` for signatures that S3 refuses. `hosts` are names that the client
+    may have used. If `region` is not empty, the client must sign for this region.
     """
     authorization, names = fields.get(b"authorization", ""), request.parameters.keys()
     if authorization.startswith("AWS ") or not names.isdisjoint({"AWSAccessKeyId", "Signature"}):
