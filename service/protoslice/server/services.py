@@ -153,7 +153,7 @@ class ServerState:
             self._at_end = stack.pop_all()
 
     def _loops(self, storage: Storage, database: Database, spaces: Spaces) -> dict[str, Loop]:
-        """Return the background loops by the names that their log lines show."""
+        """Return the background loops, keyed by the names in their log lines."""
         settings = self.settings
         loops: dict[str, Loop] = {
             "garbage collection": partial(collect_for_ever, storage, database, settings.deletion_delay_seconds),
@@ -369,7 +369,7 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 async def _trust(file: Path) -> tuple[Issuer, ...]:
     """Return the issuers that a file lists.
 
-    An open service reads the file too, so that mistakes are found before the mode of access changes.
+    A service that requires no tokens reads the file too. Mistakes are then found before the mode of access changes.
     """
     from protoslice.server.auth.oidc.issuers import read_issuers
 
@@ -395,7 +395,7 @@ async def _ping(database: Database) -> None:
 
 
 async def services_of(request: Request) -> RequestServices:
-    """Return the services of a request whose permissions were checked by its route."""
+    """Return the services of a request. The route has already checked the request's permissions."""
     # This is a coroutine because the framework runs plain functions in threads. The sleep lets other requests run, so
     # that no request takes a whole turn of the event loop.
     await asyncio.sleep(0)

@@ -580,7 +580,7 @@ _TAKEN: Mapping[str, str] = {
     "less_than_equal": "a number up to {le}",
     "less_than": "a number below {lt}",
 }
-"""The values that a type accepts, by the beginning of the validator's error type."""
+"""The values that a type accepts, keyed by the beginning of the validator's error type."""
 
 
 def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
@@ -613,7 +613,7 @@ class _FileSource(EnvSettingsSource):
 
 
 def _files() -> dict[str, Path]:
-    """Return the files that the environment names, by the variable whose value each file holds."""
+    """Return the files that the environment names, keyed by the variable whose value the file holds."""
     named = {name.upper(): value for name, value in os.environ.items() if value}
     return {name: Path(named[name + _FILE]) for name in _with_files() if name + _FILE in named}
 

@@ -94,7 +94,7 @@ def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
 class _Schemas(GenerateJsonSchema):
     """A generator of schemas for JSON that the service sends.
 
-    Members with a default are always sent, unless omitted.
+    Members with a default are always sent, unless marked as omitted.
     """
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:

@@ -100,7 +100,7 @@ def json_answer(
     sha256: bytes | None = None,
     media_type: str = "application/json",
 ) -> Response:
-    """Return a fact or a dictionary as JSON. Bytes are sent unchanged, and `sha256` is their digest if known.
+    """Return a dataclass or a dictionary as JSON. Bytes are sent unchanged, and `sha256` is their digest if known.
 
     Conditions of a GET are evaluated. Without `etag`, the entity tag is made from the content, and `weak` makes it
     weak. Content of 1 KiB or more is compressed for clients that accept gzip, unless the route's answers have a secret.
@@ -158,7 +158,7 @@ def _takes_gzip(request: Request) -> bool:
 
 
 def microseconds_of(time: datetime | None) -> int | None:
-    """Return a query's time in microseconds since the epoch. Return None for None."""
+    """Return a query's time in microseconds since the epoch. Return None if the query has no time."""
     return None if time is None else microseconds(time)
 
 
@@ -211,7 +211,7 @@ async def view_answer(
     headers: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Response:
-    """Return a JSON view of a store. `make` returns it as a fact, a page of facts, or a `TextView`.
+    """Return a JSON view of a store. `make` returns it as a dataclass, a page of dataclasses, or a `TextView`.
 
     The view is made once for all requests with the same path, query and `facts`, and then kept in memory. Without
     `headers`, a URL with the store's id gets `Cache-Control`. Any other URL gets `Content-Location` with the permanent
@@ -263,7 +263,7 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
 
 
 def bound(request: Request, cursor: str | None) -> str | None:
-    """Bind a cursor to the request's parameters, except those that select the page. Return None for None."""
+    """Bind a cursor to the request's parameters, except those that select the page. None remains None."""
     return None if cursor is None else cursor + _mark(request)
 
 
@@ -279,7 +279,7 @@ def page_answer(
     page: ResultPage[Any],
     items: bytes | None = None,
 ) -> Response:
-    """Return a page of facts with a link to the next page. `items` has the facts as JSON, separated by commas."""
+    """Return a page with a link to the next page. `items` has the page's items as JSON, separated by commas."""
     page = replace(page, next=bound(request, page.next))
     return json_answer(request, page_text(page, items), headers=next_page(request.scope, page.next), weak=True)
 

@@ -1,4 +1,4 @@
-"""JSON answers that the library does not define: pages, and facts with further members."""
+"""JSON answers whose classes the library does not define: pages, and the library's results with further members."""
 
 from __future__ import annotations
 

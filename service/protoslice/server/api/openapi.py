@@ -73,7 +73,7 @@ _PATTERNS: Final = {
     "/v1/webhooks/{name}": _NAME,
     "/problems/{slug}": "^[a-z-]+$",
 }
-"""Patterns of path parameters, by the path up to the parameter. Other path parameters have only a maximum length."""
+"""Patterns of path parameters, keyed by the path up to the parameter. Other parameters have only a maximum length."""
 _LONGEST_PATH: Final = 65_536
 _SECURITY: Final = {
     "bearer": {

@@ -16,7 +16,7 @@ JSON_LINES: Final = "application/jsonl"
 FORMS: Final = {PROTOBUF_JSON: "json", JSON: "json", TEXT: "text"}
 """The media types of rendered messages, with the renderer's name for each."""
 FORMS_OF_RECORDS: Final = {JSON_LINES: "jsonl", TEXT: "texts"}
-"""The media types of several rendered records, with the renderer's name for each."""
+"""The media types of rendered lists of records, with the renderer's name for each."""
 
 _ALIASES: Final = {
     "application/x-protobuf": MESSAGE,

@@ -16,7 +16,7 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
 
 SIGNATURE: Final = frozenset({"psl-expires", "psl-token", "psl-signature"})
-"""The parameters of signed URLs. Every route accepts them, because an open service ignores them."""
+"""The parameters of signed URLs. Every route accepts them, because a service that requires no tokens ignores them."""
 _MOST_PARAMETERS: Final = 1000
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?"

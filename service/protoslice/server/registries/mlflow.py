@@ -229,7 +229,8 @@ def _absolute(request: Request, path: str) -> str:
 def _permission(request: Request, services: Services) -> dict[str, str]:
     """Return the headers to send to the URLs in a response. Return none if the URLs are signed.
 
-    Clients send no credentials to these URLs by themselves, but a proxy before an open service may require some.
+    Clients send no credentials to these URLs by themselves, but a proxy before a service without tokens may require
+    some.
     """
     found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

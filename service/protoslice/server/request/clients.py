@@ -83,12 +83,18 @@ def _uploads(settings: Settings, most: int, each: int, what: str) -> QueuedShare
 
 
 def network_of(address: str | None) -> str:
-    """Return the key under which a client is counted. For IPv6 it is the client's network, and for None it is ""."""
+    """Return the key under which a client is counted.
+
+    For IPv6, the key is the client's network. For no address, it is "".
+    """
     return "" if address is None else _network(address)
 
 
 def pseudonym(key: str) -> str:
-    """Return a client's pseudonym for records that replicas share. It is a hash of the client's key, or "" for ""."""
+    """Return a client's pseudonym for records that replicas share.
+
+    It is a hash of the client's key, or "" without a key.
+    """
     return blake2b(key.encode(), digest_size=8).hexdigest() if key else ""
 
 

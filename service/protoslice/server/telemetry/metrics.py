@@ -306,7 +306,7 @@ class Metrics:
 
 
 def _sample(value: float | None) -> dict[str, float]:
-    """Return the sample of a metric without labels. Return no sample for None."""
+    """Return the sample of a metric without labels. Return no sample if the value is None."""
     return {} if value is None else {"": value}
 
 

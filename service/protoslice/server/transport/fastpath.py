@@ -1,8 +1,8 @@
 """The fast path: answers small reads of opened stores while the request is being parsed.
 
 A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
-decides nothing itself: it passes a plain GET to the same policy, resolver, planner and recorder as the ordinary
-way. It declines a request if the response would have to wait, would fail, or depends on an unknown header. It ignores
+decides nothing itself: it passes a plain GET to the same policy, resolver, planner and recorder that the application
+uses. It declines a request if the response would have to wait, would fail, or depends on an unknown header. It ignores
 the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
 """
 
@@ -54,7 +54,10 @@ MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
 
 
 class _Prepared(NamedTuple):
-    """The view or object that a target names in an opened store. It is valid until the store's facts change."""
+    """The view or object that a target names in an opened store.
+
+    It is valid until more digests of the store are known.
+    """
 
     facts: int
     representation: Representation
@@ -137,7 +140,10 @@ class FastPath:
         self._default_lines = b""
 
     def answer(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """Return the complete response to a GET over HTTP/1.1 as bytes. Return None to leave it to the ordinary way."""
+        """Return the complete response to a GET over HTTP/1.1 as bytes.
+
+        Return None to leave the request to the application.
+        """
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None
@@ -162,7 +168,7 @@ class FastPath:
             plan = view.planner.plan("GET", fields)
             body = _cached_body(view.representation, plan)
         except (ProtosliceError, HttpProblem):
-            return None  # the ordinary way fails in the same way, and answers failures
+            return None  # the application fails in the same way, and answers failures
         if body is None:
             return None
         context.path, context.route, context.store = source.path, source.route, store.info.id
@@ -176,7 +182,7 @@ class FastPath:
     def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
         """Return True if a known token or signature may read in the space.
 
-        An open service needs none, but declines signatures.
+        If the service requires no tokens, return True unless the request is signed.
         """
         authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:

@@ -57,7 +57,7 @@ class IssuerKeys:
         self._fetching: SingleFlight[None, None] = SingleFlight()
 
     async def find(self, id: str | None) -> Key | None:
-        """Return the key with an id. For None, return the issuer's only key.
+        """Return the key with an id. If `id` is None, return the issuer's only key.
 
         For an unknown id, fetch the keys first. The rate of these fetches is limited.
         """

@@ -33,7 +33,7 @@ router = RouteGroup(render=render_git, strict=False, include_in_schema=False)
 
 
 def _packet(line: str | None) -> str:
-    """Return a line of the smart protocol. None ends a list of lines."""
+    """Return a line of the smart protocol. The line for None ends a list of lines."""
     return "0000" if line is None else f"{len(line) + 4:04x}{line}"
 
 

@@ -135,7 +135,7 @@ async def _make_files(
 async def _make(
     file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
-    """Turn a shard's file into a staged file, which commits find by its SHA-256."""
+    """Turn a shard's file into a staged file, which waits for a commit that names its SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client, composed=True)
     if not upload.is_whole:
         upload = await session.compose(upload, extents)
@@ -156,7 +156,8 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 def _client(request: Request, services: Services) -> str:
     """Return the client to which a session belongs, and whose limits apply.
 
-    On an open service, all clients count as one. Their addresses may change, so limits apply to all of them together.
+    If the service requires no tokens, all clients count as one. Their addresses may change, so limits apply to all of
+    them together.
     """
     return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)
 

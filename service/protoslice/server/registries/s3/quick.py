@@ -33,7 +33,7 @@ _DATES: Final = frozenset({b"if-modified-since", b"if-unmodified-since"})
 
 
 class QuickObject:
-    """A file of a store."""
+    """An object of S3 that is a file of a store. The fast path can answer requests for it."""
 
     route: Final = "/s3/bucket/key"
 
@@ -49,7 +49,7 @@ class QuickObject:
     def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
         """Return a request's signature, and remove its header.
 
-        Return None without a signature or on an open service.
+        Return None if the request has none, or if the service requires no tokens.
         """
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 

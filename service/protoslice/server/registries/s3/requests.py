@@ -93,7 +93,7 @@ def _route(scope: Scope, path: str) -> None:
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
     """Return the signature of a request, and remove its header.
 
-    Return None for an unsigned request or on an open service.
+    Return None if the request has none, or if the service requires no tokens.
     """
     found = (
         signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None
