@@ -298,7 +298,7 @@ class RequestServices:
         return repositories_of(self.stores)
 
     async def signing(self) -> Callable[[str, str], str]:
-        """Return a function that signs a URL for one method, so that a client can continue an upload with the URL.
+        """Return a function that takes a method and a URL, and returns the signed URL for a client's next requests.
 
         A signed URL is valid for as long as an upload lasts, but no longer than the caller's token or JWT. URLs remain
         unsigned if the service requires no tokens.

@@ -28,7 +28,10 @@ if TYPE_CHECKING:  # only services with issuers load cryptography
     from protoslice.server.auth.oidc.verification import Verifier
 
 KNOWN_SECONDS: Final = 5.0
-"""The seconds for which a caller is cached without a database read. A revoked token remains valid for this time."""
+"""The seconds for which a caller is cached without a database read.
+
+A revoked token remains valid for at most this time.
+"""
 _AWAY_SECONDS: Final = 55.0
 """The further seconds for which a cached caller is accepted if the database does not respond."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0

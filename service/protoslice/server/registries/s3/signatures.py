@@ -214,7 +214,7 @@ def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
 
 
 def _payload_of(fields: HeaderMap, *, reads: bool) -> str:
-    """Return the value of the header about the body's digest."""
+    """Return the value of x-amz-content-sha256, which declares the body's digest. Raise `S3Error` if it is invalid."""
     payload = fields.get(b"x-amz-content-sha256", "")
     if not payload or (reads and payload.startswith("STREAMING-")):
         raise S3Error("InvalidRequest", "Send x-amz-content-sha256: the digest of an empty body, or UNSIGNED-PAYLOAD")
