@@ -61,7 +61,7 @@ class CreatedStore(Store):
     """The store that an upload made: a new store, or an existing store that is identical."""
 
     report: Annotated[ModelReport | None, OMITTED] = None
-    """The report on the uploaded model; present only if the request has `report=true`."""
+    """Report on the uploaded model; only if the request has `report=true`."""
 
 
 @dataclass(frozen=True, slots=True)
