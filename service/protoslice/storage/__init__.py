@@ -1,4 +1,4 @@
-"""Objects behind a URI scheme."""
+"""Storage backends: every URI scheme has one, and each keeps objects as named byte strings."""
 
 from protoslice.storage.interface import (
     INTERFACE,

@@ -1,4 +1,4 @@
-"""`s3://`, `gs://` and `az://`: objects of a bucket, accessed with obstore."""
+"""The backend of `s3://`, `gs://` and `az://`, which accesses the objects of a bucket through obstore."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _AZ: Final = (
     "token use_azure_cli use_emulator use_fabric_endpoint"
 )
 CONNECTION: Final = frozenset(_CONNECTION.split())
-"""Options of the connections to any store."""
+"""The connection options, which obstore accepts for every scheme."""
 STORES: Final = {name: frozenset(text.split()) for name, text in {"s3": _S3, "gs": _GS, "az": _AZ}.items()}
-"""Options of the stores of a scheme."""
+"""The store options of each scheme."""
 
 _UNSIGNED: Final = "unsigned_payload"
 _UNSIGNED_VARIABLE: Final = "AWS_UNSIGNED_PAYLOAD"
@@ -70,14 +70,14 @@ _OPTION_PREFIXES: Final = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_st
 
 
 def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split options into options of the store and options of its connections.
+    """Split options into the store's options and the connection's options, and return both.
 
-    Names may also have the form of environment variables, such as `AWS_REGION`. Raise `InvalidInput` for an option that
-    is unknown or given twice.
+    A name may also be that of an environment variable, such as `AWS_REGION`. Raise `InvalidInput` for an unknown
+    option, or for an option that occurs twice.
     """
     store: dict[str, str] = {}
     connection: dict[str, str] = {}
-    # An option of one kind given as the other makes obstore panic.
+    # obstore panics when a store option is passed as a connection option, or the reverse.
     for given, value in options.items():
         name = _plain(scheme, given)
         place = store if name in STORES[scheme] else connection
@@ -91,9 +91,10 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
 
 
 def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
-    """Return options with which bodies are not hashed to sign their requests, since TLS protects them.
+    """Return the store options, extended so that obstore does not hash the bodies of requests to S3.
 
-    An option or a variable of the operator takes precedence. Hashing would read all uploads a second time.
+    TLS already protects the bodies, and hashing would read every upload a second time. Without TLS, the options stay
+    unchanged. They also stay unchanged if the operator has set the option or its environment variable.
     """
     told = _UNSIGNED in store or _UNSIGNED_VARIABLE in os.environ
     return dict(store) if scheme != "s3" or told or not encrypted else {**store, _UNSIGNED: "true"}
@@ -111,15 +112,15 @@ ABILITIES: Final = Abilities()
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 TRIES: Final = 2
-"""Requests without a byte after which a stream is given up; obstore tries each of them again too."""
+"""Consecutive requests without a single byte after which a stream fails; obstore also retries each request."""
 READ_SECONDS: Final = 15.0
-"""Deadline in seconds of a look, a read of a range or a page of a listing, with all retries of it."""
+"""Seconds within which a `stat`, a range read or one page of a listing must finish, retries included."""
 STREAMED: Final = 2 << 20
-"""Least bytes of a piece of a stream, but the last; half of it costs a tenth more processor time."""
+"""Fewest bytes in a piece of a stream, except the last piece; half this size costs 10 % more processor time."""
 LISTED: Final = 1000
-"""Objects that a bucket lists in one answer."""
+"""Most objects that a bucket lists in one response."""
 
-# One request moves 16 MiB at most, so a minute is generous; a stalled request is given up and retried.
+# One request moves at most 16 MiB, so a minute is generous. obstore retries a stalled request.
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=20),
@@ -128,7 +129,7 @@ _CLIENT: ClientConfig = {
 _ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
 _WEAKENING: Final = ("allow_http", "allow_invalid_certificates")
-"""Options of connections with which TLS does not guard what is sent."""
+"""Connection options that weaken TLS, so that TLS no longer protects the bodies."""
 _RETRY: RetryConfig = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=45),
@@ -153,12 +154,12 @@ _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
 
 
 def open(uri: str, options: Mapping[str, str]) -> CloudStorage:
-    """Open a bucket, or a folder in one; see `CloudStorage.from_uri`."""
+    """Open a bucket or a folder of a bucket; see `CloudStorage.from_uri`."""
     return CloudStorage.from_uri(uri, options)
 
 
 class CloudStorage(RemoteStorage):
-    """Storage of the objects of a bucket, or of a folder in one."""
+    """A storage whose objects are in a bucket, or in a folder of a bucket."""
 
     def __init__(
         self,
@@ -179,9 +180,9 @@ class CloudStorage(RemoteStorage):
         *,
         read_seconds: float = READ_SECONDS,
     ) -> CloudStorage:
-        """Open the storage at `uri`, with `options` and obstore's environment variables for the scheme.
+        """Open the storage at `uri` with `options`; obstore also reads the scheme's environment variables.
 
-        Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. Raise `InvalidInput` when
+        Plain HTTP needs an endpoint that begins with `http://`, or the option `allow_http`. Raise `InvalidInput` when
         obstore rejects the URI or an option.
         """
         scheme = uri.partition("://")[0].lower()
@@ -200,7 +201,7 @@ class CloudStorage(RemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """All but `open_file` and `free_bytes`."""
+        """All abilities except `open_file` and `free_space`."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -215,10 +216,10 @@ class CloudStorage(RemoteStorage):
                 return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
 
     async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
-        """Return `pin` of an object that could not be read; None when that fails as well.
+        """Return the facts of an object whose read has failed; return None when this request fails too.
 
-        The failure of the read says more: responses to HEAD have no code, and a missing bucket looks like a missing
-        object.
+        In that case the caller reports the first error, which says more. A response to HEAD has no error code, so a
+        missing bucket would look like a missing object.
         """
         with suppress(StorageUnavailable, StorageDenied, NotFound):
             return await self.pin(key, etag)
@@ -243,7 +244,8 @@ class CloudStorage(RemoteStorage):
                 _describe(key, answer.meta).check_etag(if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
-            # obstore reports a range after the end like any other failure; the size distinguishes the two.
+            # obstore reports a range beyond the object's end like any other failure. The object's size shows which it
+            # was.
             if (found := await self._found(key, if_etag)) is not None:
                 check_inside(key, end, found.size)
             raise
@@ -253,7 +255,7 @@ class CloudStorage(RemoteStorage):
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`; after an interruption, another request continues."""
+        """See `Storage.stream`. After an interruption, a new request continues the stream."""
         if end is None:
             end = max(start, (await self.pin(key, if_etag)).size)
         check_span(start, end)
@@ -283,13 +285,13 @@ class CloudStorage(RemoteStorage):
                             break
                         at += len(piece)
                         yield memoryview(piece)
-                        deadline = clock() + self._read_seconds  # the time that the reader took is its own
+                        deadline = clock() + self._read_seconds  # the consumer's delay is not counted
                 if at < end:
                     raise StorageUnavailable(f"cannot read {str(key)!r}: the response ended at byte {at} of {end}")
             except StorageUnavailable:
                 tries = TRIES if at > before else tries - 1
                 if not tries or clock() >= deadline:
-                    # obstore reports a range behind the end as any other failure.
+                    # As in `_get_range`: the range may be beyond the object's end.
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
                             if (seen := await self._found(key, if_etag)) is not None:
@@ -302,7 +304,7 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
-        """Upload parts as one object and return its entity tag; an error of `parts` aborts the upload and is raised."""
+        """Upload `parts` as one object and return its entity tag; if `parts` raises, abort and raise that error."""
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(
                 self._store,
@@ -329,7 +331,7 @@ class CloudStorage(RemoteStorage):
             )
             async with asyncio.timeout(self._read_seconds):
                 async for page in pages:
-                    # Azure's emulator ignores the offset and lists from the start.
+                    # Azure's emulator ignores the offset and lists from the start, so earlier keys are skipped here.
                     items += [item for item in _ours(page) if after is None or item.key > after]
                     if len(items) > limit:
                         return Page(tuple(items[:limit]), items[limit - 1].key)
@@ -341,7 +343,7 @@ class CloudStorage(RemoteStorage):
 
 
 def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
-    """Yield the objects of a page, without those whose names are no valid keys."""
+    """Yield the facts of a page's objects; skip an object whose name is not a valid key."""
     for found in page:
         with suppress(InvalidInput):
             yield _describe(ObjectKey(found["path"]), found)
@@ -354,31 +356,31 @@ def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
 def _tag(etag: str | None) -> str:
     if not etag:
         raise StorageUnavailable("this storage has no entity tags, which are needed to read safely")
-    # Azure's listings leave out the quotes that its answers have.
+    # Azure leaves out the quotes in listings, but not in other responses.
     return etag if etag.endswith('"') else f'"{etag}"'
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
-    """Return the first line of obstore's error, or the error's class when the line repeats a possible secret."""
+    """Return the first line of obstore's error; if it contains a possible secret, return the error's class name."""
     told = str(error).partition("\n")[0]
     values = [*options.values(), *(value for name, value in os.environ.items() if name.startswith(_PREFIXES))]
     return type(error).__name__ if any(value and value in told for value in values) else told
 
 
 def _any(options: dict[str, Any]) -> Any:
-    """Cast validated options: their names depend on the scheme, which the type checker cannot know."""
+    """Return `options` as `Any`: the valid names depend on the scheme, so no static type describes them."""
     return options
 
 
 class _Dropped(Exception):
-    """Raised into a multipart upload so that obstore aborts the upload."""
+    """The exception that makes obstore abort a multipart upload."""
 
 
 class CloudWriter(Writer):
-    """Writer that holds one part in memory besides those being uploaded.
+    """A writer that keeps at most one part in memory, apart from the parts that are being uploaded.
 
-    The upload is a task that takes parts from a queue. The task is never cancelled: only an error from the parts makes
-    obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
+    The upload runs as a task that takes parts from a queue. The task is never cancelled, because a cancelled upload
+    leaves invisible parts in the storage, which are billed. To abort the upload, the queue's reader raises an error.
     """
 
     def __init__(self, target: CloudStorage, key: ObjectKey) -> None:
@@ -406,7 +408,7 @@ class CloudWriter(Writer):
                     "part_bytes of CloudStorage"
                 )
             while left:
-                if len(self._rest) == part:  # more follows: an object of one part is put in one request
+                if len(self._rest) == part:  # more follows: an object of one part needs one request
                     await self._send(self._take())
                 room = part - len(self._rest)
                 self._rest += left[:room]
@@ -431,13 +433,13 @@ class CloudWriter(Writer):
             self._queue.put_nowait(b"wake up")
         await asyncio.wait({self._upload})
         if not self._upload.cancelled():
-            self._upload.exception()  # retrieved, or asyncio would log it
+            self._upload.exception()  # asyncio would otherwise log the exception as never retrieved
 
     @contextmanager
     def _step(self) -> Iterator[None]:
         if self._ended:
             raise InvalidInput("this writer is already closed, or an earlier write failed")
-        self._ended = True  # until the step has gone well
+        self._ended = True  # stays True if the step fails
         yield
         self._ended = False
 
@@ -447,7 +449,7 @@ class CloudWriter(Writer):
         return await asyncio.shield(upload)
 
     def _take(self) -> bytearray:
-        """Return the gathered bytes, which are not copied and never changed again."""
+        """Return the buffered bytes without a copy, and begin a new buffer."""
         taken, self._rest = self._rest, bytearray()
         return taken
 
@@ -472,7 +474,7 @@ class CloudWriter(Writer):
 
 @contextmanager
 def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[None]:
-    """Turn an error of obstore in the block into a `ProtosliceError`; `missing` is the class for a 404."""
+    """Convert an obstore error in the block to a `ProtosliceError`; `missing` is the class for a missing object."""
     try:
         yield
     except (exceptions.BaseError, OSError, ValueError) as error:
@@ -482,7 +484,7 @@ def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFo
 
 
 def _code(error: Exception) -> str:
-    """Return the storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty without one."""
+    """Return the error code that the storage sent, as ` (NoSuchBucket)`; return "" if it sent none."""
     code = _CODE.search(str(error))
     return "" if code is None else f" ({code[1]})"
 
@@ -496,7 +498,7 @@ def _explain(error: Exception, doing: str, key: object, missing: type[Protoslice
                 why = "the bucket or container does not exist"
             return ours(f"cannot {doing} {str(key)!r}: {why}{code}")
     status = _STATUS.search(str(error))
-    if status is not None and status[1] in _DENIED:  # obstore has no class for refusals of listings
+    if status is not None and status[1] in _DENIED:  # obstore has no error class for a denied listing
         return StorageDenied(f"cannot {doing} {str(key)!r}: access denied{code}")
     answer = "it did not respond in time" if status is None else f"it responded with {status[1]}{code}"
     failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable

@@ -1,7 +1,7 @@
-"""`fsspec+NAME://`: files of any fsspec file system, such as WebDAV, SFTP or HDFS, read in place.
+"""The backend of `fsspec+NAME://`, which reads files of any fsspec file system, such as WebDAV, SFTP or HDFS.
 
-An entity tag is made from what the file system reports about a file's version: size, etag, checksum and times. A range
-is accepted if the file still has the tag after the range was read.
+It makes an entity tag from all facts that the file system reports about a file's version. These are the size, etag,
+checksum and times. After a read, the backend compares the tag again and accepts the bytes only if it is unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNSAFE: Final = frozenset("%#?")
 _SECONDS: Final = 60.0
 _THREADS: Final = 8
 WEBDAV: Final = frozenset({"webdav", "dav"})
-"""Names of the file system of webdav4."""
+"""The fsspec names of WebDAV, which the package webdav4 implements."""
 _LOCAL: Final = frozenset({"file", "local"})
 
 
@@ -56,10 +56,11 @@ def open(uri: str, options: Mapping[str, str]) -> ForeignStorage:
 
 
 class ForeignStorage(ReadOnlyRemoteStorage):
-    """Storage of the files below one folder of an fsspec file system.
+    """A read-only storage of the files below one folder of an fsspec file system.
 
-    `options` are those of the file system's class; `true`, `false` and numbers for `port` and `timeout` are converted.
-    WebDAV takes `scheme` (`http` for a server without TLS), `username` and `password`.
+    `options` are passed to the file system's class, and `true` and `false` become booleans. `port` becomes an integer,
+    and `timeout` a number of seconds. WebDAV takes `scheme` (`http` for a server without TLS), `username` and
+    `password`.
     """
 
     refusal = "fsspec file systems are read-only"
@@ -68,7 +69,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         place = parse_root(root)
         protocol = place.scheme.removeprefix(PREFIX)
         self._open_fs = file_system(protocol, place.authority, options)
-        # The class for WebDAV takes the host as an option; the others find it in the address.
+        # WebDAV's class takes the host as an option; the other classes find it in the path.
         self._address = "/".join(place.segments if protocol in WEBDAV else (place.authority, *place.segments))
         self._protocol = protocol
         self._fs: AbstractFileSystem | None = None
@@ -77,21 +78,21 @@ class ForeignStorage(ReadOnlyRemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """Listing only."""
+        """The ability to list, and no other."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`; asks the file system each time."""
+        """See `Storage.stat`; every call asks the file system, never a cache."""
         return await self._call(key, lambda fs: _stat(fs, key, self._path(fs, key)))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         check_span(start, end)
         data = b""
         if start < end:
-            with suppress(StorageUnavailable):  # maybe it ends before `start`: the facts decide
+            with suppress(StorageUnavailable):  # the file may end before `start`; `stat` below decides
                 data = await self._call(key, lambda fs: read_range(fs, self._path(fs, key), start, end))
         if if_etag is not None or len(data) != end - start or not data:
-            # After the read: a file that has the same tag before and after it was not changed between.
+            # This runs after the read: if the tag is still that from before the read, the file did not change.
             found = await self.stat(key)
             found.check_etag(if_etag)
             check_inside(key, end, found.size)
@@ -100,7 +101,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return data
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`; reads the folders on the way to the page, one at a time."""
+        """See `Storage.list`; reads the folders that the page needs, one at a time."""
         check_limit(limit)
         last = str(after) if after is not None else ""
 
@@ -113,7 +114,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return Page(items, items[-1].key if len(found) > limit else None)
 
     async def close(self) -> None:
-        """See `Storage.close`; calls that hang in the file system are left to their threads."""
+        """See `Storage.close`; a thread whose call hangs in the file system is left running."""
         self._threads.abandon()
 
     def _path(self, fs: AbstractFileSystem, key: ObjectKey | None) -> str:
@@ -127,7 +128,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return str(fs._strip_protocol(f"{self._protocol}://{address}"))
 
     async def _call(self, key: ObjectKey | None, work: Callable[[AbstractFileSystem], T]) -> T:
-        """Return the result of `work` in a thread, with foreign errors translated and without their texts."""
+        """Run `work` in a thread and return its result; convert errors of the file system, and drop their texts."""
         name = "a folder" if key is None else f"object {str(key)!r}"
         try:
             async with asyncio.timeout(_SECONDS):
@@ -149,7 +150,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
 
 
 def _stat(fs: AbstractFileSystem, key: ObjectKey, path: str) -> ObjectStat:
-    fs.invalidate_cache()  # of listings: an answer from there would be of an earlier version
+    fs.invalidate_cache()  # a cached listing would describe an earlier version
     return _facts(key, fs.info(path))
 
 
@@ -168,7 +169,7 @@ def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
 
 
 def _time(info: Mapping[str, Any]) -> datetime:
-    """Return the time of the last change, in UTC; 1970 if the file system reports none."""
+    """Return the time of the last change in UTC, or the start of 1970 if the file system reports no time."""
     for name in _TIMES:
         match info.get(name):
             case datetime() as time:
@@ -191,13 +192,13 @@ def _walk(
         return
     below, least = "" if folder is None else f"{folder}/", after.encode()
     named = ((each["name"].rstrip("/").rpartition("/")[2], each) for each in found)
-    # A folder sorts as its keys do, with the slash that follows its name.
+    # A folder is sorted with a slash after its name, because its keys continue with that slash.
     rows = sorted(
         ((f"{below}{name}{'/' if each['type'] == 'directory' else ''}".encode(), each) for name, each in named),
         key=lambda row: row[0],
     )
     for row, each in rows:
-        with suppress(InvalidInput):  # a name that is no key cannot be asked for
+        with suppress(InvalidInput):  # a file whose name is not a valid key is skipped
             key = ObjectKey(row.decode().removesuffix("/"))
             if row.endswith(b"/"):
                 if row > least or least.startswith(row):
@@ -207,9 +208,9 @@ def _walk(
 
 
 def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Callable[[], AbstractFileSystem]:
-    """Return the function that opens a file system, which may connect.
+    """Return a function that opens the file system; that function may connect to a server.
 
-    Raise `InvalidInput` for an unknown file system, `Unsupported` for one that is not installed.
+    Raise `InvalidInput` for an unknown file system. Raise `Unsupported` for a file system that is not installed.
     """
     if protocol in _LOCAL:
         raise InvalidInput("Use file:// for files on this machine (symbolic links are not followed)")
@@ -230,19 +231,19 @@ def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Ca
 
 
 def read_range(fs: AbstractFileSystem, path: str, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` to `end`, or fewer if the file ends before. Blocks."""
+    """Return a file's bytes from `start` to `end`, or fewer if the file ends earlier. This call blocks."""
     if not WEBDAV.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
         return _read_webdav(fs, path, start, end)
     if fs.async_impl or type(fs).cat_file is not AbstractFileSystem.cat_file:
         return bytes(fs.cat_file(path, start=start, end=end))
-    # Without a cache, which would read megabytes ahead of each range.
+    # fsspec's default cache would read megabytes beyond each range.
     with fs.open(path, "rb", cache_type="none") as file:
         file.seek(start)
         return bytes(file.read(end - start))
 
 
 def _read_webdav(fs: AbstractFileSystem, path: str, start: int, end: int) -> bytes:
-    # Files of webdav4 ask for all that follows the start, and hang up.
+    # A file object of webdav4 would request everything from `start` to the end, then close the connection.
     client = fs.client
     headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
     with client.http.stream("GET", client.join_url(path), headers=headers, follow_redirects=False) as answer:

@@ -1,15 +1,15 @@
-"""Interface and contract of storage backends, and the facts that they report.
+"""The interface and contract of storage backends, and the facts that backends report.
 
-Objects are named byte strings in one flat namespace. Every backend, and every wrapper round one, keeps these promises:
+Objects are named byte strings in one flat namespace. Every backend keeps these promises, and so does every wrapper:
 
-- Reads are exact. A range is answered with exactly its bytes or with an error, never short and never padded.
-- An object appears whole and durable, or not at all: once `put` or `commit` has returned, it survives a power cut (if
-  `abilities.durable`); when one fails or is cancelled, the key has what it had before, or the new object, whole.
-- An entity tag names one content of one key for good: with `if_etag`, a replaced object is a `Conflict`, never a
-  mixture.
-- Errors are those of `protoslice.errors`, and their messages hold the key and never a URL, a credential or a backend's
-  own text.
-- A call may be cancelled at any await; nothing is left held afterwards.
+- Reads are exact: a range read returns exactly the requested bytes or raises an error.
+- Writes are atomic and durable. Once `put` or `commit` has returned, the object survives a power cut (if
+  `abilities.durable`). After a failed or cancelled write, the key has its old state or the whole new object.
+- An entity tag names one content of one key forever. If an object has been replaced, a read with the old tag as
+  `if_etag` raises `Conflict`.
+- All errors are classes of `protoslice.errors`. A message may contain the key, but no URL, no credential and no text
+  from the backend.
+- A call may be cancelled at any await, and then releases everything that it holds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupp
 from protoslice.storage.keys import ObjectKey
 
 INTERFACE: Final = (2, 0)
-"""Version of the interface; see `plugins.Version`."""
+"""The version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
 TRIES: Final = 8
-"""Attempts to read an object that is replaced again and again."""
+"""Most attempts to read an object that other writers keep replacing."""
 PAGE: Final = 999
-"""Objects of a page: one fewer than a bucket lists, to know whether more are left."""
+"""Most objects in a page. A bucket lists 1000 in one response; the last one shows whether another page follows."""
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
@@ -39,23 +39,23 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """Abilities of a backend beyond reading, as data; a call that it cannot serve raises `Unsupported`."""
+    """The abilities of a backend beyond reading. A call without the needed ability raises `Unsupported`."""
 
     write: bool = True
     listing: bool = True
     durable: bool = True
-    """Acknowledged objects survive the process and a power cut."""
+    """True if a written object survives the end of the process and a power cut."""
     shared: bool = True
-    """Another process that opens the same URI sees the same objects."""
+    """True if another process that opens the same URI sees the same objects."""
     open_file: bool = False
-    """`open_file` gives a descriptor to read or map without a copy."""
+    """True if `open_file` returns a descriptor, so that callers can read or map an object without a copy."""
     free_space: bool = False
-    """`free_bytes` knows how much room is left."""
+    """True if `free_bytes` knows the free space."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """Facts about an object, known without reading it; `etag` is opaque and compared unchanged."""
+    """The facts about an object. Clients of the interface compare `etag` as it is and never interpret it."""
 
     key: ObjectKey
     size: int
@@ -63,14 +63,14 @@ class ObjectStat:
     modified: datetime
 
     def check_etag(self, etag: str | None) -> None:
-        """Raise `Conflict` when `etag` is given and is not that of this object."""
+        """Raise `Conflict` when `etag` is not None and differs from this object's tag."""
         if etag is not None and etag != self.etag:
             raise Conflict(f"object {str(self.key)!r} has changed")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectContent:
-    """Object and its facts, of one version."""
+    """An object's bytes and facts, both from the same version."""
 
     stat: ObjectStat
     data: bytes
@@ -78,61 +78,62 @@ class ObjectContent:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Objects in key order; `after` continues the listing, and is None when nothing is left."""
+    """A page of a listing, in key order. To get the next page, pass `after`; it is None on the last page."""
 
     items: tuple[ObjectStat, ...]
     after: ObjectKey | None
 
 
 class OpenFile(Protocol):
-    """Open object of a local backend: readable and unchanged after its key is replaced or deleted."""
+    """An open object of a local backend; it stays readable and unchanged if its key is replaced or deleted."""
 
     @property
     def stat(self) -> ObjectStat:
-        """The facts of the object that was opened."""
+        """The facts of the object at the time of opening."""
 
     def fileno(self) -> int:
-        """Return the read-only descriptor, valid until `close`; for pread, mmap and sendfile."""
+        """Return the read-only descriptor for pread, mmap and sendfile; it is valid until `close`."""
 
     def pread(self, start: int, end: int) -> bytes:
-        """Return exactly the bytes from `start` to `end`; blocks the thread.
+        """Return exactly the bytes from `start` to `end`; this call blocks the thread.
 
-        Raise `IntegrityError` when it ends early.
+        Raise `IntegrityError` when the object ends before `end`.
         """
 
     def close(self) -> None:
-        """Release the descriptor after running `pread` calls; harmless when repeated."""
+        """Close the descriptor once all running `pread` calls have ended; repeated calls do nothing."""
 
 
 class Writer(ABC):
-    """Writer of one new object: nothing is visible before `commit`, nothing is left after `abort`.
+    """A writer of one new object, which becomes visible at `commit`; `abort` removes all traces.
 
-    Only one task at a time may use a writer. As an async context manager it aborts on the way out unless it was
-    committed.
+    Only one task at a time may use a writer. A writer is also an async context manager: on exit, it aborts unless
+    `commit` has succeeded.
     """
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """The bytes written so far."""
+        """The number of bytes written so far."""
 
     @abstractmethod
     async def write(self, piece: Buffer) -> None:
-        """Append a piece, which the caller may reuse afterwards; wait when the storage is slower than the caller.
+        """Append a piece; wait if the storage is slower than the caller.
 
-        Raise `StorageFull` when there is no room. After any error only `abort` may be called.
+        The caller may reuse the buffer afterwards. Raise `StorageFull` when the storage has no room. After any error,
+        only `abort` may be called.
         """
 
     @abstractmethod
     async def commit(self) -> str:
-        """Publish the object durably, replacing one with its key, and return its entity tag.
+        """Publish the object durably, replace an existing object with the same key, and return the new entity tag.
 
-        If cancelled, it may have published the object or not.
+        A cancelled `commit` may or may not have published the object.
         """
 
     @abstractmethod
     async def abort(self) -> None:
-        """Discard the object; harmless when repeated or after `commit`."""
+        """Discard the object; this does nothing when repeated or after `commit`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,65 +145,68 @@ class Writer(ABC):
 
 
 def refuse_options(scheme: str, options: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` if there are options, for a backend that has none."""
+    """Raise `InvalidInput` unless `options` is empty; backends without options call this."""
     if options:
         raise InvalidInput(f"{scheme} storage has no options")
 
 
 class Storage(ABC):
-    """Namespace of objects. Methods may be called concurrently; the top of this module has all promises."""
+    """A namespace of objects. Methods may be called concurrently; this module's docstring lists all promises."""
 
     interface: ClassVar[tuple[int, int] | int] = INTERFACE
-    """Version of this interface that the backend was written for; a plug-in states it as a literal."""
+    """The interface version that the backend was written for. A plug-in must write the version as a literal."""
 
     @property
     @abstractmethod
     def abilities(self) -> Abilities:
-        """Abilities of this backend."""
+        """The abilities of this backend."""
 
     @abstractmethod
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """Return the size, entity tag and time of an object; raise `NotFound` when there is none, a folder included."""
+        """Return an object's size, entity tag and time; raise `NotFound` if the key has no object or is a folder."""
 
     async def get(self, key: ObjectKey) -> ObjectContent:
-        """Return the object with its facts; raise `NotFound` when there is none.
+        """Return an object with its facts; raise `NotFound` if the key has no object.
 
-        Backends that can have both in one request override this.
+        A backend overrides this method if one request can return both.
         """
         for _ in range(TRIES):
             stat = await self.stat(key)
-            with suppress(Conflict):  # replaced since `stat`
+            with suppress(Conflict):  # the object was replaced after `stat`
                 return ObjectContent(stat, await self.get_range(key, 0, stat.size, if_etag=stat.etag))
         raise StorageUnavailable(f"object {str(key)!r} keeps changing")
 
     @abstractmethod
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """Return exactly the bytes from `start` up to `end`, which may be equal.
+        """Return exactly the bytes from `start` up to `end`; the two may be equal.
 
-        Raise `NotFound` when there is no object, `Conflict` when `if_etag` is given and the object has another entity
-        tag now, `InvalidInput` unless 0 <= start <= end, and `IntegrityError` when the object ends before `end`.
+        Raise `NotFound` if the key has no object. Raise `Conflict` when `if_etag` differs from the object's current
+        entity tag. Raise `InvalidInput` unless 0 <= start <= end, and `IntegrityError` when the object ends before
+        `end`.
         """
 
     @abstractmethod
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """Return `get_range` of each span, in the given order, all from one version of the object.
+        """Return the bytes of each span, in the order of `spans`, all from one version of the object.
 
-        Near spans are read together, and others concurrently within a window, so spans may be in any order and overlap.
+        Spans may overlap and may have any order. Nearby spans are read together. The other reads run concurrently, up
+        to a fixed number.
         """
 
     @abstractmethod
     def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """Return the bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
+        """Yield the bytes from `start` to `end`, or to the object's end when `end` is None.
 
-        All pieces are of one version of the object. Errors are the same as in `get_range`, and are raised at the latest
-        when the bytes run out. Close it (`aclosing`) when leaving early.
+        Pieces have about a mebibyte, are never empty, and are all from one version of the object. The errors are those
+        of `get_range`; they may be raised as late as the place where the bytes run out. Close the generator
+        (`aclosing`) when you leave it early.
         """
 
     @abstractmethod
     async def put(self, key: ObjectKey, data: Buffer) -> str:
-        """Create or replace an object in one step, durably, and return its entity tag."""
+        """Create or replace an object atomically and durably, and return its entity tag."""
 
     @abstractmethod
     async def writer(self, key: ObjectKey) -> Writer:
@@ -210,20 +214,20 @@ class Storage(ABC):
 
     @abstractmethod
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """Return the first `limit` objects below the folder `prefix` that come after `after`, in key order.
+        """Return up to `limit` objects below the folder `prefix` whose keys come after `after`, in key order.
 
-        Objects that are created or deleted meanwhile may be missed or shown; all others are shown exactly once over the
-        pages.
+        An object that is created or deleted during the listing may appear or not. Every other object appears on exactly
+        one page.
         """
 
     @final
     async def iterate(
         self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE
     ) -> AsyncGenerator[ObjectStat, None]:
-        """Yield all objects below the folder `prefix` that come after `after`, in key order, by calls of `list`.
+        """Yield all objects below the folder `prefix` whose keys come after `after`, in key order.
 
-        Each call requests `limit` objects, after those of the previous call were consumed. A wrapper that forwards
-        `list` forwards this too.
+        Each call of `list` requests `limit` objects, once the consumer has taken all objects of the previous call. A
+        wrapper that forwards `list` thus forwards `iterate` too.
         """
         while True:
             page = await self.list(prefix, after=after, limit=limit)
@@ -235,25 +239,25 @@ class Storage(ABC):
 
     @abstractmethod
     async def delete(self, key: ObjectKey) -> None:
-        """Remove an object, durably; a missing object is not an error."""
+        """Remove an object durably; do nothing if the key has no object."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """Return the object held open for pread and mmap (if `abilities.open_file`)."""
+        """Open an object for pread and mmap (if `abilities.open_file`)."""
         raise Unsupported(f"this storage cannot open {str(key)!r} as a file")
 
     async def free_bytes(self) -> int:
-        """Return the bytes that may still be written (if `abilities.free_space`)."""
+        """Return how many more bytes can be written (if `abilities.free_space`)."""
         raise Unsupported("this storage does not report its free space")
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """Remove what interrupted writers left at least that long ago; return the number of removed things.
+        """Remove data that interrupted writers left at least `older_than_seconds` ago; return the number removed.
 
-        Never remove an object, or the data of a running writer. Return 0 if the backend cleans up automatically.
+        Never remove an object or the data of a running writer. Return 0 if the backend cleans up automatically.
         """
         return 0
 
     async def close(self) -> None:
-        """Release connections, threads and descriptors; harmless when repeated."""
+        """Release connections, threads and descriptors; repeated calls do nothing."""
         return None
 
     async def __aenter__(self) -> Self:

@@ -19,11 +19,14 @@ _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """Name of one object: segments joined by `/`. Keys sort by their UTF-8 bytes.
+    """The name of one object: segments joined by `/`. Keys sort by their UTF-8 bytes.
 
-    No segment is empty, `.` or `..`, none holds a control character or a backslash, and the first is not `.protoslice`,
-    which is reserved for backends. A key has at most 768 bytes, 255 to a segment, and 32 segments: the limits of the
-    narrowest backend, less room for a prefix. Raise `InvalidInput` for any other text.
+    The constructor raises `InvalidInput` for any text that breaks these rules:
+
+    - No segment is empty, `.` or `..`, or contains a control character or a backslash.
+    - The first segment is not `.protoslice`, which is reserved for backends.
+    - A key has at most 768 bytes and 32 segments, and a segment at most 255 bytes. The strictest backend allows a
+      little more, which leaves room for a prefix.
     """
 
     text: str
@@ -45,26 +48,26 @@ class ObjectKey:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The parts between the slashes, at least one."""
+        """The segments of the key, at least one."""
         return tuple(self.text.split("/"))
 
     def is_below(self, prefix: ObjectKey | None) -> bool:
-        """Return True when `prefix`, taken as a folder, contains this key; no prefix contains every key."""
+        """Return True when this key is inside the folder `prefix`, or when `prefix` is None."""
         return prefix is None or self.text.startswith(prefix.text + "/")
 
 
 def quote(text: str) -> str:
-    """Encode non-empty text as one key segment of letters, digits, `._-:@+~` and `=XX`; see `unquote`.
+    """Encode non-empty text as one key segment of letters, digits, `._-:@+~` and `=XX`; `unquote` decodes it.
 
-    Different texts give different segments. No segment begins with a dot, so a client's name is never a hidden file or
-    `..`.
+    Different texts give different segments. No segment begins with a dot, so a client's name never becomes a hidden
+    file or `..`.
     """
     quoted = "".join(chr(byte) if byte in _PORTABLE else f"={byte:02X}" for byte in _encode(text))
     return "=2E" + quoted[1:] if quoted.startswith(".") else quoted
 
 
 def unquote(segment: str) -> str:
-    """Decode a segment that `quote` made; raise `InvalidInput` for any other."""
+    """Decode a segment that `quote` has made; raise `InvalidInput` for any other segment."""
     raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), _encode(segment))
     try:
         text = raw.decode()
@@ -80,7 +83,7 @@ def _check_segment(segment: str) -> None:
         raise InvalidInput(f"an object key must not have the segment {segment!r}")
     if len(_encode(segment)) > MAX_SEGMENT_BYTES:
         raise InvalidInput(f"a segment of an object key may have at most {MAX_SEGMENT_BYTES} bytes")
-    # isprintable() refuses controls, lone surrogates and separators other than the space.
+    # isprintable() rejects control characters, lone surrogates and all separators but the space.
     if "\\" in segment or not segment.isprintable():
         raise InvalidInput(f"an object key must not contain control characters or backslashes: {segment!r}")
 

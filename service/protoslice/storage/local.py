@@ -1,11 +1,13 @@
-"""`file://`: a directory as a namespace of objects, safe against crashes, links and other processes.
+"""The backend of `file://`, which keeps objects as files of a directory.
+
+It is safe against crashes, symbolic links and other processes.
 
     root/
     ├── .protoslice/tmp/*     temporary files; each is locked by its writer
     └── <key>                 objects, as files
 
-An object is written to a temporary file, synced, then renamed to its name, and every folder on the way is synced. Linux
-only: descriptors of folders, flock, pread.
+A writer writes a temporary file, syncs it, renames it to its final name, and syncs every folder on the way. The
+backend needs Linux, because it uses folder descriptors, flock and pread.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ ABILITIES: Final = Abilities(open_file=True, free_space=True)
 
 
 def open(uri: str, options: Mapping[str, str]) -> FileStorage:
-    """Open the directory at `uri`, which is created."""
+    """Open the directory at `uri`; create it if it is missing."""
     refuse_options("file", options)
     return FileStorage(parse_root(uri).path)
 
 
 class FileStorage(Storage):
-    """Storage of the objects below one directory; `create` makes a missing directory."""
+    """A storage whose objects are files below one directory; `create` allows it to make a missing directory."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
         with explained("open storage at", root, **_NO_FOLDER):
@@ -172,7 +174,7 @@ class FileStorage(Storage):
         walk = closing(self._tree.walk(segments, "" if after is None else after.text))
         with explained("list", prefix or "everything"), missing, walk as files:
             for name, facts in files:
-                # Links, devices and names that are no keys are not objects of this storage.
+                # A link, a device or a file whose name is not a valid key is not an object of this storage.
                 with suppress(InvalidInput, NotFound):
                     items.append(describe(ObjectKey(name), facts))
                 if len(items) > limit:
@@ -186,7 +188,7 @@ class FileStorage(Storage):
 
 
 class FileWriter(Writer):
-    """Writer that runs the calls of a `StagingFile` in threads."""
+    """A writer that runs the calls of a `StagingFile` in threads."""
 
     def __init__(self, threads: Executor, staging: StagingFile) -> None:
         self._threads = threads
@@ -200,7 +202,7 @@ class FileWriter(Writer):
 
     async def write(self, piece: Buffer) -> None:
         self._check()
-        self._broken = True  # a failed write may have appended a part of the piece
+        self._broken = True  # a failed write may have appended part of the piece
         await self._threads.run(lambda: self._staging.write(piece))
         self._broken = False
         self._size += memoryview(piece).nbytes
@@ -220,9 +222,9 @@ class FileWriter(Writer):
 
 
 class FileHandle(OpenFile):
-    """An open file with exact reads from any thread.
+    """An open file that any thread can read exactly.
 
-    `close` returns at once; the last running read closes the descriptor.
+    `close` returns immediately; while reads are running, the last of them closes the descriptor.
     """
 
     def __init__(self, key: ObjectKey, descriptor: int) -> None:
@@ -273,7 +275,7 @@ class FileHandle(OpenFile):
         data = os.pread(self._descriptor, end - start, start)
         pieces = [data]
         at = start + len(data)
-        while at < end:  # pread returns at most 2 GiB at once, and nothing when the file was cut short meanwhile
+        while at < end:  # pread returns at most 2 GiB per call, and b"" if the file was truncated meanwhile
             data = os.pread(self._descriptor, end - at, at)
             if not data:
                 check_inside(self._stat.key, end, at)

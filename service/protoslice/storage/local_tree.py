@@ -1,6 +1,6 @@
-"""Directory tree accessed through descriptors, so that no name and no link leads out. Calls block.
+"""A directory tree that is accessed through descriptors, so that no name or link leads outside. Calls block.
 
-A new file is written under a temporary name, then published durably under its final one.
+A new file first has a temporary name, and gets its final name when it is published durably.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
-"""Mode of all files: some are secrets, and models are private too."""
+"""The mode of all files, which is private because some files are secrets and models are private."""
 _FOLDER_MODE: Final = 0o700
 _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
@@ -56,19 +56,19 @@ _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     errno.ENOTEMPTY: (Conflict, "a folder has that name"),
 }
 _WRITTEN = 64 << 10
-"""Bytes in one `write` call at most.
+"""Most bytes in one `write` call.
 
-For longer calls the kernel looks for long runs of free memory, which was measured (Linux 6.18, ext4) to cost several
-times as much as the write itself.
+For longer calls, the kernel searches for long runs of free memory. On Linux 6.18 with ext4, that search took several
+times as long as the write.
 """
 _AHEAD = 8 << 20
-"""Bytes written between requests to the kernel to start write-back."""
+"""Written bytes after which the kernel is asked to start write-back."""
 _MOST: Final = 128
-"""Folders that are known, each of which takes a descriptor."""
+"""Most folders in `KnownFolders`; each keeps one descriptor open."""
 
 
 class explained:  # noqa: N801 - named as those of contextlib, whose generators take four times as many steps
-    """Turn an `OSError` in the block into a `ProtosliceError`; `other` overrides the table, by errno name."""
+    """Convert an `OSError` in the block to a `ProtosliceError`; `other`, keyed by errno name, overrides `_ERRORS`."""
 
     def __init__(self, doing: str, name: object, **other: tuple[type[ProtosliceError], str]) -> None:
         self._about = doing, name, other
@@ -89,9 +89,9 @@ class explained:  # noqa: N801 - named as those of contextlib, whose generators 
 
 
 class Tree:
-    """Files and folders below one root, named by path segments.
+    """The files and folders below one root, named by path segments.
 
-    Links below the root are never followed; the root itself may be a link, because the operator named it.
+    Symbolic links below the root are never followed. The root may be a link, because the operator chose it.
     """
 
     def __init__(self, root: str) -> None:
@@ -99,7 +99,7 @@ class Tree:
         self._known = KnownFolders()
 
     def close(self) -> None:
-        """Close all descriptors; harmless when repeated."""
+        """Close all descriptors; repeated calls do nothing."""
         self._known.close()
         root, self._root = self._root, -1
         if root >= 0:
@@ -107,7 +107,7 @@ class Tree:
 
     @contextmanager
     def folders(self, segments: Sequence[str], *, create: bool = False) -> Iterator[list[int]]:
-        """Yield descriptors of the root and of each folder of `segments`, in order; `create` makes missing folders."""
+        """Yield descriptors of the root and of each folder on the path; `create` makes missing folders."""
         with ExitStack() as stack:
             chain = [self._root]
             for segment in segments:
@@ -117,30 +117,30 @@ class Tree:
             yield chain
 
     def open(self, segments: Sequence[str]) -> int:
-        """Return the read-only descriptor of the entry at `segments`; never blocks on a pipe or follows a link."""
+        """Open a file for reading and return its descriptor; never block on a pipe, never follow a link."""
         with self.folders(segments[:-1]) as chain:
             return os.open(segments[-1], _READ, dir_fd=chain[-1])
 
     def facts(self, segments: Sequence[str]) -> os.stat_result:
-        """Return `os.stat_result` of the entry at `segments`; for a link, that of the link."""
+        """Return the `os.stat_result` of an entry; a link is described itself, not its target."""
         with self.folders(segments[:-1]) as chain:
             return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
 
     def free_bytes(self) -> int:
-        """Return the bytes that an unprivileged user may still write."""
+        """Return how many bytes an unprivileged user may still write."""
         with explained("measure", "storage"):
             facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
 
     def create_staging(self, name: str) -> int:
-        """Create a temporary file and return its descriptor, whose shared lock marks a live writer."""
+        """Create a temporary file and return its descriptor; a shared lock on it shows that its writer is alive."""
         with self.folders(_STAGING, create=True) as chain:
             staging = os.open(name, _CREATE, _FILE_MODE, dir_fd=chain[-1])
             fcntl.flock(staging, fcntl.LOCK_SH)
             return staging
 
     def drop_staging(self, name: str) -> None:
-        """Remove a temporary file, if it still exists."""
+        """Remove a temporary file if it still exists."""
         try:
             with self.folders(_STAGING) as chain:
                 os.unlink(name, dir_fd=chain[-1])
@@ -148,7 +148,7 @@ class Tree:
             return
 
     def publish(self, staging: str, segments: Sequence[str]) -> None:
-        """Give a temporary file its final name, durably, replacing a file with that name."""
+        """Rename a temporary file to its final name durably, replacing an existing file."""
         for _ in range(_TRIES):
             try:
                 with self.folders(_STAGING) as staging_folder, self.folders(segments[:-1], create=True) as chain:
@@ -157,31 +157,32 @@ class Tree:
                     except OSError:
                         _drop_empty(segments, chain)
                         raise
-                    # Another process may have made a folder and not synced it yet: all that are not known are synced.
+                    # Another process may have made a folder without syncing it yet, so every folder not known as
+                    # durable is synced.
                     self._known.sync(chain)
                     return
             except FileNotFoundError:
-                continue  # a delete removed an empty folder on the way
+                continue  # a concurrent delete has removed an empty folder of the path
         raise OSError(errno.EAGAIN, "a folder was removed again and again while the file was written: try again")
 
     def remove(self, segments: Sequence[str]) -> None:
-        """Remove a file durably, and the folders that become empty."""
+        """Remove a file durably, then every folder that has become empty."""
         with self.folders(segments[:-1]) as chain:
             os.unlink(segments[-1], dir_fd=chain[-1])
             os.fsync(chain[-1])
             _drop_empty(segments, chain)
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
-        """Yield key and `os.stat_result` of each entry but folders below `segments`, in key order, after `after`."""
+        """Yield the key and `os.stat_result` of all entries but folders below a folder, in key order, after `after`."""
         with self.folders(segments) as chain:
             yield from _walk(
                 chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)
             )
 
     def drop_old_staging(self, before: float) -> int:
-        """Remove temporary files last written before the Unix time `before`, and return their number.
+        """Remove temporary files that were last written before the Unix time `before`; return how many were removed.
 
-        Files whose writer is alive are kept.
+        A file whose writer is alive is kept.
         """
         try:
             with self.folders(_STAGING) as chain:
@@ -191,7 +192,7 @@ class Tree:
 
 
 def _drop_empty(segments: Sequence[str], chain: Sequence[int]) -> None:
-    """Remove the folders of `chain` that are empty, the innermost first."""
+    """Remove the empty folders of `chain`, from the innermost outwards; stop at the first that is not empty."""
     for depth in range(len(chain) - 2, -1, -1):
         try:
             os.rmdir(segments[depth], dir_fd=chain[depth])
@@ -210,7 +211,7 @@ def _make_folder(name: str, parent: int) -> int:
 
 def _walk(folder: int, above: str, after: str, depth: int) -> Found:
     with os.scandir(folder) as entries:
-        # A folder sorts as the keys in it do: "a-b" < "a/b" < "a0".
+        # A folder sorts like the keys inside it, that is with a slash: "a-b" < "a/b" < "a0".
         names = sorted(f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name for entry in entries)
     for name in names:
         path = above + name
@@ -246,9 +247,9 @@ def _drop_if_abandoned(name: str, folder: int, before: float) -> bool:
 
 
 class StagingFile:
-    """Temporary file of the object `key`.
+    """The temporary file of a new object.
 
-    Threads may share a `StagingFile`; a lock admits one call at a time, and `drop` waits for a running call.
+    Threads may share a `StagingFile`: a lock admits one call at a time, and `drop` waits for a running call.
     """
 
     def __init__(self, tree: Tree, key: ObjectKey) -> None:
@@ -263,7 +264,7 @@ class StagingFile:
             self._descriptor = tree.create_staging(self._name)
 
     def __del__(self) -> None:
-        # A caller cancelled during creation never received this object, so no other code drops the file.
+        # If the caller was cancelled during creation, it never received this object and cannot drop the file.
         with suppress(Exception):
             self._drop()
 
@@ -278,7 +279,7 @@ class StagingFile:
                 self._begin()
 
     def publish(self) -> str:
-        """Publish the file durably under its key and return its entity tag; on failure the file is dropped."""
+        """Publish the file durably under its key and return its entity tag; on failure, drop the file."""
         with self._mutex:
             try:
                 with explained("publish", self._key, ENOTDIR=(Conflict, "a file exists where a folder is needed")):
@@ -289,19 +290,19 @@ class StagingFile:
                 self._drop()
 
     def drop(self) -> None:
-        """Remove the file unless it was published; harmless when repeated."""
+        """Remove the file unless it was published; repeated calls do nothing."""
         with self._mutex:
             self._drop()
 
     def _begin(self) -> None:
-        """Start write-back of the bytes written so far, so that little is left for the final `fsync`."""
-        # `POSIX_FADV_DONTNEED` makes Linux start write-back of dirty pages; pages under write-back stay cached.
-        with suppress(OSError):  # a hint
+        """Start write-back of the bytes written so far, so that the final `fsync` has little left to write."""
+        # `POSIX_FADV_DONTNEED` makes Linux start write-back of dirty pages. Pages in write-back stay in the cache.
+        with suppress(OSError):  # only a hint
             os.posix_fadvise(self._open(), self._begun, self._size - self._begun, os.POSIX_FADV_DONTNEED)
         self._begun = self._size
 
     def _publish(self) -> str:
-        # The entity tag contains this time: finer than the kernel's clock, with random low bits against repetition.
+        # The entity tag contains this time. It is finer than the kernel's clock, and random low bits avoid repetition.
         moment = (time.time_ns() & ~0xFFFFF) | randbits(20)
         os.utime(self._open(), ns=(moment, moment))
         os.fsync(self._open())
@@ -325,20 +326,20 @@ class StagingFile:
 
 
 class KnownFolders:
-    """The folders that were recently known to be durable, by inode.
+    """The folders that were recently synced, identified by inode.
 
-    Each is kept open, so that no other folder gets its inode. Folders are never renamed: one that was synced into its
-    parent stays there for as long as it exists.
+    A descriptor stays open for each, so that no other folder can get the same inode. Folders are never renamed, so a
+    folder that was synced into its parent stays in that parent until it is removed.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._descriptors: dict[tuple[int, int], int] = {}
-        """Descriptors, the folder that was used last at the end."""
+        """The open descriptors by device and inode; the most recently used folder is last."""
         self._closed = False
 
     def sync(self, chain: Sequence[int]) -> None:
-        """Make the entries of the last folder of `chain` durable, and each folder in its parent."""
+        """Make the entries of the last folder durable, and the entry of each folder in its parent."""
         named = [_inode(folder) for folder in chain]
         for depth in range(len(chain) - 1, -1, -1):
             if depth + 1 == len(chain) or not self._knows(named[depth + 1]):
@@ -347,7 +348,7 @@ class KnownFolders:
             self._learn(name, folder)
 
     def close(self) -> None:
-        """Close the descriptors, and learn no more folders."""
+        """Close all descriptors and accept no more folders."""
         with self._mutex:
             self._closed = True
             while self._descriptors:
@@ -373,10 +374,10 @@ def _inode(folder: int) -> tuple[int, int]:
 
 
 def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
-    """Return `ObjectStat` from a file's `os.stat_result`; raise `NotFound` for anything but a regular file.
+    """Return a file's facts as `ObjectStat`; raise `NotFound` for anything that is not a regular file.
 
-    The entity tag is made from modification time, size and inode. Publishing sets the time with random low bits, so an
-    inode that is used again within one tick of the clock still gets another tag; so does a change in place.
+    The entity tag consists of modification time, size and inode. Publishing sets random low bits in the time. So a
+    reused inode gets another tag even within one tick of the clock, and so does a file that is changed in place.
     """
     if not modes.S_ISREG(facts.st_mode):
         raise NotFound(f"no object {str(key)!r}")

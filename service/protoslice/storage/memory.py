@@ -1,6 +1,6 @@
-"""`memory://`: objects in the memory of this process, for tests and for services without persistence.
+"""The backend of `memory://`, which keeps objects in this process, for tests and for services without persistence.
 
-`memory://` is a new namespace each time, `memory://name` is a namespace that the whole process shares.
+`memory://` opens a new namespace every time. `memory://name` opens the namespace `name`, which the process shares.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ABILITIES: Final = Abilities(durable=False, shared=False)
 
 
 def open(uri: str, options: Mapping[str, str]) -> Storage:
-    """Open a new namespace, or a named one; a path is a folder in it."""
+    """Open a new namespace or a named one; a path in the URI selects a folder of it."""
     refuse_options("memory", options)
     if uri.rstrip("/") == "memory:":
         return MemoryStorage()
@@ -54,10 +54,10 @@ class _Object:
 
 
 class MemoryStorage(Storage):
-    """In-memory storage; the objects live as long as the instance.
+    """A storage in memory, whose objects live as long as the instance.
 
-    `etag_of` makes the entity tag of the n-th content that the process writes; tests use `etag_of` to imitate other
-    storages.
+    The entity tag of the n-th content that the process writes is `etag_of(n)`. Tests pass another function to imitate
+    other backends.
     """
 
     def __init__(self, etag_of: Callable[[int], str] = "{:x}".format) -> None:
@@ -131,7 +131,7 @@ class MemoryStorage(Storage):
 
 @cache
 def shared_memory(name: str) -> MemoryStorage:
-    """Return the storage at `memory://name`, the same for the whole process."""
+    """Return the storage of `memory://name`; the whole process shares one per name."""
     return MemoryStorage()
 
 
@@ -149,7 +149,7 @@ class _MemoryWriter(Writer):
     async def write(self, piece: Buffer) -> None:
         self._open().extend(piece)
         self._size = len(self._open())
-        await asyncio.sleep(0)  # yields to other tasks, as a backend that waits would
+        await asyncio.sleep(0)  # lets other tasks run, as in a backend that waits
 
     async def commit(self) -> str:
         data = bytes(self._open())

@@ -1,4 +1,4 @@
-"""Ranges of objects: checks, merged reads, and a base class of storages on a network."""
+"""Ranges of objects: checks, merged reads, and a base class for remote storages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AHEAD: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One read that serves several spans; `members` holds their indices in the request."""
+    """One read that covers several spans; `members` holds the spans' indices in the request."""
 
     start: int
     end: int
@@ -32,19 +32,19 @@ class Group:
 
 
 def check_span(start: int, end: int) -> None:
-    """Raise `InvalidInput` unless 0 <= start <= end and both fit a signed 64-bit offset."""
+    """Raise `InvalidInput` unless 0 <= start <= end and both fit in a signed 64-bit integer."""
     if not 0 <= start <= end <= MAX_OFFSET:
         raise InvalidInput(f"invalid range: 0 <= start <= end is needed, not {start} to {end}")
 
 
 def check_inside(key: ObjectKey, end: int, size: int) -> None:
-    """Raise `IntegrityError` when `end` is beyond the object's `size`."""
+    """Raise `IntegrityError` when `end` is greater than the object's size."""
     if end > size:
         raise IntegrityError(f"object {str(key)!r} ends at {size}, before byte {end}")
 
 
 def check_limit(limit: int) -> None:
-    """Raise `InvalidInput` unless a page may have at least one object."""
+    """Raise `InvalidInput` when the page limit is less than 1."""
     if limit < 1:
         raise InvalidInput("the page limit must be at least 1")
 
@@ -52,8 +52,8 @@ def check_limit(limit: int) -> None:
 def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
     """Return the reads that cover all spans, ordered by offset.
 
-    Spans at most `gap` bytes apart share a read of at most `largest` bytes. A span longer than `largest` is one read
-    and is not cut.
+    Spans that are at most `gap` bytes apart share a read of at most `largest` bytes. A span longer than `largest` gets
+    one read and is not split.
     """
     groups: list[Group] = []
     for place in sorted(range(len(spans)), key=spans.__getitem__):
@@ -70,7 +70,10 @@ def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
 async def read_groups(
     groups: Sequence[Group], spans: Sequence[Span], read: Callable[[int, int], Awaitable[bytes]], *, window: int
 ) -> Sequence[bytes]:
-    """Return the bytes of each span, with at most `window` concurrent reads; the first failure cancels the others."""
+    """Read all groups and return the bytes of each span.
+
+    At most `window` reads run concurrently, and the first failure cancels the others.
+    """
     results: list[bytes] = [b""] * len(spans)
 
     async def fetch(group: Group) -> None:
@@ -86,7 +89,7 @@ async def read_groups(
 async def read_ahead(
     read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes from `start` to `end` in pieces, with reads of `step` bytes, of which `ahead` run at a time."""
+    """Yield the bytes from `start` to `end` in pieces; each read has `step` bytes, and `ahead` reads run at a time."""
     reads: deque[asyncio.Future[bytes]] = deque()
     starts = iter(range(start, end, step))
     try:
@@ -105,10 +108,10 @@ async def read_ahead(
 
 
 class RemoteStorage(Storage):
-    """Base class that implements `get_ranges` and `stream` by `stat` and `get_range`.
+    """A base class that implements `get_ranges` and `stream` with `stat` and `get_range`.
 
-    A stream is a sequence of bounded requests, a few of which run at a time, so that a slow reader never exceeds the
-    timeout of one response. All requests are pinned to the entity tag of the first `stat`.
+    A stream consists of bounded requests, a few of which run concurrently. So a slow reader never exceeds the timeout
+    of one response. All requests name the entity tag that the first `stat` returned.
     """
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
@@ -136,26 +139,26 @@ class RemoteStorage(Storage):
                 yield piece
 
     async def pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
-        """Return `stat` of the object; raise `Conflict` when `etag` is given and differs."""
+        """Return the object's facts; raise `Conflict` when `etag` is not None and differs."""
         found = await self.stat(key)
         found.check_etag(etag)  # some servers ignore `If-Match`
         return found
 
 
 class ReadOnlyRemoteStorage(RemoteStorage):
-    """Remote storage that cannot be written."""
+    """A remote storage that only supports reading."""
 
     refusal: ClassVar[str]
-    """Sentence with which writing is refused."""
+    """The error message for every attempt to write."""
 
     async def put(self, key: ObjectKey, data: Buffer) -> str:
-        """Raise `Unsupported`."""
+        """Raise `Unsupported`, because the storage is read-only."""
         raise Unsupported(self.refusal)
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """Raise `Unsupported`."""
+        """Raise `Unsupported`, because the storage is read-only."""
         raise Unsupported(self.refusal)
 
     async def delete(self, key: ObjectKey) -> None:
-        """Raise `Unsupported`."""
+        """Raise `Unsupported`, because the storage is read-only."""
         raise Unsupported(self.refusal)
