@@ -1,7 +1,7 @@
-"""Cache for a distant storage: concurrent callers share one fetch, and hits and misses are counted.
+"""A cache for objects of a remote storage; concurrent callers share one fetch, and hits and misses are counted.
 
-A key always names the same content, so nothing in a cache is ever stale. Objects registered in place are not cached:
-they have no checksums, and their owner may replace them.
+A key always names the same content, so no cached block can be out of date. External objects are not cached: they have
+no checksums, and their owner may replace them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from protoslice.storage import Span
 
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
-"""Largest number of entries."""
+"""Most entries."""
 _RECORD: Final = -1
-"""Offset of a record, in place of that of a block."""
+"""The offset in the key of a record; in the key of a block, it is the block's offset."""
 _ENTRY: Final = 400
-"""Bytes that an entry takes in addition to its data, about."""
+"""Approximate overhead of an entry in bytes, on top of its data."""
 
 
 class MemoryBlocks:
-    """Verified blocks of objects in memory; any thread may call.
+    """Verified blocks of objects in memory; any thread may call the methods.
 
-    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts neither other blocks nor records.
+    This is a segmented LRU cache. Blocks that were read only once share a fifth of the memory, so a scan evicts neither
+    records nor blocks that are read repeatedly.
     """
 
     def __init__(self, room: int) -> None:
         self._lock = threading.Lock()
         self.scan_room = room // 10
-        """Bytes kept of one stream: half of the room of blocks read once."""
+        """Most bytes kept of one stream: half of the memory for blocks that were read once."""
         self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
     def read_now(self, name: str, start: int, end: int) -> bytes | None:
-        """Return the bytes from `start` to `end`, whole blocks, or None when one of them is missing."""
+        """Return whole blocks from `start` to `end`, or None when any of them is missing."""
         blocks = []
         with self._lock:
             for at in range(start, end, _BLOCK):
@@ -58,7 +59,7 @@ class MemoryBlocks:
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     def write(self, name: str, start: int, data: memoryview) -> None:
-        """Keep blocks."""
+        """Keep whole blocks, the first of which begins at `start`."""
         for at in range(0, len(data), _BLOCK):
             key, block = (name, start + at), bytes(data[at : at + _BLOCK])
             with self._lock:
@@ -71,7 +72,7 @@ class MemoryBlocks:
             return self._again.get((name, _RECORD))
 
     def write_record(self, name: str, data: bytes) -> None:
-        """Keep a record."""
+        """Keep a record under `name`."""
         with self._lock:
             self._again.put((name, _RECORD), data, len(data) + _ENTRY)
 
@@ -88,19 +89,19 @@ class MemoryBlocks:
 
 
 Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
-"""Reads spans of an object from its storage, verified."""
+"""A function that reads spans of an object from its storage and verifies them."""
 
 _READERS: Final = 4
 _UNWRITTEN: Final = 32 << 20
-"""Bytes that wait for the disk at most; a disk slower than the storage keeps a part of what passes."""
+"""Most bytes that wait for the disk. If the disk is slower than the storage, only part of the data is cached."""
 _PAUSE_SECONDS: Final = 60
-"""Time without writing after a failure of the disk."""
+"""Seconds without writes after the disk has failed."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Directory of a cache and its size in bytes; without a directory, bytes of memory."""
+    """The directory of a cache and its size in bytes; without a directory, the cache uses `memory_bytes` of memory."""
 
     directory: Path | None = None
     bytes: int = CACHE_BYTES
@@ -109,7 +110,7 @@ class CacheOptions:
 
 @dataclass(slots=True)
 class Counts:
-    """Reads of blocks and records: answered by a cache, or by the storage."""
+    """The reads of blocks and records that a cache answered (hits), and those that went to the storage (misses)."""
 
     hits: int = 0
     hit_bytes: int = 0
@@ -120,14 +121,14 @@ class Counts:
 
 
 class BlockCache:
-    """Cache for the objects of one storage; closed with its last reader."""
+    """A cache for the objects of one storage; `close` also waits for running writes."""
 
     def __init__(self, options: CacheOptions) -> None:
         self.counts = Counts()
         self._counting = threading.Lock()
         self._memory = MemoryBlocks(options.memory_bytes)
         self._disk = _opened(options)
-        # Separate threads: those of the stores may all be waiting for what these read.
+        # These threads are separate, because all threads of the stores may be waiting for reads of the cache.
         self._readers = Executor(_READERS, "cache-read")
         self._writer = Executor(1, "cache-write")
         self._flights: SingleFlight[tuple[str, tuple[Span, ...]], Sequence[bytes]] = SingleFlight()
@@ -138,11 +139,11 @@ class BlockCache:
 
     @property
     def evicted(self) -> int:
-        """Files that this process has removed to make room."""
+        """The number of files that this process has removed to make room."""
         return self._disk.evicted if self._disk is not None else 0
 
     async def close(self) -> None:
-        """Finish running writes, and close the directory."""
+        """Finish running fetches and writes, then close the directory."""
         await self._flights.idle()
         await self._records.idle()
         await self.written()
@@ -157,7 +158,7 @@ class BlockCache:
             await asyncio.gather(*self._writing)
 
     async def record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the record called `name`, from the cache, or else from `read`, which verifies it."""
+        """Return the record called `name` from the cache, or call `read`, which must return it verified."""
         return await self._records.get(name, lambda: self._record(name, read))
 
     async def _record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -178,7 +179,7 @@ class BlockCache:
         return data
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return whole blocks, verified, if no disk has to be waited for; else None. Any thread may call this."""
+        """Return whole verified blocks if no read has to wait for the disk; else None. Any thread may call this."""
         disk = self._disk
         if disk is None:
             data = self._memory.read_now(name, start, end)
@@ -189,24 +190,25 @@ class BlockCache:
         return data
 
     async def look(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return whole blocks, verified, from memory or the disk; None when one of them is missing."""
+        """Return whole verified blocks from memory or disk, or None when any of them is missing."""
         data = self.read_now(name, start, end, sums)
         if data is None and self._disk is not None:
             data = await self._readers.run(lambda: self._read(name, (start, end), sums))
         return data
 
     async def fetch(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Return whole blocks of each span, verified, from the cache, or else from `fetch`."""
+        """Return whole verified blocks of each span, from the cache or from `fetch`."""
         found = [self.read_now(name, start, end, sums) for start, end in spans]
         missing = tuple(span for data, span in zip(found, spans, strict=True) if data is None)
         if not missing:
             return [data for data in found if data is not None]
-        # The look at the disk is part of the flight: else a caller who looked before the fetch ended would fetch again.
+        # Reading the disk is part of the shared flight. Otherwise a caller that read the disk just before another
+        # caller's fetch ended would fetch the blocks again.
         filled = iter(await self._flights.get((name, missing), lambda: self._filled(name, missing, sums, fetch)))
         return [next(filled) if data is None else data for data in found]
 
     async def _filled(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
-        """Return whole blocks of each span from the disk, or else from `fetch`."""
+        """Return whole verified blocks of each span, from the disk or from `fetch`."""
         found: list[bytes | None] = [None] * len(spans)
         if self._disk is not None:
             found = await self._readers.run(lambda: [self._read(name, span, sums) for span in spans])
@@ -226,19 +228,19 @@ class BlockCache:
         return data
 
     def _fetched(self, name: str, span: Span, data: bytes) -> bytes:
-        """Return `data` after adding it to the cache."""
+        """Add `data` to the cache and return it."""
         self.keep(name, span[0], memoryview(data))
         return data
 
     def keep(self, name: str, start: int, data: memoryview, passed: int = 0) -> None:
-        """Add whole blocks that were read from the storage and verified by the caller.
+        """Add whole blocks that the caller has read from the storage and verified.
 
-        `passed` bytes of the same stream came before: memory keeps only the beginning of a stream.
+        `passed` is the number of earlier bytes of the same stream, because memory keeps only the beginning of a stream.
         """
         self._missed(len(data))
         disk = self._disk
         if disk is None:
-            # More would push out the beginning, without which the next reader streams everything again.
+            # More blocks would evict the beginning, and then the next reader would have to stream everything again.
             if not passed or passed + len(data) <= self._memory.scan_room:
                 self._memory.write(name, start, data)
             return
@@ -247,7 +249,7 @@ class BlockCache:
             self._write(len(piece), partial(disk.write, name, low, piece))
 
     def _write(self, size: int, call: Callable[[], None]) -> None:
-        """Begin a write to the disk, unless writes are too slow or have just failed."""
+        """Start a write to the disk, unless too many writes wait or one has failed recently."""
         if self._unwritten + size > _UNWRITTEN or time.monotonic() < self._paused_until:
             return
         self._unwritten += size
@@ -278,7 +280,7 @@ class BlockCache:
 
 
 def _opened(options: CacheOptions) -> DiskBlocks | None:
-    """Return the directory of the cache; None, after a line in the log, when it cannot be used."""
+    """Open the directory of the cache; log a warning and return None when it cannot be used."""
     if options.directory is None:
         return None
     try:
@@ -293,7 +295,7 @@ def _reason(error: OSError) -> str:
 
 
 def _segments(start: int, end: int) -> Iterator[Span]:
-    """Yield the spans of single segments that make up a span."""
+    """Split a span at the segment boundaries and yield the parts."""
     while start < end:
         stop = min(end, start - start % SEGMENT + SEGMENT)
         yield start, stop
@@ -301,7 +303,7 @@ def _segments(start: int, end: int) -> Iterator[Span]:
 
 
 def _joined(parts: Iterator[bytes | None]) -> bytes | None:
-    """Return all parts in one, or None as soon as one is missing."""
+    """Return all parts joined, or None if any part is missing."""
     found = []
     for part in parts:
         if part is None:
@@ -311,7 +313,7 @@ def _joined(parts: Iterator[bytes | None]) -> bytes | None:
 
 
 def _quietly(read: Callable[[], bytes | None]) -> bytes | None:
-    """Return the result of `read`; None for an error of the disk, since the storage has the same bytes."""
+    """Return the result of `read`; return None on a disk error, because the storage has the same bytes."""
     try:
         return read()
     except OSError:

@@ -1,10 +1,11 @@
-"""Blocks and records on the local disk, in a directory that processes may share.
+"""Blocks and records on the local disk, in a directory that several processes may share.
 
-<directory>/protoslice/<nn>/<name> is an entry; <nn> are the first digits of its name.
+Each entry is a file <directory>/protoslice/<nn>/<name>, where <nn> are the first digits of its name. No other file of
+the directory is read or removed.
 
-Nothing else in the directory is read or removed. A segment of 4 MiB of an object is a sparse file: each block is at its
-own offset in the object, and exists if it matches its checksum. There is no other list of blocks, so a crash, a full
-disk or damage only make blocks missing. A record is a file with its SHA-256.
+A segment, which is 4 MiB of an object, is a sparse file. Each block is at the same offset as in the object, and it
+counts as cached if it matches its checksum. No other list of blocks exists, so a crash, a full disk or damage can only
+make blocks missing. A record is a file with a SHA-256 of its content.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ SEGMENT: Final = 4 << 20
 _FOLDER: Final = "protoslice"
 _BLOCK: Final = 64 << 10
 _OPEN: Final = 512
-"""Segments that a process holds open, so that a read in the page cache is one call of the system."""
-# One reader of a model in small ranges reads each block many times, which does not make the block worth more.
+"""Most segments that a process keeps open, so that reading a block in the page cache takes one system call."""
+# A reader of many small ranges reads each block several times. That alone must not make the block more valuable.
 AGAIN_SECONDS: Final = 10
-"""Time from the last use of a segment until another one marks it as used again."""
-# In the mode and not in the name, which would change under other processes that open the file.
+"""Seconds after a segment's last use before the next use marks the segment as used again."""
+# The mark is in the mode, not in the file name: a rename would disturb other processes that open the file.
 _USED_AGAIN: Final = stat.S_IXUSR
-"""Bit of a file's mode that marks a segment used again."""
+"""The bit of a file's mode that marks a segment as used again."""
 _RECORD: Final = "r"
 RECORDS_SHARE: Final = 4
-"""Records take at most one part in so many of the room, so that payload keeps the rest."""
+"""Records may take one part in this number of the room, so that blocks keep the rest."""
 ONCE_SHARE: Final = 5
-"""Segments used once keep one part in so many of the room, or nothing new could ever be used again."""
+"""Segments that were used once keep one part in this number of the room; otherwise no new segment could stay."""
 
 
 class Rank(Enum):
-    """Priority of an entry."""
+    """The priority of an entry; entries of lower priority are removed first."""
 
     ONCE = auto()
-    """Segment of payload whose blocks were read once, as in a scan."""
+    """A segment whose blocks were read once, as in a scan."""
     AGAIN = auto()
-    """Segment of payload that was read again later."""
+    """A segment that was read again later."""
     RECORD = auto()
-    """Index, plan, sums or the like: without one, no byte of its store is served."""
+    """An index, plan, checksum list or similar; without it, no byte of its store can be served."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """File of a cache: its name, its size on the disk, and the time of its last use in nanoseconds."""
+    """A file of the cache: its name, its size on disk, and the time of its last use in nanoseconds."""
 
     name: str
     size: int
@@ -67,27 +68,27 @@ class CacheEntry:
 
 
 class _Segment:
-    """Open segment; the descriptor is closed with the last reference, since another thread may read it."""
+    """An open segment; its descriptor stays open until the last reference, because another thread may be reading."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.touch_at = 0.0
-        """Time by the monotonic clock from which on another use is to be noted."""
+        """The monotonic time from which the next use is recorded."""
 
     def __del__(self) -> None:
         os.close(self.descriptor)
 
 
 class DiskBlocks:
-    """Blocks of objects in files of about `room` bytes; any thread may read, one at a time may write.
+    """Blocks of objects in files, about `room` bytes; any thread may read, but only one at a time may write.
 
-    The size is checked whenever a sixteenth of `room` was added, so each process may exceed `room` by that much.
+    The size is checked each time a sixteenth of `room` has been added. So each process may exceed `room` by that much.
     """
 
     def __init__(self, directory: Path, room: int) -> None:
-        """Open the folder, created if needed; raise `OSError` if other users can change it, or it is not writable."""
+        """Open or create the folder; raise `OSError` if other users can change it or this process cannot write it."""
         self.evicted = 0
-        """Entries that this process has removed for want of room."""
+        """The number of entries that this process has removed to make room."""
         self._room = room
         self._added = room  # the first addition checks the size
         self._lock = threading.Lock()
@@ -107,7 +108,7 @@ class DiskBlocks:
         os.close(self._root)
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return verified blocks of one segment, if an open file has them in the page cache; else None."""
+        """Return verified blocks of one segment if its file is open and they are in the page cache; else None."""
         with self._lock:
             segment = self._opened.get(_file(name, start))
         if segment is None:
@@ -121,7 +122,7 @@ class DiskBlocks:
         return data
 
     def read(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return verified blocks of one segment, or None when one of them is missing. Blocks."""
+        """Return verified blocks of one segment, or None when any of them is missing. This call blocks."""
         file = _file(name, start)
         descriptor = self._open(file)
         if descriptor is None:
@@ -136,11 +137,11 @@ class DiskBlocks:
         return data
 
     def write(self, name: str, start: int, data: memoryview) -> None:
-        """Store blocks of one segment, verified by the caller. Blocks; raises `OSError`."""
+        """Store blocks of one segment, which the caller has verified. This call blocks and may raise `OSError`."""
         self._put(_file(name, start), start, data)
 
     def read_record(self, name: str) -> bytes | None:
-        """Return the record called `name`, or None when it is missing or damaged. Blocks."""
+        """Return the record called `name`, or None when it is missing or damaged. This call blocks."""
         descriptor = self._open(_record(name))
         if descriptor is None:
             return None
@@ -153,13 +154,13 @@ class DiskBlocks:
             return data
 
     def write_record(self, name: str, data: bytes) -> None:
-        """Store a record, unless it exceeds a sixteenth of the room. Blocks; raises `OSError`."""
+        """Store a record, unless it exceeds a sixteenth of `room`. This call blocks and may raise `OSError`."""
         stored = with_digest(data)
         if len(stored) <= self._room // 16:
             self._put(_record(name), 0, memoryview(stored))
 
     def entries(self) -> Iterator[CacheEntry]:
-        """Yield all entries, in no order."""
+        """Yield all entries in any order."""
         with os.scandir(self._root) as folders:
             names = [found.name for found in folders if found.is_dir(follow_symlinks=False)]
         for name in names:
@@ -173,7 +174,7 @@ class DiskBlocks:
                 os.close(below)
 
     def remove(self, name: str) -> None:
-        """Remove an entry; its space is free at once, even while it is open."""
+        """Remove an entry and free its space immediately, even while its file is open."""
         with suppress(FileNotFoundError):
             descriptor = os.open(_path(name), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
             try:
@@ -183,7 +184,7 @@ class DiskBlocks:
                 os.close(descriptor)
 
     def _put(self, file: str, start: int, data: memoryview) -> None:
-        # Opened each time: a segment that was evicted meanwhile must not grow where no name leads to it.
+        # The file is opened for each write: if the segment was evicted, an old descriptor would fill a nameless file.
         self._added += len(data) + -len(data) % 4096
         descriptor = self._open(file, write=True)
         assert descriptor is not None
@@ -201,7 +202,7 @@ class DiskBlocks:
             self.evicted += len(removed)
 
     def _open(self, name: str, *, write: bool = False) -> int | None:
-        """Return a descriptor of the entry called `name`, created if it is to be written; None when there is none."""
+        """Return a descriptor of the entry called `name`; create a missing entry if `write`, else return None."""
         path = _path(name)
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
         try:
@@ -221,9 +222,10 @@ class DiskBlocks:
 
 
 def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
-    """Return the entries to remove so that all others have at most `room` bytes, in the order of removal.
+    """Return the entries to remove, in order, so that the remaining entries have at most `room` bytes.
 
-    A segmented LRU: segments used once go first, down to their share of the room; then the oldest segments of all.
+    This is a segmented LRU cache. Records beyond their share go first. Then segments that were used once go, until only
+    their share is left. At last, the oldest segments of both kinds go.
     """
     oldest = sorted(entries, key=lambda entry: entry.used)
     records = [entry for entry in oldest if entry.rank is Rank.RECORD]
@@ -240,7 +242,7 @@ def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
 
 
 def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
-    """Return the first of `entries` with at least `size` bytes together, or all of them."""
+    """Return the first entries that have at least `size` bytes in total, or all entries if they have less."""
     taken: list[CacheEntry] = []
     for entry in entries:
         if size <= 0:
@@ -251,7 +253,7 @@ def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
 
 
 def _note_use(descriptor: int) -> None:
-    """Record a use, if the last use is longer ago than `AGAIN_SECONDS`; the entry then counts as used again."""
+    """Record a use if the last recorded use is at least `AGAIN_SECONDS` old, and mark the entry as used again."""
     found = os.fstat(descriptor)
     if time.time() - found.st_mtime >= AGAIN_SECONDS:
         os.fchmod(descriptor, 0o600 | _USED_AGAIN)
@@ -259,7 +261,7 @@ def _note_use(descriptor: int) -> None:
 
 
 def _check_ours(root: int) -> None:
-    """Raise `OSError` unless only this user can change the folder: checksums detect damage, but not forgery."""
+    """Raise `OSError` if other users can change the folder: checksums detect damage, but not forgery."""
     found = os.fstat(root)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"its folder {_FOLDER!r} belongs to another user, or is accessible to others")

@@ -1,4 +1,4 @@
-"""Look-ups of stores: by id or tag, as pages, and of files by digest. Results are cached for some seconds."""
+"""Look-ups of stores by id or tag, lists of stores, and look-ups of files by digest; some results are cached."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput,
 from protoslice.facts import PiecePlace, Removed, Store
 
 STALE_SECONDS: Final = 60.0
-"""Seconds for which what was read is believed while the database does not answer."""
+"""Seconds for which earlier results stay valid while the database does not answer."""
 _TAG: Final = 400
-"""Bytes of memory of a cached tag in addition to its name, about."""
+"""Approximate memory of a cached tag in bytes, on top of its name."""
 
 ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
-"""Stores that tags pointed at, and when they were read, by space and name."""
+"""The cached tags: space and name of each tag, with its store's id and the time of the read."""
 
 
 class TagCache(TagTable):
-    """Tags of one space, with the stores that they pointed at, used for `trust_seconds` after a read began.
+    """The tags of one space; a read tag is cached for `trust_seconds`, counted from the start of the read.
 
-    Changes made by this process are seen at once, changes by other processes after these seconds.
+    Changes that this process makes are visible immediately. Changes by other processes are visible after
+    `trust_seconds`.
     """
 
     def __init__(self, database: Database, usage: Usage, read: ReadTags, *, trust_seconds: float = 0) -> None:
@@ -50,7 +51,7 @@ class TagCache(TagTable):
         self._changes = 0
 
     async def store(self, name: str) -> str:
-        """Return the id of the store that a tag points at, or did a moment ago; raise `NotFound` without such a tag."""
+        """Return the id of the tag's store, perhaps from the cache; raise `NotFound` if the tag does not exist."""
         time = asyncio.get_running_loop().time
         known = self._read.get((self._space, name))
         if known is not None and time() - known[1] < self._trust_seconds:
@@ -62,14 +63,14 @@ class TagCache(TagTable):
             if known is None or begun - known[1] >= STALE_SECONDS:
                 raise
             return known[0]
-        if changes == self._changes:  # a read that a change overtook may have found the tag as it was before
+        if changes == self._changes:  # if a change overtook the read, the result may be old
             self._read.put((self._space, name), (store_id, begun), _TAG + len(name))
         return store_id
 
     async def version_before(self, name: str) -> str | None:
-        """Return the id of the store that a tag points at, else of a tag with the same name, or None.
+        """Return the id of the tag's store; if the tag does not exist, return the store of a related tag, or None.
 
-        For `resnet50:4`, this is the tag that was set last among the tags that begin with `resnet50:`.
+        For `resnet50:4`, the related tag is the most recently set tag that begins with `resnet50:`.
         """
         with suppress(NotFound):
             return await self.store(name)
@@ -94,25 +95,25 @@ class TagCache(TagTable):
             self.invalidate([name])
 
     def invalidate(self, names: Iterable[str]) -> None:
-        """Forget where tags point, after this process has changed them, perhaps with a store."""
+        """Forget cached tags, after this process has changed them."""
         self._changes += 1
         for name in names:
             self._read.drop((self._space, name))
 
 
 LEAST_FOUND: Final = 1 << 20
-"""Bytes of the smallest file that is found by its digest: a smaller one is sent again in no time."""
+"""Smallest file that can be found by its digest, in bytes; sending a smaller file again takes hardly any time."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 StoredPath = tuple[str, str]
-"""Id of a store, and the path of a file there."""
+"""The id of a store, and the path of a file in this store."""
 CACHED_BYTES: Final = 16 << 20
-"""Bytes of manifests in the cache, about: some five thousand of one small file."""
+"""Approximate bytes of cached manifests: about five thousand manifests with one small file each."""
 _ENTRY: Final = 1000
 _FILE: Final = 400
-"""Bytes of memory of a cached manifest and of each of its files, in addition to its encoded size."""
+"""Approximate memory of a cached manifest's file in bytes, on top of its encoded size; `_ENTRY` is per manifest."""
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
-"""Tags shown with a store, at most; `Tags.page` pages through all of them."""
+"""Most tags shown with a store; `Tags.page` lists all tags in pages."""
 _FOREIGN: Final = "this cursor was not given by this service, or for another list"
 _LONGEST_CURSOR: Final = 8192
 _BEHIND: Final = 1 << 63
@@ -121,7 +122,7 @@ _log = logging.getLogger(__name__)
 
 
 class Manifests:
-    """Manifests of the stores of one space."""
+    """The manifests of the stores of one space."""
 
     def __init__(self, table: StoreTable, worker: Worker, *, cached_bytes: int = CACHED_BYTES) -> None:
         self._table = table
@@ -129,7 +130,7 @@ class Manifests:
         self._cache: LruCache[str, Manifest] = LruCache(most=_MOST_MANIFESTS, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
-        """Return the manifest of a store; raise `NotFound` if it does not exist."""
+        """Return the manifest of a store; raise `NotFound` if the store does not exist."""
         known = self._cache.get(store_id)
         row = await self._table.get(store_id, None if known is None else known.row)
         if row is None:
@@ -138,13 +139,13 @@ class Manifests:
         return await self.of(row)
 
     async def of(self, row: StoreRow) -> Manifest:
-        """Return the manifest of a row; raise `IntegrityError` if it is damaged."""
+        """Return the manifest of a row; raise `IntegrityError` if the manifest is damaged."""
         known = self._cache.get(row.digest)
         if known is not None and known.row == row.id:
             return known
         data = row.manifest
         if data is None:
-            again = await self._table.get(row.digest)  # it has left the cache meanwhile
+            again = await self._table.get(row.digest)  # the manifest has been evicted since the row was read
             if again is None or again.manifest is None:
                 raise NotFound(f"No store {row.digest}")
             row, data = again, again.manifest
@@ -157,7 +158,7 @@ class Manifests:
     async def starting_with(self, prefix: str) -> str:
         """Return the only store id that begins with `prefix`.
 
-        Raise `InvalidInput` if several ids do, `NotFound` if none does.
+        Raise `InvalidInput` if several ids begin with it, and `NotFound` if none does.
         """
         found = await self._table.starting_with(prefix)
         if len(found) > 1:
@@ -167,9 +168,9 @@ class Manifests:
         return found[0]
 
     async def whole_id(self, prefix: str) -> str:
-        """Return the only id of a store, or else of a removed store, that begins with `prefix`.
+        """Return the only store id that begins with `prefix`; look at removed stores if no other store matches.
 
-        Raise `NotFound` if there is none.
+        Raise `InvalidInput` if several ids begin with `prefix`, and `NotFound` if none does.
         """
         try:
             return await self.starting_with(prefix)
@@ -177,7 +178,7 @@ class Manifests:
             return await self.removed(prefix)
 
     async def removed(self, prefix: str) -> str:
-        """Return the only id of a removed store that begins with `prefix`; see `starting_with`."""
+        """Return the only removed store's id that begins with `prefix`; the errors are those of `starting_with`."""
         found = await self._table.starting_with(prefix, removed=True)
         if len(found) > 1:
             raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")
@@ -190,7 +191,7 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """File in the storage, which a new store may share."""
+    """A file in the storage that a new store may share."""
 
     size: int
     sha256: str
@@ -198,7 +199,7 @@ class FileRef:
 
 
 def refs_of(manifest: Manifest) -> dict[str, FileRef]:
-    """Return the references to the files of a store by path, without objects registered in place."""
+    """Return references to a store's files by path; external objects are left out."""
     return {
         file.path: FileRef(file.size, file.sha256, stored)
         for file, stored in zip(manifest.files, manifest.objects, strict=True)
@@ -207,7 +208,7 @@ def refs_of(manifest: Manifest) -> dict[str, FileRef]:
 
 
 def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
-    """Return the numbers and SHA-256 of the files of a store that can be found by digest."""
+    """Return number and SHA-256 of each file of a store that can be found by its digest."""
     return [
         (number, bytes.fromhex(file.sha256))
         for number, (file, stored) in enumerate(zip(manifest.files, manifest.objects, strict=True))
@@ -216,20 +217,20 @@ def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
 
 
 class FilesByDigest:
-    """Files of the stores of one space, by digest."""
+    """The files of one space's stores, found by digest."""
 
     def __init__(self, table: StoreTable, manifests: Manifests) -> None:
         self._table = table
         self._manifests = manifests
 
     async def find(self, sha256: str) -> FileRef | None:
-        """Return a file of 1 MiB or more with this SHA-256, in hex; None if no store has one."""
+        """Return a file with this hexadecimal SHA-256, or None; only files of 1 MiB or more are found."""
         async for manifest, number in self._found(sha256):
             return FileRef(manifest.files[number].size, sha256, manifest.objects[number])
         return None
 
     async def place(self, sha256: str, size: int) -> PiecePlace | None:
-        """Return a place of a file in a store, or None if no store has it."""
+        """Return a store and path with this file, or None if no store has it."""
         async for manifest, number in self._found(sha256):
             file = manifest.files[number]
             if file.size == size:
@@ -240,42 +241,42 @@ class FilesByDigest:
         if not _DIGEST.fullmatch(sha256):
             raise InvalidInput("Invalid digest: use the 64 hex digits of a SHA-256, in lower case")
         for row, number in await self._table.with_file(bytes.fromhex(sha256)):
-            with suppress(IntegrityError, NotFound):  # a damaged store is of no use here
+            with suppress(IntegrityError, NotFound):  # a damaged or deleted store is skipped
                 yield await self._manifests.of(row), number
 
 
 class StorePages:
-    """Stores of one space as the API shows them."""
+    """The stores of one space in the form of the API."""
 
     def __init__(self, table: StoreTable, manifests: Manifests) -> None:
         self._table = table
         self._manifests = manifests
 
     async def get(self, store_id: str) -> Store:
-        """Return a store with up to `TAGS_SHOWN` tags; raise `NotFound` if there is none."""
+        """Return a store with up to `TAGS_SHOWN` tags; raise `NotFound` if the store does not exist."""
         return await self._known(await self._table.shown(digest=store_id, tags=TAGS_SHOWN), f"No store {store_id}")
 
     async def tagged(self, tag: str) -> Store:
-        """Return the store that a tag points at; raise `NotFound` if the tag does not exist."""
+        """Return the store of a tag; raise `NotFound` if the tag does not exist."""
         return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
 
     async def described(self, manifest: Manifest, *, keep: bool = False) -> Store:
-        """Return the store of a manifest, with up to `TAGS_SHOWN` tags; with `keep`, it outlives its commits."""
+        """Return the store of a manifest with up to `TAGS_SHOWN` tags; with `keep`, the store outlives its commits."""
         tags, uploader, description, of_commits = await self._table.about(manifest.id, TAGS_SHOWN)
         if keep and of_commits:
             await self._table.keep(manifest.id)
         return manifest.as_store(tags, uploader, description)
 
     async def describe(self, store_id: str, text: str, *, if_match: str | None = None) -> Store:
-        """Set the description of a store, and return the store; raise `NotFound` if there is none."""
+        """Set the description of a store and return the store; raise `NotFound` if the store does not exist."""
         if not await self._table.describe(store_id, text, if_match=if_match):
             raise NotFound(f"No store {store_id}")
         return await self.get(store_id)
 
     async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
-        """Return a page of the stores of a query.
+        """Return a page of the stores that match `query`.
 
-        A short or empty page may be followed by another page.
+        A page may be short or even empty although further pages follow.
         """
         after = None if cursor is None else _key_of(cursor, query)
         listed, rest = await self._table.page(query, limit=limit + 1, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
@@ -285,7 +286,7 @@ class StorePages:
         return ResultPage(found, None if rest is None else _cursor_of(rest, query))
 
     async def removed(self, kept: timedelta, *, limit: int, cursor: str | None) -> ResultPage[Removed]:
-        """Return a page of stores whose removal can be undone, latest first; each can be for the time `kept`."""
+        """Return a page of removed stores, latest first; each can be restored for `kept` after its removal."""
         after = re.fullmatch(r"([0-9]{1,19})-([0-9]{1,19})", cursor or "0-0")
         if after is None or not all(int(each) < _BEHIND for each in after.groups()):
             raise InvalidInput(_FOREIGN)
@@ -299,9 +300,10 @@ class StorePages:
     async def family(
         self, tag: str, *, type: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:
-        """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
+        """Return a page of the stores whose tags begin with `tag`, in the order of the tags.
 
-        A short or empty page may be followed by another page.
+        A store with several such tags appears once, at its first tag. A page may be short or even empty although
+        further pages follow.
         """
         if cursor is not None and not is_tag_prefix(cursor):
             raise InvalidInput(_FOREIGN)
@@ -315,7 +317,7 @@ class StorePages:
     async def _fitting(
         self, listed: Sequence[ListedStore], limit: int
     ) -> tuple[Sequence[ListedStore], Sequence[Store]]:
-        """Return those stores of a list that fit on a page, in the form of the API."""
+        """Return the rows of `listed` that fit on a page, and the stores of these rows in the form of the API."""
         room = PageBudget(limit)
         fitting = [*takewhile(lambda each: room.takes(each.weight + len(each.description)), listed[:limit])]
         return fitting, [store for each in fitting if (store := await self._shown(each)) is not None]
@@ -326,7 +328,7 @@ class StorePages:
         return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader, found.description)
 
     async def _shown(self, listed: ListedStore) -> Store | None:
-        """Return a store of a list; None for a damaged one, which is logged, and for a deleted one."""
+        """Return the store of a row; return None for a damaged store, which is logged, and for a deleted one."""
         try:
             return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader, listed.description)
         except IntegrityError:
@@ -337,13 +339,13 @@ class StorePages:
 
 
 def _cursor_of(key: Key, query: StoreQuery) -> str:
-    """Return the cursor after a store, for the sort order of a query."""
+    """Return the cursor that continues after a store, in the sort order of `query`."""
     text = json.dumps([query.order, query.descending, *key], separators=(",", ":"))
     return base64.b64encode(text.encode(), b"-_").decode().rstrip("=")
 
 
 def _key_of(cursor: str, query: StoreQuery) -> Key:
-    """Return the key in a cursor; raise `InvalidInput` for one of another sort order, and for any other text."""
+    """Return the key in a cursor; raise `InvalidInput` if it is malformed or belongs to another sort order."""
     try:
         if len(cursor) > _LONGEST_CURSOR:
             raise ValueError

@@ -1,4 +1,4 @@
-"""Files that consist of extents of stored objects, which may hold bytes of other files too."""
+"""Files that consist of extents of stored objects; such an object may hold bytes of several files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from protoslice.serving.stored import SUM_BLOCK, Readable, StoredFile, StoredObj
 from protoslice.storage import Span, Storage
 
 _TURN: Final = 64
-"""Files that are looked at before other tasks run."""
+"""Files after which other tasks get a turn."""
 
 _ALL: Final = (1 << 63) - 1
-"""No bound of a batch."""
+"""The largest 64-bit number, used where a batch needs no limit."""
 
 Piece = tuple[int, int, int]
-"""Number of an object, and offset and length in it."""
+"""The number of an object, and the offset and length of a range in it."""
 OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
-"""Opens the object at a location that has no parts."""
+"""A function that opens the object at a location; the location must have no parts."""
 
 
 class JoinedObject:
-    """File made of extents, each an object, and start and end in it; its blocks are the objects' blocks.
+    """A file that consists of extents; each extent is an object with a start and an end.
 
-    Several extents may be in one of `objects`, at any offsets.
+    The file's blocks are the blocks of its objects. Several extents may be in one of `objects`, at any offsets.
     """
 
     def __init__(self, objects: Sequence[StoredObject], extents: Sequence[tuple[StoredObject, int, int]]) -> None:
@@ -65,7 +65,7 @@ class JoinedObject:
         return b"".join([part.read(low, high - low) for part, low, high in self.extents(offset, offset + length)])
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """See `StoredFile.fetch`; several objects are read concurrently, and all extents of one by one call."""
+        """See `StoredFile.fetch`; the objects are read concurrently, each with one call for all its extents."""
         return await read_sections(self._rope, self._objects, [self._section(*span) for span in spans])
 
     def _section(self, start: int, end: int) -> Section:
@@ -73,14 +73,14 @@ class JoinedObject:
         return Section(start, end, spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """See `StoredFile.stream`; the next part has begun while one is being read."""
+        """See `StoredFile.stream`; the read of the next extent starts while the previous one is still running."""
         streams = (partial(part.stream, low, high) for part, low, high in self.extents(start, end))
         async with aclosing(pipelined(streams, ahead=1)) as pieces:
             async for piece in pieces:
                 yield piece
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """See `StoredFile.read_cached`; None for bytes that span several parts."""
+        """See `StoredFile.read_cached`; return None for bytes that span several extents."""
         extents = self.extents(offset, offset + length)
         if len(extents) != 1:
             return None
@@ -88,7 +88,7 @@ class JoinedObject:
         return part.read_cached(start, end - start)
 
     def covering(self, span: Span) -> Span:
-        """See `StoredFile.covering`; extents that a block is only partly in limit it."""
+        """See `StoredFile.covering`; the result ends at an extent's border if a block continues beyond the extent."""
         start, end = span
         if start >= end:
             return span
@@ -106,21 +106,21 @@ class JoinedObject:
 
 
 class Section(NamedTuple):
-    """Bytes of a rope from `start` up to `stop`, and the disjoint spans of sources that have them, in order."""
+    """The bytes of a rope from `start` to `stop`, and the disjoint spans of sources that contain them, in order."""
 
     start: int
     stop: int
     spans: Sequence[tuple[int, int, int]]
-    """Number of a source, and start and end in it."""
+    """For each span: the number of the source, and start and end in the source."""
 
 
 async def read_sections(rope: _core.Rope, sources: Sequence[Readable], sections: Sequence[Section]) -> list[bytes]:
-    """Read sections of a rope, in whole blocks of its sources; read the spans of a source with one call."""
+    """Read sections of a rope; each source is read with one call, in whole blocks."""
     wanted: dict[int, list[Span]] = {}
     for number, start, end in (span for section in sections for span in section.spans):
         wanted.setdefault(number, []).append(sources[number].covering((start, end)))
     reads = [sources[number].fetch(spans) for number, spans in wanted.items()]
-    # Mostly there is one source: creating a task for it would cost a third of the read.
+    # Usually only one source is read, and creating a task for it would make the read a third slower.
     fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     found = {
         number: iter([(number, begin, data) for (begin, _), data in zip(spans, parts, strict=True)])
@@ -133,14 +133,14 @@ def _gathered(rope: _core.Rope, section: Section, found: list[tuple[int, int, by
     start, stop, spans = section
     if len(found) == 1 and rope.slice(start, stop).piece_count == 1:
         at = spans[0][1] - found[0][1]
-        return found[0][2][at : at + stop - start]  # the same object if that is all of it
+        return found[0][2][at : at + stop - start]  # Python returns the same object for a slice of everything
     return rope.gather(start, stop, found)
 
 
 async def open_file_object(
     storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool, cache: BlockCache | None = None
 ) -> StoredFile:
-    """Open a file of a store or an upload, whether it is one object, several, or a section of a pack."""
+    """Open a file of a store or an upload; the file may be one object, several objects, or a section of a pack."""
     files = await open_file_objects(
         [stored], lambda part: open_object(storage, part, worker, verify=verify, cache=cache)
     )
@@ -151,7 +151,7 @@ async def open_file_object(
 async def opened_parts(
     storage: Storage, parts: Sequence[ObjectLocation], worker: Worker
 ) -> AsyncGenerator[StoredFile, None]:
-    """Yield consecutive objects as one verified file, which is closed at the end of the context."""
+    """Yield consecutive objects as one verified file; close the file at the end of the context."""
     source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
     try:
         yield source
@@ -160,9 +160,9 @@ async def opened_parts(
 
 
 async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPart) -> list[StoredFile]:
-    """Open several files, with concurrent calls, and each object once, however many files it holds.
+    """Open several files with concurrent calls; open each object only once, even if it holds several files.
 
-    Close the objects that it opened on failure.
+    On failure, close all objects that were opened.
     """
     opened: dict[ObjectLocation, StoredObject] = {}
 
@@ -182,7 +182,7 @@ async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPar
 
 
 async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLocation, None]:
-    """Yield each location, and let other tasks run in between, since files of an opened pack do not wait."""
+    """Yield each location, and give other tasks regular turns, because a file of an opened pack needs no await."""
     for number, stored in enumerate(wanted, 1):
         yield stored
         if not number % _TURN:

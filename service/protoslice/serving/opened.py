@@ -1,4 +1,4 @@
-"""Opened stores: the root loaded into the core, open files, and cached results of views."""
+"""Opened stores: a root loaded into the core, open files, and cached results of views."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from protoslice.storage import ObjectKey, Span, Storage
 from protoslice.tensors.model import Model, RootProto
 
 AWAY_SECONDS: Final = 2.0
-"""Seconds for which the database is not asked again about a store after it did not answer."""
+"""Seconds for which a store counts as fresh after the database did not answer a query about it."""
 _STORE: Final = "store"
-"""Kind of an opened store among the results."""
+"""The kind under which `Results` keeps opened stores."""
 
 
 class OpenStores:
-    """Opened stores by space and id, among the cached results of the process."""
+    """The opened stores by space and id; the process keeps them among its cached results."""
 
     def __init__(self, worker: Worker, options: StoreOptions, results: Results) -> None:
         self._worker = worker
         self._options = options
         self._results = results
         self._rows: dict[tuple[str, str], int] = {}
-        """Rows of the stores that were opened, by space and id, the most recently used last."""
+        """The row of each opened store by space and id; the most recently used store is last."""
         self._opening: SingleFlight[tuple[str, str, int], OpenStore] = SingleFlight()
 
     def get_fresh(self, space: str, store_id: str) -> OpenStore | None:
-        """Return the opened store, if its manifest was read at most `trust_seconds` ago; else None."""
+        """Return the opened store if its manifest was read at most `trust_seconds` ago; else None."""
         opened = self._find((space, store_id))
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
         return opened if fresh else None
 
     def get_stale(self, space: str, store_id: str) -> OpenStore | None:
-        """Return the opened store, if its row was seen in the last minute; for reads while the database is away.
+        """Return the opened store if its row was read in the last minute; used while the database does not answer.
 
-        It counts as fresh for a while, so that not every reader waits for the database.
+        The store then counts as fresh for `AWAY_SECONDS`, so that not every reader waits for the database.
         """
         opened, time = self._find((space, store_id)), self._worker.loop.time()
         if opened is None or time - opened.read_at >= STALE_SECONDS:
@@ -67,7 +67,7 @@ class OpenStores:
     async def get(
         self, space: str, manifest: Manifest, assemble: Callable[[], Coroutine[Any, Any, OpenStore]]
     ) -> OpenStore:
-        """Return the opened store of a manifest that was just read; open it by `assemble` if needed."""
+        """Return the opened store of a manifest that was just read; call `assemble` if the store is not open."""
         place = (space, manifest.id)
         opened = self._find(place)
         if opened is not None and opened.manifest.row == manifest.row:
@@ -79,22 +79,22 @@ class OpenStores:
             store = await assemble()
             store.seen_at = store.read_at = self._worker.loop.time()
             known = self._find(place)
-            if known is None or known.manifest.row <= manifest.row:  # else it was removed and sent again meanwhile
+            if known is None or known.manifest.row <= manifest.row:  # a newer row means it was uploaded again
                 self._results.put((manifest.row, _STORE), store, store.weight)
                 self._use(place, store)
             return store
 
-        # A store that was removed and sent again has another row: its caller must not get the opening of the old one.
+        # A store that was removed and uploaded again has another row. A caller must not get the old store's opening.
         return await self._opening.get((*place, manifest.row), open)
 
     def forget(self, space: str, store_id: str) -> None:
-        """Drop a store, such as a removed one, and the results for it."""
+        """Drop a store, for example a removed one, and its cached results."""
         row = self._rows.pop((space, store_id), None)
         if row is not None:
             self._results.drop(row)
 
     async def close(self) -> None:
-        """Close all opened stores, after waiting for stores being opened."""
+        """Close all opened stores, after waiting for stores that are being opened."""
         await self._opening.idle()
         for row in self._rows.values():
             opened: OpenStore | None = self._results.find((row, _STORE))
@@ -109,54 +109,54 @@ class OpenStores:
         return found
 
     def _use(self, place: tuple[str, str], store: OpenStore) -> None:
-        """Record a use of a store; if there are too many, drop the least recently used one."""
+        """Record a use of a store; if too many stores are open, drop the least recently used one."""
         self._rows.pop(place, None)
         self._rows[place] = store.manifest.row
         if len(self._rows) > self._options.open_stores:
-            # Not closed, as a reader may hold it: files are closed with the last reference.
+            # The store is not closed, because a reader may hold it. Its files close with the last reference.
             self._results.drop(self._rows.pop(next(iter(self._rows))))
 
 
 _READS = "reads"
-"""Name of the saved reads among the facts of a store."""
+"""The name under which the saved reads are stored among a store's facts."""
 _STEP = 4 << 20
-"""Bytes that are compared with their checksums at a time."""
+"""Bytes that are compared with their checksums in one step."""
 _WEIGHT = 20 << 10
-"""Approximate bytes of an opened store besides what is counted."""
+"""Approximate memory of an opened store in bytes, without the parts that are counted separately."""
 _FILE_WEIGHT = 1500
-"""Bytes of memory per file, about."""
+"""Approximate memory per file in bytes."""
 _RECORD_WEIGHT = 2
-"""Approximate bytes of memory per byte of a record: the record itself, and its form in the core."""
+"""Approximate memory per byte of a record: the record itself, and its form in the core."""
 
 T = TypeVar("T")
 
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
-"""Finds the schema of an uploaded type by its name; None for a bundled one."""
+"""A function that finds the schema of an uploaded type by name, or returns None for a bundled type."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRoot:
-    """Root of a store, loaded into the core."""
+    """The root of a store, loaded into the core."""
 
     document: _core.Document
     plan: _core.Plan
     sources: Sequence[StoredFile]
-    """The root file, then the side object, if there is one."""
+    """The root file, followed by the side object if the store has one."""
     imaged: bool
-    """True when the root file is a chunked proto or a text, which an image presents as one proto."""
+    """True when the root file is a chunked proto or a text; the image then presents it as one proto."""
     read_by: TypeSchema | None = None
-    """Schema that the root is read by; None when its type is unknown."""
+    """The schema that reads the root; None when the root's type is unknown."""
     weight: int = 0
-    """Bytes of the records."""
+    """The total size of the root's records in bytes."""
 
     @property
     def decoded(self) -> Sequence[StoredFile]:
-        """Objects opened for the root beyond the store's files."""
+        """The objects that were opened for the root in addition to the store's files."""
         return self.sources[1:]
 
 
 class StoreReads:
-    """Small reads of the remote objects of one store, which are saved for later processes."""
+    """The small reads of one store's remote objects, which are saved for later processes."""
 
     def __init__(self, objects: Sequence[StoredFile], derived: DerivedFacts, worker: Worker) -> None:
         parts = [part for stored in objects for part in stored.parts]
@@ -170,11 +170,11 @@ class StoreReads:
 
     @property
     def are_remote(self) -> bool:
-        """True if any object is remote."""
+        """True if at least one object is remote."""
         return bool(self._remote)
 
     async def with_saved_reads(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread with the saved reads, shared with concurrent work, and save new ones."""
+        """Run `work` in a thread with the saved reads, which concurrent calls share; save new reads afterwards."""
         if not self._remote:
             return await self._worker.run_long(work)
         saved = await self._begin()
@@ -204,7 +204,7 @@ class StoreReads:
 
 
 class OpenStore:
-    """Opened store: manifest, root and open files; views are functions over it, and it caches their results."""
+    """An opened store: its manifest, root and open files. Views are functions over it, and it caches their results."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class OpenStore:
         passes: Shares,
         find_type: FindType,
     ) -> None:
-        """Take `results`, a cache for all stores, and `passes`, a bound on passes over streams of all stores."""
+        """Set up the store; all stores share `results`, a cache, and `passes`, a limit on passes over streams."""
         self.manifest = manifest
         self.info = manifest.as_store()
         self.root = root
@@ -226,30 +226,30 @@ class OpenStore:
         }
         proto = RootProto(root.document, root.sources) if root is not None else None
         self.model = Model(manifest.root or "", manifest.type, self.files, proto)
-        """The model in the files."""
+        """The model that the files contain."""
         self.seen_at = float("-inf")
-        """Time by the event loop's clock from which the store is trusted."""
+        """The event loop's time since which the store counts as fresh."""
         self.read_at = float("-inf")
-        """Time at which its row was last seen."""
+        """The event loop's time at which the store's row was last read."""
         self.worker = worker
         self.derived = derived
-        """Facts that are kept with the store in the catalogue."""
+        """The facts that the catalog keeps about the store."""
         self.results = results
         self.passes = passes
         self.pass_turn = asyncio.Lock()
-        """Held while a stream of this store is read for its keys: one at a time."""
+        """A lock for searches by key: only one stream of this store is read at a time."""
         self.head_turn = asyncio.Lock()
-        """Held while the kept heads of this store are read or changed."""
+        """A lock that protects the saved heads of this store while they are read or changed."""
         self.find_type = find_type
         self._objects = (*files, *(root.decoded if root is not None else ()))
         self.reads = StoreReads(self._objects, derived, worker)
-        """Small reads of remote objects, saved with the store."""
+        """The small reads of remote objects, which are saved with the store."""
         self.weight = self._weigh()
-        """Bytes that the store holds in memory, about, without what is computed of it."""
+        """Approximate memory of the store in bytes, without results of views."""
 
     @property
     def row(self) -> int:
-        """Row of the store in the catalogue, the owner of its results."""
+        """The store's row in the catalog, under which its results are cached."""
         return self.manifest.row
 
     def _weigh(self) -> int:
@@ -259,7 +259,7 @@ class OpenStore:
         return _WEIGHT + _FILE_WEIGHT * len(self.files) + _RECORD_WEIGHT * records + sums
 
     def file(self, path: str) -> Representation:
-        """Return the file at `path`, unchanged; raise `NotFound` when the store has none."""
+        """Return the file at `path`, unchanged; raise `NotFound` when the store has no such file."""
         if path not in self.files:
             raise NotFound(f"The store has no file {path!r}")
         stored, sha256 = self.files[path], self._digests[path]
@@ -279,16 +279,16 @@ class OpenStore:
 
     @cached_property
     def refs(self) -> Mapping[str, FileRef]:
-        """References to the files by path, for stores that share them."""
+        """References to the files by path, for new stores that share these files."""
         return refs_of(self.manifest)
 
     @property
     def is_serialized(self) -> bool:
-        """True if the root file is the serialized proto itself, rather than a chunked file or a text."""
+        """True if the root file is a serialized proto; False for a chunked proto or a text."""
         return self.root is not None and not self.root.imaged
 
     def known_root(self) -> OpenRoot:
-        """Return the root; raise `NoRoot` or `Unsupported` if there is none that is a protobuf."""
+        """Return the root; raise `NoRoot` if the store has none, and `Unsupported` if the root is not a protobuf."""
         if self.manifest.root is None:
             raise self.no_root()
         if self.root is None:
@@ -298,17 +298,17 @@ class OpenStore:
         return self.root
 
     def no_root(self) -> NoRoot:
-        """Return the error of a store without a root."""
+        """Return the error for a store without a root."""
         return NoRoot(f"This store has files, but no root proto: {self.manifest.why or 'none was found'}")
 
     def extents(self) -> list[Span]:
-        """Return the spans of the chunks in the root file, as start and end; none if the root is not a proto."""
+        """Return start and end of each chunk in the root file; the list is empty if the root is not a proto."""
         return list(extents_of(self.root.plan)) if self.root is not None else []
 
     def descriptor_set(self) -> bytes | None:
-        """Return the descriptor set of the root's type and its dependencies.
+        """Return a descriptor set with the root's type and its dependencies.
 
-        None when it is the bundled one or unknown.
+        Return None when the schema is unknown or is the bundled one.
         """
         read_by, bundled = self.root.read_by if self.root is not None else None, schema.bundled()
         if read_by is None or (
@@ -322,27 +322,27 @@ class OpenStore:
         return view_etag(self.manifest.id, *view)
 
     def close(self) -> None:
-        """Close the objects that are held open."""
+        """Close all objects of the store."""
         for stored in self._objects:
             stored.close()
 
 
 def view_etag(store: str, *view: object) -> str:
-    """Return the entity tag of a view of a store; see `OpenStore.etag`."""
+    """Return the entity tag of a store's view; see `OpenStore.etag`."""
     return hashlib.sha256(repr((store, *view)).encode()).hexdigest()
 
 
 def file_etag(manifest: Manifest, file: File) -> str:
-    """Return the entity tag of a file of a store."""
+    """Return the entity tag of a store's file."""
     return f"sha256-{file.sha256}" if file.sha256 else view_etag(manifest.id, "file", file.path)
 
 
 async def records_of(
     storage: Storage, manifest: Manifest, worker: Worker, cache: BlockCache | None = None
 ) -> Mapping[str, bytes]:
-    """Return the records of the root of the store of `manifest`, by name.
+    """Return the records of a store's root by name.
 
-    Raise `IntegrityError` for a missing or damaged one.
+    Raise `IntegrityError` for a missing or damaged record.
     """
 
     async def whole(name: str) -> bytes:
@@ -369,10 +369,10 @@ async def open_root(
     worker: Worker,
     schemas: Schemas,
 ) -> OpenRoot:
-    """Load the root of the store of `manifest`, which is among the opened `files`, from its `records`."""
+    """Load the root of a store from its `records`; `files` are the store's opened files, which include the root."""
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
-    # need it, and damage is best reported while the client still has the files.
+    # The bundled schema reads bundled types, but the stored schema is checked too. A later program may need it, and
+    # damage is best reported while the client still has the files.
     read_by = await schemas.of_store(manifest, records.get("schema", b""))
     index, plan, image = records["index"], records["plan"], records.get("image")
     sources = [files[root], *side]
@@ -382,7 +382,7 @@ async def open_root(
 def _proto(
     index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
 ) -> OpenRoot:
-    """Decode the records of a root into core objects. Blocks."""
+    """Decode the records of a root into objects of the core. This call blocks."""
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
     weight = sum(map(len, (index, plan, image or b"")))
@@ -392,10 +392,10 @@ def _proto(
 async def is_sound(
     storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool, seen: set[str] | None = None
 ) -> bool:
-    """Return True when a store can be read completely.
+    """Return True when every object of a store is readable.
 
-    `verify` also compares every block of its objects with its checksum. Objects in `seen` are known to be sound;
-    further sound objects are added to `seen`.
+    With `verify`, also compare every block of the objects with its checksum. Objects in `seen` are skipped because they
+    are known to be sound. The function adds further sound objects to `seen`.
     """
     try:
         for name, key in manifest.beside.items():
@@ -411,7 +411,7 @@ async def is_sound(
 
 
 def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
-    """Yield the objects in the storage that a manifest names, each once."""
+    """Yield each object in the storage that a manifest names, without repetition."""
     seen: set[str] = set()
     for stored in manifest.stored:
         for part in stored.objects:
@@ -421,7 +421,7 @@ def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
 
 
 async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
-    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, its sums."""
+    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, matches its checksums."""
     found = await open_object(storage, stored, worker, verify=verify)
     try:
         if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:

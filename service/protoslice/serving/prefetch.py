@@ -1,7 +1,8 @@
-"""Small reads of remote objects: saved with the store, so that later processes need no round trips, and predicted.
+"""Small reads of remote objects, which are saved with the store and predicted.
 
-A format finds a model's tensors by many small reads, the same ones every time. Objects never change, so saved reads
-cannot be stale; other reads go to the object.
+To find a model's tensors, a format makes many small reads, and they are the same every time. Saved reads spare later
+processes these round trips. Objects never change, so saved reads cannot be out of date. All other reads go to the
+object.
 """
 
 from __future__ import annotations
@@ -13,32 +14,32 @@ from itertools import pairwise
 from typing import Final
 
 _SMALL_READ: Final = 256 << 10
-"""Largest read that is noted: a larger one is worth its round trip."""
+"""Largest read that is saved; a larger read may take a round trip each time."""
 _ROOM: Final = 8 << 20
 _HELD_READ: Final = 2 * _SMALL_READ
-"""Largest read that is held for a while, in whole blocks."""
+"""Largest read that is kept among the recent reads, in whole blocks."""
 _RECENT_BYTES: Final = 8 << 20
-"""Bytes of recent reads held whole, since the next read is often nearby, or was predicted."""
+"""Most bytes of recent reads; they are kept because the next read is often nearby or was predicted."""
 _AHEAD_BYTES: Final = 4 << 20
-"""Bytes of reads that are predicted at a time."""
+"""Most bytes of the reads that one prediction covers."""
 _ROW: Final = struct.Struct("<IQI")
-"""Object number, offset and length; the bytes follow."""
+"""The object's number, the offset, and the length of the bytes that follow."""
 _JUMP: Final = 64 << 10
-"""Bytes from one read to the next from which on the next is a jump."""
+"""Distance between two reads from which the second read counts as a jump."""
 _CLOSE: Final = 512
-"""Bytes by which equal steps differ at most: names of parts have different lengths."""
+"""Largest difference between equal steps; names of parts differ in length, so steps differ a little."""
 _PERIOD: Final = 8
 _MOST: Final = 64
-"""Reads that are predicted at a time, at most."""
+"""Most reads that one prediction covers."""
 
 
 class SavedReads:
-    """Small reads of several objects, by object number and offset; any number of threads may use it."""
+    """The small reads of several objects, by object number and offset; several threads may use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.is_new = False
-        """True when reads were saved since `decode`."""
+        """True when reads were added after `decode`."""
         self._reads: dict[tuple[int, int], bytes] = {}
         self._room = _ROOM
         self._recent: deque[tuple[int, int, bytes]] = deque()
@@ -46,12 +47,12 @@ class SavedReads:
         self._predictors: dict[int, StridePredictor] = {}
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """Return the saved bytes of a read, even if they begin a longer saved read; None when there are none."""
+        """Return the saved bytes of a read, or the start of a longer saved read; return None when no read is saved."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
     def put(self, number: int, offset: int, data: bytes) -> None:
-        """Save the bytes of a read, if small and while there is room."""
+        """Save the bytes of a read if they are few and the room suffices."""
         with self._lock:
             longer = len(data) - len(self._reads.get((number, offset), b""))
             if len(data) <= _SMALL_READ and 0 < longer <= self._room:
@@ -60,7 +61,7 @@ class SavedReads:
                 self.is_new = True
 
     def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
-        """Return the bytes, when a recent read contains them; else None."""
+        """Return the bytes if a recent read contains them; else None."""
         with self._lock:
             recent = list(self._recent)
         for known, start, data in recent:
@@ -69,7 +70,7 @@ class SavedReads:
         return None
 
     def put_recent(self, number: int, offset: int, data: bytes) -> None:
-        """Keep the bytes of a read, if small, until `_RECENT_BYTES` further bytes have arrived."""
+        """Keep the bytes of a small read, until about `_RECENT_BYTES` newer bytes have arrived."""
         if len(data) > _HELD_READ:
             return
         with self._lock:
@@ -79,18 +80,18 @@ class SavedReads:
                 self._recent_bytes -= len(self._recent.pop()[2])
 
     def note(self, number: int, offset: int) -> None:
-        """Learn from a read that is not saved; see `predicted`."""
+        """Learn from a read that was not saved; `predicted` uses this."""
         with self._lock:
             self._predictors.setdefault(number, StridePredictor()).note(offset)
 
     def predicted(self, number: int, length: int) -> list[int]:
-        """Return the offsets of the reads that are likely to follow one of `length` bytes."""
+        """Return the offsets of reads that are likely to follow a read of `length` bytes."""
         most = _AHEAD_BYTES // max(length, 1)
         with self._lock:
             return self._predictors[number].predicted(most) if length <= _HELD_READ else []
 
     def encode(self) -> bytes:
-        """Return the serialized reads, for `decode`; only later reads count as new."""
+        """Return the serialized reads for `decode`; afterwards, only later reads count as new."""
         with self._lock:
             reads, self.is_new = list(self._reads.items()), False
         return b"".join(_ROW.pack(*place, len(data)) + data for place, data in sorted(reads))
@@ -108,10 +109,10 @@ class SavedReads:
 
 
 class StridePredictor:
-    """Distances between the reads of one object; repeated distances predict the next reads.
+    """The distances between the reads of one object; repeated distances predict the next reads.
 
-    Up to eight distances may repeat in turn. Nearly all parts of a model have the sizes of earlier ones, so reads of a
-    distant storage can be made concurrently.
+    A pattern of up to eight distances is recognized when it repeats. Most parts of a model have the same sizes as
+    earlier parts. So the reads can be predicted, and reads of a remote storage can run concurrently.
     """
 
     def __init__(self) -> None:
@@ -126,9 +127,9 @@ class StridePredictor:
         self._last = offset
 
     def predicted(self, most: int) -> list[int]:
-        """Return the offsets of the reads after the last one, at most `most`; none without a repeated distance.
+        """Return up to `most` offsets of the reads that should follow; return none if no pattern of distances repeats.
 
-        Each call predicts twice as many offsets as the call before.
+        Each call predicts up to twice as many offsets as the previous call.
         """
         steps = [after - before for before, after in pairwise(self._jumps)]
         period = next((n for n in range(1, len(steps) // 2 + 1) if _alike(steps[-n:], steps[-2 * n : -n])), 0)

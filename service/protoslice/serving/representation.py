@@ -1,4 +1,4 @@
-"""Representations: ropes over stored objects, streamed in batches."""
+"""Representations: ropes over stored objects, which are streamed in batches."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from protoslice.tensors.omitted import Omitted
 _PIECES = 1 << 15
 _SPANS = 32
 _COVERED = 2
-"""Bounds of a batch: pieces of the rope, spans of sources, and bytes of spans per byte of the batch.
+"""The limits of a batch: pieces of the rope, spans of sources, and bytes of spans per byte of the batch.
 
-Each span may read up to two more blocks.
+Each span may read up to two additional blocks.
 """
 
 _LONG = 2 << 20
-"""Bytes of an extent from which on a separate stream is worth its request."""
+"""Bytes from which an extent gets its own stream; below, the extra request would not pay off."""
 _AHEAD = 2
-"""Reads of a distant storage that have begun before their turn."""
+"""Reads of a remote storage that start before their turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Facts about a view without its bytes; size and digest of a text are known only after it is made."""
+    """The facts about a view without its bytes. The size and digest of a text are known only after it is made."""
 
     etag: str
     filename: str
@@ -48,7 +48,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """View of a store, ready to be served: length, validators, and bytes by range."""
+    """A view of a store, ready to be served: its length, its validators, and its bytes by range."""
 
     rope: _core.Rope
     sources: Sequence[Readable]
@@ -59,17 +59,17 @@ class Representation:
     message_type: str | None = None
     media_type: str = "application/octet-stream"
     elements: tuple[str, tuple[int, ...]] | None = None
-    """Type of the elements and shape, of a tensor; else None."""
+    """For a tensor, its element type and shape; else None."""
     omitted: Omitted | None = None
-    """Tensors that the view leaves out."""
+    """The tensors that the view leaves out, or None."""
     versioned: bool = False
-    """True when a later program may give other bytes for the same request, under another entity tag."""
+    """True when a later version of the program may return other bytes for the same request, with another entity tag."""
     descriptor_set: bytes | None = None
-    """Descriptor set of `message_type` where it is neither bundled nor the root's; else None."""
+    """The descriptor set of `message_type`; None if the type is bundled or is the root's type."""
 
     @classmethod
     def of_bytes(cls, data: bytes, head: Head, digest: bytes | None = None) -> Representation:
-        """Return a representation of bytes in memory; their SHA-256 is `digest`, if it is known."""
+        """Return a representation of bytes in memory; `digest` is their SHA-256 if the caller knows it."""
         return cls(
             _core.Rope([data]),
             (),
@@ -83,18 +83,18 @@ class Representation:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The length in bytes."""
         return self.rope.size
 
     @property
     def head(self) -> Head:
-        """The facts without the bytes."""
+        """The facts about the view, without its bytes."""
         return Head(
             self.etag, self.filename, self.media_type, self.message_type, self.size, self.sha256, None, self.omitted
         )
 
     def check_budget(self, length: int) -> None:
-        """Raise `OverBudget` if `length` bytes of it are more than one request may compute."""
+        """Raise `OverBudget` if serving `length` bytes takes more computation than one request may cause."""
         computed = [source for source in self.sources if isinstance(source, Computed)]
         if computed:
             plain = max(0, self.size - sum(source.size for source in computed))
@@ -104,11 +104,11 @@ class Representation:
     async def pieces(
         self, start: int, end: int, window: Window | None = None
     ) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
+        """Yield the verified bytes from `start` to `end`; `window` grants each piece's size, else a piece has 1 MiB."""
         end = min(end, self.size)
-        near = all(source.is_near for source in self.sources[:1])  # the sources of a store are in one storage
+        near = all(source.is_near for source in self.sources[:1])  # all sources of a store are in one storage
         if not near and end - start > LARGEST and (window is None or window.is_wide):
-            # Read-ahead counts from the beginning: of many readers who come at once, few get streams.
+            # The window reserves memory for the read-ahead first, so few of many simultaneous readers get streams.
             with window.hold(near=near) if window is not None else nullcontext():
                 async with aclosing(pipelined(self._parts(start, end), ahead=_AHEAD)) as pieces:
                     async for piece in pieces:
@@ -122,7 +122,7 @@ class Representation:
             start = batch.stop
 
     def _parts(self, start: int, end: int) -> Iterator[Callable[[], AsyncGenerator[bytes | memoryview, None]]]:
-        """Return the reads of a span, in order: a stream for each long extent, and batches in between."""
+        """Yield the reads of a span, in order: a stream for each long extent, and batches for the rest."""
         while start < end:
             piece = self.rope.piece_at(start)
             if isinstance(piece, tuple) and min(piece[2], end - start) >= _LONG:
@@ -136,7 +136,7 @@ class Representation:
                 start = batch.stop
 
     def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
-        """Return the verified bytes from `start` up to `end`, if one piece has them without waiting; else None."""
+        """Return the verified bytes from `start` to `end` if a single piece has them without waiting; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None
@@ -151,9 +151,9 @@ class Representation:
 
 
 def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> Section:
-    """Return the next batch of a rope from `start`, of at most `size` bytes.
+    """Return the next batch of a rope: it begins at `start` and has at most `size` bytes.
 
-    A batch that ends within a long extent ends at a block boundary, so that no block is read twice.
+    If the batch would end inside a long extent, it ends at a block boundary instead, so that no block is read twice.
     """
     stop, spans = _bounded(rope, start, end, size)
     if stop < end:
@@ -168,9 +168,9 @@ def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, l
 
 
 def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
-    """Return the start of the batch's last block, if its extent begins earlier and continues after the batch.
+    """Return the position at which the batch's last block begins, if the block continues after the batch.
 
-    Else return `stop`.
+    Return `stop` if the block ends with the batch, or if its extent does not begin before the block.
     """
     (last,) = rope.slice(stop - 1, stop).pieces()
     if isinstance(last, bytes):
@@ -184,12 +184,12 @@ def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: in
 
 
 async def _one(rope: _core.Rope, sources: Sequence[Readable], batch: Section) -> AsyncGenerator[bytes, None]:
-    """Yield the batch, as the only piece."""
+    """Yield the batch as a single piece."""
     yield (await read_sections(rope, sources, [batch]))[0]
 
 
 async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
-    """Return the SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
+    """Return the SHA-256 of the bytes of `view` from `start` to `end`, which defaults to the end of `view`."""
     sha = sha256()
     async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
         async for piece in pieces:

@@ -1,4 +1,4 @@
-"""Uploaded descriptor sets: stored by name, checked against each other, searched by type."""
+"""Uploaded descriptor sets: each is stored by name, checked against the others, and searched for types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protoslice.schema import MessageTypes, TypeSchema
 _log = logging.getLogger(__name__)
 
 MAX_TYPES: Final = 1_000_000
-"""Most message types and enums declared by all schemas of a space; each takes 32 bytes of memory."""
+"""Most message types and enums that all schemas of a space may declare together; each takes 32 bytes of memory."""
 MAX_BYTES: Final = 256 << 20
 """Most bytes of all schemas of a space together; each process reads every schema once."""
 
@@ -34,7 +34,7 @@ _TRIES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Facts of one version of a schema."""
+    """The facts about one version of a schema."""
 
     version: str
     size: int
@@ -44,32 +44,32 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema(Schema):
-    """A schema with an entity tag, which changes whenever the schema is put."""
+    """A schema with an entity tag, which changes every time the schema is stored."""
 
     etag: str
 
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Types available to an ingest: `own`, an uploaded type, and the bundled types."""
+    """The types that an ingest can use: the bundled types, and `own`, an uploaded type or None."""
 
     own: TypeSchema | None = None
 
     def of(self, name: str) -> TypeSchema:
-        """Return the schema of the type `name`; raise `Unsupported` when it is unknown."""
+        """Return the schema of the type `name`; raise `Unsupported` when the type is unknown."""
         return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
 
     def flat(self, name: str) -> _core.Schema:
-        """Return the schema of the type `name` in the core's form."""
+        """Return the schema of the type `name` in the form that the core needs."""
         return self.of(name).flat
 
 
 class _Changed(Exception):
-    """Raised when a schema was replaced or removed since the listing."""
+    """The exception for a schema that was replaced or removed after it was listed."""
 
 
 class Schemas:
-    """Schemas of one space. Descriptor sets are parsed in a worker thread, one at a time, each once."""
+    """The schemas of one space. A worker thread parses descriptor sets, each once and one at a time."""
 
     def __init__(self, database: Database, space: str, results: Results, worker: Worker) -> None:
         self._worker = worker
@@ -80,24 +80,24 @@ class Schemas:
         self._results = results
 
     async def page(self, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
-        """Return a page of the schemas, by name."""
+        """Return a page of the schemas, sorted by name."""
         rows = await self._table.page("" if cursor is None else check_schema_name(cursor), limit + 1)
         infos = [await self._info(row) for row in rows[:limit]]
         return ResultPage(infos, infos[-1].name if len(rows) > limit else None)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
-        """Return the schema called `name` and its descriptor set; raise `NotFound` when it does not exist."""
+        """Return the schema called `name` and its descriptor set; raise `NotFound` when the schema does not exist."""
         row, data = await self._table.get(check_schema_name(name))
         return await self._info(row, data), data
 
     async def put(
         self, name: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredSchema, bool]:
-        """Store a descriptor set; return the schema, and True when it is new.
+        """Store a descriptor set; return the schema, and True if the schema is new.
 
-        Raise `Conflict` when a bundled set or another uploaded set declares a type differently, `LimitExceeded` when
-        all schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or, with
-        `if_none_match`, does not exist.
+        Raise `Conflict` when a bundled set or another uploaded set declares a type differently. Raise `LimitExceeded`
+        when all schemas together would be too large. Raise `Changed` when `if_match` differs from the schema's entity
+        tag, or when `if_none_match` is True and the schema exists.
         """
         check_schema_name(name)
         types = await self._parse(data)
@@ -110,11 +110,11 @@ class Schemas:
         raise StorageUnavailable("The schemas of this space keep changing; try again later")
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a schema; raise `NotFound` when it does not exist. Stores made with it keep their own copy."""
+        """Remove a schema; raise `NotFound` when it does not exist. Stores that use it keep their own copy."""
         await self._table.remove(check_schema_name(name), if_match=if_match)
 
     async def find(self, type_name: str) -> TypeSchema | None:
-        """Return the schema of a message type from the uploaded sets; None when no set declares the type.
+        """Return the schema of a message type from the uploaded sets, or None when no set declares the type.
 
         Raise `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
         """
@@ -124,18 +124,18 @@ class Schemas:
         raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
 
     async def types(self, type_name: str | None) -> Types:
-        """Return the types for an ingest that asks for `type_name`.
+        """Return the types for an ingest whose root may have the type `type_name`.
 
         Raise `Unsupported` for a type that is neither bundled nor uploaded.
         """
         if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
             return Types()
         own = await self.find(type_name)
-        # When no uploaded set declares it, the bundled set raises and suggests similar names.
+        # When no uploaded set declares the type, `schema` raises an error that suggests similar names.
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def own_type(self, name: str) -> TypeSchema | None:
-        """Return the schema of an uploaded type; None for a bundled one. Raise `Unsupported` when there is neither."""
+        """Return the schema of an uploaded type, or None for a bundled type; raise `Unsupported` if it is unknown."""
         return (await self.types(name)).own
 
     async def _find(self, type_name: str) -> TypeSchema | None:
@@ -145,16 +145,17 @@ class Schemas:
                 read_by = await self._of(name, known.version, type_name)
                 if read_by is not None:
                     found.setdefault(read_by.fingerprint, (name, read_by))
-        # Sets may declare a type alike and its extensions differently.
+        # Two sets may declare a type identically but differ in its extensions.
         if len(found) > 1:
             one, other = sorted(name for name, _ in found.values())[:2]
             raise _differently(type_name, f"the schema {one!r}", f"the schema {other!r}", "remove one of them")
         return next((read_by for _, read_by in found.values()), None)
 
     async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
-        """Return the schema by which a store's root is read, always that of its ingest; None for a root without one.
+        """Return the schema that reads a store's root, always the one of its ingest; return None if it had no schema.
 
-        `kept` is the descriptor set stored with the store. Raise `IntegrityError` when its fingerprint differs.
+        `kept` is the descriptor set that is stored with the store. Raise `IntegrityError` when its fingerprint differs
+        from the manifest's.
         """
         name, fingerprint = manifest.type, manifest.schema
         if name is None or fingerprint is None:
@@ -173,7 +174,7 @@ class Schemas:
         return await self._results.get(("schemas", "type of a store", fingerprint, name), make)
 
     async def _of(self, name: str, version: str, type_name: str) -> TypeSchema | None:
-        """Return the schema of `type_name` from the set called `name`; None when the name is an enum's."""
+        """Return the schema of `type_name` from the set called `name`; return None when `type_name` is an enum."""
 
         async def parsed() -> tuple[MessageTypes, int]:
             try:
@@ -195,7 +196,7 @@ class Schemas:
         return await self._results.get(("schemas", "type", version, type_name), made)
 
     async def _check(self, name: str, types: MessageTypes, size: int) -> None:
-        """Raise `Conflict` when another set declares a type differently, `LimitExceeded` beyond a total."""
+        """Raise `Conflict` when another set declares a type differently, and `LimitExceeded` beyond a total limit."""
         ours = await self._worker.run(types.declarations)
         others = {other: known for other, known in (await self._all()).items() if other != name}
         sets = [("what is bundled", await self._worker.run(_bundled_declarations))]
@@ -210,7 +211,7 @@ class Schemas:
             raise LimitExceeded(f"All schemas together have more than {MAX_BYTES} bytes: remove some schemas")
 
     async def _all(self) -> Mapping[str, _Known]:
-        """Return the facts of every readable schema by name; unreadable ones are logged and skipped."""
+        """Return the facts of every readable schema by name; log and skip unreadable schemas."""
         found: dict[str, _Known] = {}
         for row in await self._table.all():
             try:
@@ -238,7 +239,7 @@ class Schemas:
 
     async def _info(self, row: SchemaRow, data: bytes | None = None) -> StoredSchema:
         messages = 0
-        with suppress(InvalidInput, LimitExceeded):  # accepted by a version with other limits
+        with suppress(InvalidInput, LimitExceeded):  # a version with other limits may have accepted the schema
             messages = (await self._know(row, data)).messages
         return StoredSchema(row.name, row.size, messages, row.modified, row.version)
 

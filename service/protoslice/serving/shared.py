@@ -1,6 +1,6 @@
-"""Objects that the parts of the stores use: one `Shared` per process, one `Space` per space.
+"""The objects that parts of a service share: one `Shared` per process, and one `Space` per space.
 
-Every part that reads or writes in a space gets its `Space`, so that quota, audit and events cannot be bypassed.
+Every part that reads or writes in a space takes its `Space`, so that no part can bypass quota, audit or events.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class ExternalObjects:
-    """Storages of external objects, restricted to the operator's prefixes and networks."""
+    """The storages of external objects, restricted to the operator's prefixes and networks."""
 
     def __init__(self, options: StoreOptions) -> None:
         check_prefixes(options.register_prefixes)
@@ -55,12 +55,12 @@ class ExternalObjects:
         self._storages: dict[str, Storage] = {}
 
     async def close(self) -> None:
-        """Close the opened storages."""
+        """Close all opened storages."""
         while self._storages:
             await self._storages.popitem()[1].close()
 
     async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
-        """Open an external object; raise `Conflict` when it is missing or has another entity tag or size."""
+        """Open an external object; raise `Conflict` when it is missing, or when its entity tag or size has changed."""
         storage, key = self.place(stored.uri or "")
         try:
             stat = await storage.stat(key)
@@ -68,15 +68,15 @@ class ExternalObjects:
             raise Conflict(CHANGED) from error
         if (stat.etag, stat.size) != (stored.etag, stored.size):
             raise Conflict(CHANGED)
-        # Without an open file, so that a replaced file is noticed at the next read.
+        # The file is not kept open, so that the next read notices if it was replaced.
         return StoredObject(storage, key, stored, None, None, worker)
 
     def canonical(self, uri: str) -> str:
-        """Return the canonical form of a URI; raise `StorageDenied` unless it is below an allowed prefix."""
+        """Return the canonical form of a URI; raise `StorageDenied` unless the URI is below an allowed prefix."""
         return allowed(uri, self._options.register_prefixes).uri
 
     def place(self, uri: str) -> tuple[Storage, ObjectKey]:
-        """Return the storage of a URI, and the key there.
+        """Return the storage that a URI belongs to, and its key in this storage.
 
         Raise `StorageDenied` unless the URI is below an allowed prefix.
         """
@@ -97,7 +97,7 @@ class ExternalObjects:
 
 
 class _Source(InterceptedStorage):
-    """Source of registered objects; a refusal is reported as that of the object's owner."""
+    """A storage of external objects; it raises `SourceDenied` when the object's server refuses access."""
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -107,43 +107,43 @@ class _Source(InterceptedStorage):
 
 
 READY_SECONDS = 2
-"""Seconds in which a storage that is ready answers."""
+"""Seconds within which a ready storage responds."""
 READ_TAG_BYTES: Final = 2 << 20
-"""Bytes of tags that were read lately, about: they are believed for a minute at most."""
+"""Approximate bytes of cached tags, which are valid for at most a minute."""
 _READ_TAGS: Final = 1 << 20
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4
 _LEAST_FREE: Final = 128 << 20
-"""Free bytes of a disk below which no store is taken in; removing stores needs some of them."""
+"""Free bytes on a disk below which no store is accepted; the removal of stores needs some of these bytes."""
 
 
 class Shared:
-    """Storage, database, threads and memory, which all spaces of a process share."""
+    """The storage, database, threads and memory that all spaces of a process share."""
 
     def __init__(self, storage: Storage, database: Database, options: StoreOptions) -> None:
         self.storage = storage
         self.database = database
-        """The catalogue of all spaces."""
+        """The database with the catalog of all spaces."""
         self.options = options
         self.worker = Worker(options.threads)
-        """Worker threads for work that would block the event loop."""
+        """The worker threads for work that would block the event loop."""
         self.reservations = Reservations(database)
         self.external = ExternalObjects(options)
-        # Local files are in the page cache, and a storage that other processes cannot see is in memory.
+        # Local files are in the page cache. A storage that other processes cannot see is already in memory.
         is_remote = storage.abilities.shared and not storage.abilities.open_file
         self.cache: BlockCache | None = BlockCache(options.cache) if is_remote else None
-        """Cache of remote objects; None where objects are local files."""
+        """The cache of remote objects; None when the objects are local files or in memory."""
         self.results = Results(options.open_stores_bytes)
-        """Opened stores, and what was computed of them."""
+        """The opened stores, and results computed from them."""
         self.read_tags: ReadTags = LruCache(most=_READ_TAGS, room=READ_TAG_BYTES)
-        """Tags that were read lately. Among the results, those of a large catalogue would all be kept."""
+        """The recently read tags. They are separate from `results`, where a large catalog's tags would all be kept."""
         self.open_stores = OpenStores(self.worker, options, self.results)
         self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
-        """Bound on passes over streams of all stores; each reads a whole stream, and holds at most 64 MiB."""
+        """The limit on passes over streams of all stores; each pass reads a whole stream and takes at most 64 MiB."""
         self._marker: Marker | None = None
 
     async def close(self) -> None:
-        """Close all opened stores and the worker, after waiting for stores being opened."""
+        """Close all opened stores and the worker, after waiting for stores that are being opened."""
         await self.open_stores.close()
         await self.reservations.close()
         await self.worker.close()
@@ -154,7 +154,7 @@ class Shared:
     async def ready(self) -> None:
         """Raise an error unless the storage responds in time and belongs to the database.
 
-        Raise `StorageFull` with less free space than the watermark.
+        Raise `StorageFull` when the free space is below the operator's watermark.
         """
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -168,11 +168,11 @@ class Shared:
             raise StorageFull("the storage is almost full")
 
     async def free_bytes(self) -> int | None:
-        """Return the free bytes of the storage; None if it has no limit."""
+        """Return the storage's free bytes, or None if the storage does not report them."""
         return await self.storage.free_bytes() if self.storage.abilities.free_space else None
 
     async def check_free_space(self) -> None:
-        """Raise `StorageFull` while the rest of a disk, of storage or database, is reserved for removing stores."""
+        """Raise `StorageFull` when a disk of the storage or database has only the reserve left for removing stores."""
         least = min(self.options.space_watermark_bytes, _LEAST_FREE)
         if least and (free := await self.free_bytes()) is not None and free < least:
             raise StorageFull("The disk is full: remove stores, or add space")
@@ -181,7 +181,7 @@ class Shared:
 
 
 class Space:
-    """One space: its quota, its catalogue and its opened stores."""
+    """One space: its quota, its catalog and its opened stores."""
 
     def __init__(self, shared: Shared, space: str) -> None:
         database, options, worker = shared.database, shared.options, shared.worker
@@ -191,33 +191,33 @@ class Space:
         self.database = database
         self.worker = worker
         self.space = space
-        """Name of the space."""
+        """The name of the space."""
         self.quotas = Quotas(SpaceTable(database), space, options.quota, entries=options.entries)
-        """Quota of the space, and what is left of it."""
+        """The quota of the space, and how much of it is left."""
         usage = self.quotas.usage
         self.table = StoreTable(database, usage)
         self.tags = TagCache(database, usage, shared.read_tags, trust_seconds=options.trust_seconds)
         self.schemas = Schemas(database, space, shared.results, worker)
         self.manifests = Manifests(self.table, worker)
         self.pages = StorePages(self.table, self.manifests)
-        """Stores as the API shows them, and lists of them."""
+        """The stores in the form of the API, and lists of them."""
         self.files_by_digest = FilesByDigest(self.table, self.manifests)
         self.derived = DerivedSources(DerivedTable(database, space), shared.storage, self.new_objects, worker)
-        """Facts derived from the stores."""
+        """The facts derived from the stores."""
 
     def new_objects(self) -> NewObjects:
-        """Return the objects that one request writes; raise `Unsupported` if the storage is read-only."""
+        """Return a new `NewObjects` for one request's writes; raise `Unsupported` if the storage is read-only."""
         self.database.check_writable()
         return NewObjects(self.storage, self.shared.reservations, self.quotas, self.space)
 
     def view_if_open(self, store_id: str) -> OpenStore | None:
-        """Return the opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
+        """Return the opened store if its manifest was read at most `trust_seconds` ago; else None."""
         return self.shared.open_stores.get_fresh(self.space, store_id)
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """Return the store id that `ref` names: an id, a prefix of one, or a tag; raise `NotFound` when it names none.
+        """Return the store id for `ref`: an id, the start of an id, or a tag; raise `NotFound` if none matches.
 
-        `trusting` allows a cached tag, at most `trust_seconds` old.
+        With `trusting`, the tag may come from the cache and be up to `trust_seconds` old.
         """
         if is_id(ref):
             return ref
@@ -226,13 +226,13 @@ class Space:
         return await self.manifests.starting_with(ref)
 
     async def view(self, ref: str) -> OpenStore:
-        """Return the opened store that `ref` names; a cached tag or manifest may be `trust_seconds` old."""
+        """Return the opened store of `ref`; the tag or manifest may be cached for up to `trust_seconds`."""
         return await self.open_store(await self.resolve(ref, trusting=True))
 
     async def open_store(self, store_id: str) -> OpenStore:
-        """Return the opened store with an id; a cached manifest may be `trust_seconds` old.
+        """Return the opened store with this id; its manifest may be cached for up to `trust_seconds`.
 
-        Raise `NotFound` if there is none.
+        Raise `NotFound` if the store does not exist.
         """
         opened = self.view_if_open(store_id)
         if opened is not None:
@@ -248,7 +248,7 @@ class Space:
             return stale
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
-        """Return the opened store of a manifest, which the caller closes; close its files on failure."""
+        """Return the opened store of a manifest, which the caller must close; on failure, close its files."""
         shared, opened, records = self.shared, list[StoredFile](), dict[str, bytes]()
 
         async def open_files() -> None:
@@ -266,7 +266,7 @@ class Space:
             if manifest.indexed:
                 proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
             derived, own_type = self.derived.of(manifest.row), self.schemas.own_type
-            # In a thread if there are many files, each of which takes twenty steps.
+            # Many files take long, about twenty steps each, so a thread opens the store then.
             return await self.worker.run_if_large(
                 len(files) << 10,
                 lambda: OpenStore(

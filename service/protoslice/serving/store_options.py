@@ -1,4 +1,4 @@
-"""Options of the stores of a storage."""
+"""The options of the stores in a storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protoslice.serving.cache import CacheOptions
 from protoslice.storage.wrappers import LATE_CALLS
 
 RulesByType = Mapping[str, Sequence[str]]
-"""Rules by full name of the root's type."""
+"""Split rules by the full name of the root's type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,27 +32,27 @@ class UploadOptions:
     max_bytes: int = MAX_UPLOAD_BYTES
     max_open: int = MAX_OPEN_UPLOADS
     max_open_per_client: int = 0
-    """Open uploads of one client, at most; 0 is no limit."""
+    """Most open uploads of one client; 0 means no limit."""
     begin_seconds: float = UPLOAD_BEGIN_SECONDS
-    """Seconds that an upload without bytes is kept."""
+    """Seconds for which an upload without any bytes is kept."""
     lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
-    """Seconds that an idle upload, or the result of a finished one, is kept."""
+    """Seconds for which an idle upload is kept, and also the result of a finished upload."""
     part_bytes: int = UPLOAD_PART_BYTES
-    """Size of a part, and so the most that a killed process loses of unacknowledged bytes."""
+    """The size of a part. If the process is killed, at most this many unacknowledged bytes are lost."""
 
     def kept_seconds(self, *, begun: bool) -> float:
-        """Return how many seconds an upload is kept after a change; an empty one for the shorter lifetime."""
+        """Return how many seconds an upload is kept after its last change; `begun` is False while it has no bytes."""
         return self.lifetime_seconds if begun else min(self.begin_seconds, self.lifetime_seconds)
 
     def check_size(self, size: int) -> None:
-        """Raise `LimitExceeded` when `size` is beyond the limit."""
+        """Raise `LimitExceeded` when `size` is above the limit."""
         if size > self.max_bytes:
             raise LimitExceeded(f"The upload is too large: at most {self.max_bytes} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """Options of `Stores`."""
+    """The options of `Stores`."""
 
     max_upload_bytes: int = MAX_UPLOAD_BYTES
     verify_reads: bool = True
@@ -62,20 +62,20 @@ class StoreOptions:
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
     register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Options of the storages of registered objects, by URI scheme."""
+    """The options of external objects' storages, by URI scheme."""
     late_calls: int = LATE_CALLS
-    """Late calls of the storage of registered objects above which further calls are refused."""
+    """Most late calls of a storage of external objects; beyond them, new calls are refused."""
     rules: RulesByType = field(default_factory=dict)
-    """Default split rules by type, for roots without rules in the request."""
+    """The default split rules by type; they apply to roots whose request has no rules."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
     quota: Quota = NO_QUOTA
-    """Quota of a space that does not set one."""
+    """The quota of a space that has none of its own."""
     entries: int = 0
-    """Limit of tags, commits and the like in one space; 0 is no limit."""
+    """Most tags, commits and similar entries in one space; 0 means no limit."""
     trust_seconds: float = 0
-    """Seconds for which a tag that was read and an opened store are believed by readers of bytes.
+    """Seconds for which readers of bytes use a cached tag or an opened store without asking the database.
 
-    Tags moved and stores removed by this process are seen at once.
+    If this process moves a tag or removes a store, readers see the change immediately.
     """

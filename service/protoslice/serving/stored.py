@@ -1,6 +1,6 @@
 """Range reads of stored objects and of computed sources.
 
-Each block of a stored object is verified against its CRC-32C before its bytes are used.
+Before a stored object's bytes are used, each of their blocks is compared with its CRC-32C.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ from protoslice.storage.interface import PIECE
 
 
 class Readable(Protocol):
-    """Source of a representation's bytes, which threads read as a `RangeSource`, and the event loop in spans."""
+    """A source of bytes: threads read it as a `RangeSource`, and the event loop fetches spans."""
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The length in bytes."""
 
     @property
     def is_near(self) -> bool:
-        """True when a read takes no round trip."""
+        """True when a read needs no round trip to a remote storage."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly the `length` bytes at `offset`. Blocks."""
+        """Return exactly the `length` bytes at `offset`. This call blocks."""
 
     def covering(self, span: Span) -> Span:
-        """Return the span to fetch for `span`, such as the whole blocks around it."""
+        """Return the span that must be fetched to read `span`, for example the whole blocks that overlap it."""
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of `spans`, each as returned by `covering`."""
+        """Return the bytes of `spans`, each of which must be a result of `covering`."""
 
     def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Return the bytes from `start` to `end`, in pieces of about a mebibyte, as they arrive."""
+        """Yield the bytes from `start` to `end` as they arrive, in pieces of about a mebibyte."""
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """Return the bytes, when they are available without waiting; else None."""
+        """Return the bytes if they are available without waiting; else None."""
 
 
 class Computed:
-    """Source that computes its bytes from other sources on each read."""
+    """A source that computes its bytes from other sources on every read."""
 
     is_near = False
-    """Reads run in a worker thread."""
+    """False, because every read needs a worker thread."""
 
     def __init__(self, source: RangeSource, worker: Worker, spend: Callable[[float], None] | None = None) -> None:
-        """Take `spend`, which is called with the processor time of each read in seconds, and may raise an error."""
+        """Set up the source; after each read, `spend` gets its processor time in seconds, and may raise an error."""
         self.size = source.size
         self.stored = source.stored if isinstance(source, _core.Computed) else source.size
-        """Stored bytes that these are computed from."""
+        """The number of stored bytes from which this source computes its bytes."""
         self._source = source
         self._worker = worker
         self._spend = spend
 
     def counted(self, spend: Callable[[float], None]) -> Computed:
-        """Return a source for the same bytes, whose reads also call `spend`."""
+        """Return a source of the same bytes whose reads call `spend`."""
         return Computed(self._source, self._worker, spend)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly the `length` bytes at `offset`. Blocks."""
+        """Return exactly the `length` bytes at `offset`. This call blocks."""
         return self._source.read(offset, length)
 
     def covering(self, span: Span) -> Span:
-        """Return `span`, unchanged."""
+        """Return `span` unchanged."""
         return span
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
@@ -86,12 +86,12 @@ class Computed:
         return found
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the bytes from `start` to `end`; each piece is computed after the previous one was consumed."""
+        """Yield the bytes from `start` to `end`; a piece is computed after the consumer took the previous one."""
         for at in range(start, end, PIECE):
             yield (await self.fetch([(at, min(at + PIECE, end))]))[0]
 
     def read_cached(self, offset: int, length: int) -> None:
-        """Return None: computing needs a worker thread."""
+        """Return None, because every read needs a worker thread."""
         return None
 
 
@@ -101,33 +101,33 @@ SUM_BLOCK = 64 << 10
 CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
 _BESIDE = 2
-"""Spans of a call, of which several are made side by side."""
+"""Most spans per call, when spans are split into several concurrent calls."""
 
 T = TypeVar("T")
 
 
 class StoredFile(Readable, Protocol):
-    """Bytes of a stored file: one object, several, or a section of one."""
+    """The bytes of a stored file, which may be one object, several objects, or a section of an object."""
 
     @property
     def name(self) -> str:
-        """Key of the file's first object."""
+        """The key of the file's first object."""
 
     @property
     def parts(self) -> Sequence[StoredObject]:
-        """Objects that hold the file's bytes, in order."""
+        """The objects that hold the file's bytes, in order."""
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
-        """Return the objects, each with start and end, that together hold the bytes from `start` to `end`."""
+        """Return the extents that hold the bytes from `start` to `end`: an object each, with start and end in it."""
 
     def close(self) -> None:
-        """Close the objects."""
+        """Close all objects."""
 
 
 class StoredObject:
-    """Stored object, which worker threads read as a `RangeSource`, and the event loop in spans of blocks.
+    """A stored object: worker threads read it as a `RangeSource`, and the event loop fetches spans of blocks.
 
-    If the storage supports open files, one is held open until `close`.
+    If the storage can open files, the object keeps an open file until `close`.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class StoredObject:
         self._storage = storage
         self._key = key
         self._in_place = stored.uri is not None
-        # Objects with sums need no entity tag; so a storage may be copied to another, where entity tags differ.
+        # Objects with checksums need no entity tag. Tags would differ in a copy of the storage.
         self._etag = stored.etag if sums is None else None
         self._likely_etag = stored.etag if sums is not None else None
         self._sums = sums
@@ -166,17 +166,17 @@ class StoredObject:
 
     @property
     def is_local(self) -> bool:
-        """True when the object is a local file: reading it again costs time only."""
+        """True when the object is a local file, so that reading it again only costs time."""
         return self._storage.abilities.open_file
 
     @property
     def weight(self) -> int:
-        """Bytes of memory of the checksums."""
+        """The memory of the checksums in bytes."""
         return len(self._sums or b"")
 
     @property
     def _is_unsteady(self) -> bool:
-        """True for a local file outside the storage: it may change while it is read."""
+        """True for a local file outside the storage, because the file may change during a read."""
         return self._in_place and self._storage.abilities.open_file
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
@@ -184,7 +184,7 @@ class StoredObject:
         return [(self, start, end)] if start < end else []
 
     def is_same(self, start: int, other: StoredObject, begin: int, length: int) -> bool | None:
-        """Return True for bytes of one stored extent, False if checksums of blocks differ; else None."""
+        """Return True if both ranges are the same stored extent, False if block checksums differ, else None."""
         if self._in_place or other._in_place:
             return None
         if self.name == other.name and start == begin:
@@ -197,9 +197,10 @@ class StoredObject:
         return None if first >= last or self._sums[slice(*one)] == other._sums[slice(*twin)] else False
 
     def alike(self, start: int, other: StoredObject, begin: int, length: int) -> Span:
-        """Return start and end of the part of `length` bytes whose blocks have the checksums of `other`.
+        """Return start and end of the part of the range whose block checksums equal those of `other`.
 
-        The span is empty if checksums within it differ, or are not known.
+        Only a whole first or last block may be left out at the ends. The span is empty if inner checksums differ, or if
+        checksums are not known.
         """
         if self._sums is None or other._sums is None or (start - begin) % SUM_BLOCK:
             return start, start
@@ -215,7 +216,7 @@ class StoredObject:
         return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
 
     def sums_of(self, start: int, end: int) -> bytes:
-        """Return the checksums of the blocks from `start` to `end`; none unless known and `start` begins a block."""
+        """Return the checksums of the blocks from `start` to `end`, or b"" if unknown or `start` is inside a block."""
         if self._sums is None or start % SUM_BLOCK:
             return b""
         return self._sums[
@@ -223,11 +224,14 @@ class StoredObject:
         ]
 
     def save_reads(self, number: int, saved: SavedReads | None) -> None:
-        """Use `saved` for the following reads, with this object's `number`; None ends that."""
+        """Use `saved` for the following reads of this object, which has the number `number`; None stops this."""
         self._saved = None if saved is None else (number, saved)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
+        """Return exactly the `length` bytes at `offset`, verified.
+
+        This call blocks, so only worker threads may use it.
+        """
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
         if self._saved is not None:
@@ -236,17 +240,20 @@ class StoredObject:
         return self._blocking(start, end)[offset - start : offset - start + length]
 
     def _read_saved(self, number: int, saved: SavedReads, offset: int, length: int) -> bytes:
-        """Return the bytes of a remote object, from `saved`, or by a read of whole blocks, which is then saved."""
+        """Return bytes of a remote object from `saved`.
+
+        If they are missing there, read whole blocks and save the read.
+        """
         data = saved.get(number, offset, length)
         if data is None:
             saved.note(number, offset)
             data = saved.get_recent(number, offset, length)
             if data is None:
-                # Whole blocks: another round trip would cost more than the extra bytes.
+                # Whole blocks are read, because another round trip would cost more than the extra bytes.
                 start, end = self._blocks(offset, offset + length)
                 ahead = self._ahead(saved.predicted(number, end - start), length, end)
                 read, *more = self._with_more((start, end), ahead)
-                for (begin, _), found in zip(ahead, more, strict=False):  # empty when they could not be read
+                for (begin, _), found in zip(ahead, more, strict=False):  # `more` is empty if those reads failed
                     saved.put_recent(number, begin, found)
                 saved.put_recent(number, start, read)
                 data = read[offset - start : offset - start + length]
@@ -254,14 +261,17 @@ class StoredObject:
         return data
 
     def _ahead(self, offsets: Sequence[int], length: int, end: int) -> list[Span]:
-        """Return the blocks of the reads at `offsets` that are after `end`, each once."""
+        """Return the blocks for reads at `offsets` beyond `end`, without repetitions."""
         blocks = (self._blocks(offset, offset + length) for offset in offsets if end <= offset < self.size)
         return list(dict.fromkeys(blocks))
 
     def _with_more(self, span: Span, more: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of a span and of `more` spans, read concurrently; only the first if others fail. Blocks."""
+        """Read a span and `more` spans concurrently.
+
+        If that fails, return only the first span's bytes. This call blocks.
+        """
         if more and self._handle is None:
-            with suppress(ProtosliceError):  # no one has asked for the others yet
+            with suppress(ProtosliceError):  # the other spans are only predicted
                 spans = [span, *more]
                 parts = [spans[at : at + _BESIDE] for at in range(0, len(spans), _BESIDE)]
                 reading = map_concurrently(self._distant, parts)
@@ -270,7 +280,7 @@ class StoredObject:
         return [self._blocking(*span)]
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of `spans`, verified; each span as returned by `covering`."""
+        """Return the verified bytes of `spans`, each of which must be a result of `covering`."""
         cached = self._cached(spans)
         if cached is not None:
             return cached
@@ -279,9 +289,9 @@ class StoredObject:
         return await self._distant(spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the bytes from `start` to `end`, verifying each block when it is complete.
+        """Yield the bytes from `start` to `end`; each block is verified as soon as it is complete.
 
-        The beginning comes from the cache as far as possible, and the rest from one read of the storage.
+        As many bytes as possible from the start come from the cache. One read of the storage returns the rest.
         """
         at, stop = self.covering((start, end))
         while at < stop:
@@ -297,7 +307,10 @@ class StoredObject:
                     at += len(piece)
 
     async def _next(self, start: int, end: int) -> bytes | None:
-        """Return bytes that are not streamed: cached blocks, and files that may change; None if there are none."""
+        """Return bytes that need no stream: cached blocks, or bytes of a file that may change.
+
+        Return None otherwise.
+        """
         if self._is_unsteady:
             return (await self._ranges([(start, end)]))[0]
         if self._cache is None or self._sums is None:
@@ -305,7 +318,7 @@ class StoredObject:
         return await self._cache.look(self.name, start, end, self._sums)
 
     async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
-        """Yield whole blocks, verified, by one read of the storage; the cache keeps them."""
+        """Yield whole verified blocks from one read of the storage, and add them to the cache."""
         start, rest = at, b""
         try:
             async with aclosing(self._storage.stream(self._key, at, stop, if_etag=self._etag)) as pieces:
@@ -323,27 +336,27 @@ class StoredObject:
             raise self._lost(error) from error
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """Return the bytes, verified, when the page cache or the cache of blocks has them; else None."""
+        """Return the verified bytes if the page cache or the block cache has them; else None."""
         start, end = self.covering((offset, offset + length))
         cached = self._cached([(start, end)])
         return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
-        """Return the blocks that overlap `span`; `span` for an object without checksums."""
+        """Return the blocks that overlap `span`; return `span` itself for an object without checksums."""
         return span if self._sums is None else self._blocks(*span)
 
     def _blocks(self, start: int, end: int) -> Span:
         return start - start % SUM_BLOCK, min(self.size, end + -end % SUM_BLOCK)
 
     def close(self) -> None:
-        """Close the open file, if there is one."""
+        """Close the open file, if any."""
         if self._handle is not None:
             self._handle.close()
 
     def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
-        """Return verified bytes of `spans`, when all are in the page cache or the cache of blocks.
+        """Return the verified bytes of `spans` if the page cache or the block cache has them all.
 
-        Else None, since disk reads block the loop.
+        Otherwise return None, because a disk read would block the event loop.
         """
         parts = []
         for start, end in spans:
@@ -364,7 +377,7 @@ class StoredObject:
             raise self._damaged(error.offset) from None
 
     def _blocking(self, start: int, end: int) -> bytes:
-        """Return the bytes of a span, verified. Blocks."""
+        """Return the verified bytes of a span. This call blocks."""
         if self._handle is None:
             cached = self._cached([(start, end)])
             if cached is not None:
@@ -375,13 +388,13 @@ class StoredObject:
         return data
 
     async def _distant(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of spans, verified, from the cache of blocks or the storage."""
+        """Return the verified bytes of spans from the block cache or the storage."""
         if self._cache is None or self._sums is None:
             return await self._verified(spans)
         return await self._cache.fetch(self.name, spans, self._sums, self._verified)
 
     async def _verified(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """Return the bytes of spans, verified, from the storage."""
+        """Return the verified bytes of spans from the storage."""
         parts = await self._ranges(spans)
         for part, (start, _) in zip(parts, spans, strict=True):
             self._verify(part, start)
@@ -391,11 +404,11 @@ class StoredObject:
         try:
             if self._likely_etag is not None and len(spans) > 1:
                 with suppress(Conflict):
-                    # Without an entity tag a distant storage looks for one first, to pin reads that lie apart.
+                    # Given several distant spans and no entity tag, a remote storage first requests the tag to pin.
                     return await self._storage.get_ranges(self._key, spans, if_etag=self._likely_etag)
                 self._likely_etag = None
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
-            if self._is_unsteady:  # the entity tag is compared after the read as well
+            if self._is_unsteady:  # the file may have changed during the read, so its tag is compared again
                 await self._storage.get_range(self._key, 0, 0, if_etag=self._etag)
         except (Conflict, NotFound, IntegrityError) as error:
             raise self._lost(error) from error
@@ -410,7 +423,10 @@ class StoredObject:
         return IntegrityError(f"stored object {self.name!r} is missing or was replaced")
 
     def _verify(self, data: bytes | memoryview, start: int, end: int | None = None) -> None:
-        """Verify bytes that begin at `start` of the object; with `end`, only those before it."""
+        """Verify bytes that begin at the offset `start` of the object.
+
+        With `end`, verify only the bytes before `end`.
+        """
         bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums, end)
         if bad is not None:
             raise self._damaged(bad * SUM_BLOCK)
@@ -422,7 +438,7 @@ class StoredObject:
 
 
 def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
-    """Yield the rest of the previous piece completed to a block by the start of `piece`, then the rest, not copied."""
+    """Complete the rest of the previous piece to a block and yield it; then yield the remaining piece, not copied."""
     head = SUM_BLOCK - len(rest) if rest else 0
     if rest:
         yield memoryview(b"".join((rest, piece[:head])))
@@ -431,10 +447,10 @@ def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
 
 
 class HeldObject(StoredObject):
-    """Bytes inside a manifest: in memory, and verified with the manifest."""
+    """An object whose bytes are inside a manifest: they are in memory, and were verified with the manifest."""
 
     def __init__(self, storage: Storage, stored: ObjectLocation, held: bytes, worker: Worker) -> None:
-        # Equal names stand for equal bytes, as those of objects do.
+        # As with other objects, equal names mean equal bytes.
         key = ObjectKey(f"held/{hashlib.sha256(held).hexdigest()}")
         super().__init__(storage, key, stored, None, None, worker)
         self._held = held
@@ -470,10 +486,11 @@ async def open_object(
     cache: BlockCache | None = None,
     sums: bytes | None = None,
 ) -> StoredObject:
-    """Open the storage's object at `stored.key`, with its checksums when `verify` is True.
+    """Open the storage's object at `stored.key`; reads compare its checksums when `verify` is True.
 
-    `sums` are those of an object that this process wrote; else they are those of its location, or read. Raise
-    `IntegrityError` when the object or its checksums are missing, or an open file has another length.
+    `sums` are the checksums of an object that this process wrote. Without `sums`, they come from the location or are
+    read from the storage. Raise `IntegrityError` when the object or its checksums are missing, or when an open file has
+    another length.
     """
     if stored.held is not None:
         return HeldObject(storage, stored, stored.held, worker)
@@ -493,5 +510,5 @@ async def open_object(
 
 
 async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:
-    """Return the record at `key`, which never changes, from `cache`, if there is one, or else by `read`."""
+    """Return the record at `key` from `cache`, or by calling `read` if there is no cache; a record never changes."""
     return await (read() if cache is None else cache.record(str(key), read))

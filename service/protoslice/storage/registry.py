@@ -1,4 +1,4 @@
-"""Storage backends by URI scheme: built-in ones and plug-ins of the group `protoslice.storage`; test of a storage."""
+"""The storage backends by URI scheme, built in or plug-ins of the group `protoslice.storage`, and a storage test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
-"""Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
+"""A function that opens the storage at a URI without a request; the backend defines which options exist."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
 READ_ONLY: Final = "This storage is read-only: it can serve stores, but not accept uploads"
 FOLDER: Final = ObjectKey("probe")
@@ -34,22 +34,23 @@ FOLDER: Final = ObjectKey("probe")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A URI scheme with a backend, as `protoslice storage schemes` shows it."""
+    """A URI scheme and its backend, as `protoslice storage schemes` shows them."""
 
     scheme: str
     package: str
-    """Package of the backend with its version, or the module of one that was registered."""
+    """The backend's package with its version; for a backend added by `register`, its module."""
     abilities: Abilities | None
-    """Abilities of an opened storage; None when the factory does not tell them."""
+    """The abilities of a storage of this scheme; None when the factory does not declare them."""
     problem: str | None
-    """Reason for which the backend cannot be used; None when it can."""
+    """The reason why the backend cannot be used, or None."""
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `uri` with the backend of its scheme, without using the network.
 
-    Raise `InvalidInput` for an unknown scheme, a bad URI or bad options; raise `Unsupported` for a backend whose extra
-    is missing, that lacks something, or that was written for an unsupported version of the interface.
+    Raise `InvalidInput` for an unknown scheme, a bad URI or bad options. Raise `Unsupported` for a backend whose
+    optional dependencies are missing, that lacks a method, or that was written for an unsupported version of the
+    interface.
     """
     scheme = uri.partition("://")[0].lower()
     factory = backend_of(scheme)
@@ -69,19 +70,20 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
 
 
 def backend_of(scheme: str) -> Factory:
-    """Return the factory of a scheme's storages; errors as in `open_storage`."""
+    """Return the function that opens storages of a scheme; the errors are those of `open_storage`."""
     return BACKENDS.get(_family(scheme))
 
 
 def schemes() -> list[str]:
-    """Return the URI schemes with a backend, even if the extra that the backend needs is missing."""
+    """Return all URI schemes that have a backend, even if the backend's optional dependencies are missing."""
     return BACKENDS.names()
 
 
 def register(scheme: str, factory: Factory) -> None:
     """Make `factory` the backend of `scheme` in this process.
 
-    Raise `InvalidInput` for a scheme that is taken or invalid, `Unsupported` for an unsuitable factory.
+    Raise `InvalidInput` for a scheme that is invalid or already has a backend. Raise `Unsupported` for an unsuitable
+    factory.
     """
     if not _SCHEME.fullmatch(scheme):
         raise InvalidInput(
@@ -91,17 +93,17 @@ def register(scheme: str, factory: Factory) -> None:
 
 
 def unregister(scheme: str) -> None:
-    """Revert `register`; ignore a scheme that is not registered."""
+    """Undo `register`; do nothing if the scheme is not registered."""
     BACKENDS.unregister(scheme)
 
 
 def described() -> list[Scheme]:
-    """Return every scheme with its package and abilities; this loads all backends and opens none."""
+    """Return every scheme with its package and abilities; this imports all backends but opens no storage."""
     return [_described(scheme) for scheme in schemes()]
 
 
 def backend_module(scheme: str) -> Any:
-    """Return the module of a built-in backend; raise `Unsupported` if its extra is missing."""
+    """Return the module of a built-in backend; raise `Unsupported` if its optional dependencies are missing."""
     name, extra, what = _BUILT_IN[scheme]
     try:
         return import_module(f"protoslice.storage.{name}")
@@ -124,7 +126,7 @@ def _described(scheme: str) -> Scheme:
 
 
 def _lacks(factory: object) -> str | None:
-    """Return what is wrong with a factory; None if nothing is."""
+    """Return why an object cannot be used as a factory; return None if it can."""
     if not callable(factory):
         return "is not a factory: a callable (uri, options) -> Storage is needed"
     left: Iterable[str] = getattr(factory, "__abstractmethods__", ())
@@ -134,13 +136,13 @@ def _lacks(factory: object) -> str | None:
         inspect.signature(factory).bind("", {})
     except TypeError:
         return "is not a factory: it does not accept (uri, options)"
-    except ValueError:  # a callable without a signature, such as one of C
+    except ValueError:  # the callable has no signature, like some functions in C
         return None
     return None
 
 
 def _family(scheme: str) -> str:
-    """Return the name of a scheme's backend; the file systems of fsspec share one."""
+    """Return the name under which a scheme's backend is registered; all fsspec file systems share one backend."""
     return _FSSPEC if scheme.startswith("fsspec+") else scheme
 
 
@@ -152,23 +154,23 @@ _BUILT_IN: Final = {
     **dict.fromkeys(("s3", "gs", "az"), ("bucket", "cloud", "buckets")),
     **dict.fromkeys(("http", "https"), ("web", "cloud", "web sources")),
 }
-"""Module of each of our backends, which has `ABILITIES` and `open(uri, options)`; its extra; what it opens."""
+"""The built-in backends. Each has a module with `ABILITIES` and `open(uri, options)`, an extra, and a description."""
 
 BACKENDS: Final[PluginGroup[Factory]] = PluginGroup(
     "protoslice.storage", "storage backend", {scheme: partial(_open, scheme) for scheme in _BUILT_IN}, _lacks
 )
-"""Factories by scheme."""
+"""The storage factories by scheme."""
 
 
 async def probe(storage: Storage) -> None:
-    """Raise `Unsupported`, with the reason, if `storage` cannot be written; leave no object behind."""
+    """Raise `Unsupported`, with the reason, if `storage` cannot be written; leave no test object behind."""
     if not storage.abilities.write:
         raise Unsupported(READ_ONLY)
     key = FOLDER / token_hex(16)
     try:
         await _probe(storage, key)
     except Exception:
-        with suppress(StorageError):  # the first error is the one to report
+        with suppress(StorageError):  # the caller gets the first error
             await storage.delete(key)
         raise
     with suppress(StorageUnavailable, NotFound):

@@ -1,4 +1,4 @@
-"""External objects: the prefixes that the operator allows, and the storages there, opened for reading."""
+"""External objects: the prefixes that the operator allows, and the storages that read the objects there."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from protoslice.uris import Location, parse_location, parse_root
 
 @dataclass(frozen=True, slots=True)
 class ExternalObject:
-    """Allowed external object: `root` is the operator's prefix as configured, `key` the rest of the URI."""
+    """An allowed external object: `root` is the operator's prefix as configured, and `key` is the rest of the URI."""
 
     root: str
     key: ObjectKey
     uri: str
-    """The URI in its one form, whichever way it was spelled."""
+    """The normalized URI, the same for all spellings."""
 
 
 def check_apart(storage: str, prefixes: Sequence[str]) -> None:
-    """Raise `InvalidInput` when a prefix allows objects of `storage`: clients could read other spaces through it."""
+    """Raise `InvalidInput` when a prefix covers objects of `storage`: clients could read other spaces through it."""
     if not storage.partition("://")[2]:
-        return  # memory of this process, which no URI names
+        return  # a memory storage, which no URI can name
     own = parse_root(storage)
     for prefix in prefixes:
         place = parse_root(prefix)
@@ -40,10 +40,10 @@ def check_apart(storage: str, prefixes: Sequence[str]) -> None:
 
 
 def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
-    """Resolve `uri` under the longest of the prefixes that contains it; raise `StorageDenied` when none does.
+    """Match `uri` with the longest prefix that contains it; raise `StorageDenied` if no prefix does.
 
-    A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
-    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` also checks the
+    A prefix is a scheme, an authority and optionally whole path segments, such as `s3://bucket`, `file:///srv/models/`
+    or `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` also checks the
     host's addresses.
     """
     place = parse_location(uri)
@@ -52,13 +52,13 @@ def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
 
 
 def check_allowed(url: str, prefixes: Sequence[str]) -> None:
-    """Raise `StorageDenied` unless `url` is one of the prefixes or below one; see `allowed`."""
+    """Raise `StorageDenied` unless `url` equals a prefix or is below one; see `allowed`."""
     place = parse_root(url)
     _longest(place, prefixes, len(place.segments))
 
 
 def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, int]:
-    """Return the longest prefix of a place that has at most `most` segments, and their number."""
+    """Return the longest prefix that contains `place` and has at most `most` segments, and its number of segments."""
     roots = {parse_root(prefix): prefix for prefix in prefixes}
     for length in range(most, -1, -1):
         root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
@@ -68,10 +68,10 @@ def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, 
 
 
 def check_prefixes(prefixes: Sequence[str]) -> None:
-    """Raise an error for a prefix that could allow nothing.
+    """Raise an error for a prefix that cannot work.
 
-    Raise `InvalidInput` for a malformed prefix or an unknown scheme, `Unsupported` when the scheme's backend does not
-    load.
+    Raise `InvalidInput` for a malformed prefix or an unknown scheme. Raise `Unsupported` when the scheme's backend
+    cannot be loaded.
     """
     for prefix in prefixes:
         shown = "a registration prefix" if "@" in prefix else f"the registration prefix {prefix!r}"
@@ -85,9 +85,10 @@ def check_prefixes(prefixes: Sequence[str]) -> None:
 def open_source(
     root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = (), prefixes: Sequence[str] = ()
 ) -> Storage:
-    """Open the storage at an allowed prefix for reading; a missing directory is not created.
+    """Open the storage at an allowed prefix for reading; do not create a missing directory.
 
-    `networks` are non-public networks that web sources may be in; redirects reach them only below `prefixes`.
+    `networks` are the non-public networks in which web sources may be. A redirect may lead into these networks only if
+    its URL is below `prefixes`.
     """
     place = parse_root(root)
     if place.scheme == "file":

@@ -1,9 +1,9 @@
-"""`https://` and `http://`: read-only objects of a web server, pinned to a strong entity tag.
+"""The backend of `https://` and `http://`, which reads objects of a web server that have a strong entity tag.
 
-Proxies of the environment are not used, and each connection goes to an address that the address policy has checked; TLS
-still verifies the certificate against the host's name. Redirects are followed again for each range, as presigned links
-expire: to public addresses, and to other addresses only below the operator's prefixes. The last response's entity tag
-is the pin.
+Proxies from the environment are ignored. Each connection goes to an address that the address policy has checked, while
+TLS still verifies the certificate against the host name. Presigned links expire, so every range read follows the
+redirects again. A redirect may lead to a public address, or below the operator's prefixes to other addresses too. The
+entity tag comes from the last response, and later reads must match it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FAILURES: Final = (
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _NO_RANGE: Final = re.compile(r"bytes \*/([0-9]{1,19})")
 _SHORT: Final = 16 << 10
-"""Bytes of a redirect's body that are read to keep its connection."""
+"""Longest body of a redirect that is read, so that its connection can be reused."""
 _STRONG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
@@ -68,16 +68,16 @@ _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
 
 
 def open(uri: str, options: Mapping[str, str]) -> WebStorage:
-    """Open the objects below a URL."""
+    """Open a storage for the objects below a URL."""
     refuse_options("https", options)
     return WebStorage(uri)
 
 
 class WebStorage(ReadOnlyRemoteStorage):
-    """Storage of the objects below one URL.
+    """A read-only storage of the objects below one URL.
 
-    `networks` are non-public networks that may be visited below `root` and `prefixes`; other redirects only reach
-    public addresses.
+    `networks` are non-public networks that may be reached for URLs below `root` and `prefixes`. Redirects to other URLs
+    may only reach public addresses.
     """
 
     refusal = "web sources are read-only"
@@ -97,14 +97,14 @@ class WebStorage(ReadOnlyRemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """None beyond reading."""
+        """No ability beyond reading."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`; requests the first byte, which proves that the server serves ranges."""
+        """See `Storage.stat`; the request for the first byte also shows whether the server supports ranges."""
         try:
             return (await self._get(key, 0, 1, None)).stat
-        except IntegrityError:  # an empty object
+        except IntegrityError:  # the object is empty
             return (await self._try("HEAD", key, (0, 0), [])).stat
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
@@ -118,7 +118,7 @@ class WebStorage(ReadOnlyRemoteStorage):
         return answer.data
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """Raise `Unsupported`: web servers list no objects."""
+        """Raise `Unsupported`, because a web server cannot list its objects."""
         raise Unsupported("a web server cannot list its objects")
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class WebStorage(ReadOnlyRemoteStorage):
         span: Span,
         headers: _Headers,
     ) -> FetchedRange | WebUrl:
-        """Return the response of `url`, or the URL it redirects to; only headers of a range request are sent."""
+        """Send one request to `url` and return the range, or the URL that a redirect leads to."""
         always = [("Host", url.authority), ("Accept-Encoding", "identity")]
         async with AsyncExitStack() as held:
             try:
@@ -169,7 +169,7 @@ class WebStorage(ReadOnlyRemoteStorage):
             except StorageDenied:
                 if pool is self._pool:
                     raise
-                # The policy's own words would tell a client which private names there are.
+                # The policy's own message would reveal to a client which private names exist.
                 raise denied(key, "the server redirects to a private address") from None
             return await redirected(key, url, response) or await read_answer(key, span, response)
 
@@ -179,23 +179,23 @@ class WebStorage(ReadOnlyRemoteStorage):
 
 
 def _asked(url: WebUrl) -> httpcore.URL:
-    # Built from parts: httpcore's parser would cut the path at a semicolon.
+    # The URL is built from its parts, because httpcore's parser would cut the path at a semicolon.
     return httpcore.URL(scheme=url.scheme, host=url.place.host, port=url.place.port, target=url.target.encode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRange:
-    """Bytes of a range, fewer if the object ends earlier, and the facts of the object."""
+    """The bytes of a range, fewer if the object ends earlier, and the object's facts."""
 
     stat: ObjectStat
     data: bytes
 
 
 async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> FetchedRange:
-    """Return the validated response to a request for `span`; raise a `ProtosliceError` for every other response.
+    """Return the bytes and facts in the response to a request for `span`; raise a `ProtosliceError` if it is invalid.
 
-    A 206 with the requested range and a 200 without a body are valid. Raise `IntegrityError` when the span begins after
-    the end of the object.
+    Two responses are valid: a 206 with exactly the requested range, and a 200 for an empty object. Raise
+    `IntegrityError` when the span begins beyond the object's end.
     """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -216,16 +216,16 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
 
 
 async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -> WebUrl | None:
-    """Return the URL that `response` to a request for `url` redirects to, None if it does not.
+    """Return the URL that `response` redirects to, or None if it is not a redirect.
 
-    Raise `StorageDenied` for a redirect that is not allowed.
+    Raise `StorageDenied` for a forbidden redirect.
     """
     headers = {name.lower(): value for name, value in response.headers}
     try:
         after = next_url(url, response.status, headers.get(b"location", b"").decode("latin-1"))
     except StorageDenied as error:
         raise denied(key, error.message) from None
-    # A connection whose answer was read to its end serves the next range too.
+    # A connection can serve the next range only if its response was read to the end.
     length = headers.get(b"content-length", b"")
     if after is not None and length.isdigit() and int(length) <= _SHORT:
         await response.aread()
@@ -233,12 +233,12 @@ async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -
 
 
 def denied(key: ObjectKey, why: str) -> StorageDenied:
-    """Raise `StorageDenied` for an object that this service does not fetch."""
+    """Return a `StorageDenied` error for an object that this service refuses to read."""
     return StorageDenied(f"cannot read {str(key)!r}: {why}")
 
 
 def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
-    """Raise `StorageUnavailable` for a server that fails."""
+    """Return a `StorageUnavailable` error for a server that fails."""
     return StorageUnavailable(f"cannot read {str(key)!r}: {why}")
 
 

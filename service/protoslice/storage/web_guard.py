@@ -1,18 +1,19 @@
-"""Address policy of web sources, against server-side request forgery.
+"""The address policy of web sources, against server-side request forgery.
 
-A client names a source, and the service opens the source from inside the operator's network. Therefore:
+A client names a source, and the service opens it from inside the operator's network. Therefore these rules apply:
 
-- A source must lie under a prefix on the operator's list, compared by parsed scheme, authority and whole path segments.
-- A host name is resolved once for each connection, every resulting address is checked, and the connection goes to a
-  checked address: a name that resolves to something else a moment later (DNS rebinding) gains nothing.
-- Addresses that are not publicly routable are refused, in any notation and inside any IPv6 wrapping, unless they lie
-  in a network on the operator's list.
+- A source must be below a prefix on the operator's list. Scheme, authority and whole path segments are compared after
+  parsing.
+- Each connection resolves the host name once, checks every address, and connects to a checked address. A name that
+  resolves to another address a moment later (DNS rebinding) therefore achieves nothing.
+- Addresses that are not publicly routable are refused, unless they are in a network on the operator's list. This holds
+  for every notation and for IPv4 addresses embedded in IPv6 addresses.
+- A redirect counts as a new source, whose host is resolved and checked again. Only a redirect below a listed prefix may
+  reach a listed network; other redirects may only reach public addresses. At most five redirects are followed, and none
+  from https to http.
 
-- A redirect counts as a new source: its host is resolved and checked again. Networks on the list are reached by it only
-  below a prefix on the list; the rest of the web only at public addresses, never from https to http, and five times.
-
-Not covered: the content that an allowed public server answers with, and services that trust the operator's public
-addresses.
+The policy does not cover the content that an allowed public server returns. Nor does it cover services that trust the
+operator's public addresses.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from protoslice.uris import Location, parse_location, web_authority
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-# IPv6 networks whose addresses embed an IPv4 address, their last 32 bits, to which a gateway may deliver.
+# IPv6 networks whose addresses contain an IPv4 address in the last 32 bits. A gateway may forward to that address.
 _CARRIERS: Final = tuple(IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
-# All IPv6 addresses assigned for public use so far.
+# The only range from which public IPv6 unicast addresses have been assigned so far.
 _PUBLIC: Final = IPv6Network("2000::/3")
 MOST_HOPS: Final = 5
-"""Redirects that one request follows."""
+"""Most redirects that one request follows."""
 _STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _LONGEST: Final = 8192
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
@@ -49,7 +50,7 @@ _KEPT_SECONDS = 30
 
 
 class Networks:
-    """Non-public networks that may be visited: `10.1.0.0/16`, `fd00::/8`, or one address."""
+    """The non-public networks that may be reached; each is written as `10.1.0.0/16`, `fd00::/8` or a single address."""
 
     def __init__(self, *texts: str) -> None:
         try:
@@ -61,12 +62,12 @@ class Networks:
             ) from None
 
     def permit(self, address: Address) -> bool:
-        """Return True when `address` is public or in a listed network."""
+        """Return True when `address` is public or is in a listed network."""
         return not is_private(address) or any(address in network for network in self._networks)
 
 
 def is_private(address: Address) -> bool:
-    """Return True unless `address`, and each address embedded in it, is publicly routable unicast."""
+    """Return True unless `address` and every address embedded in it are publicly routable unicast addresses."""
     if isinstance(address, IPv4Address):
         return not address.is_global or address.is_multicast or address.is_reserved
     if any(address in network for network in _CARRIERS):
@@ -78,9 +79,9 @@ def is_private(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
-    """Return the addresses of a host; raise `StorageDenied` when one of them is not allowed.
+    """Return the addresses of a host; raise `StorageDenied` if the policy forbids any of them.
 
-    Raise `StorageUnavailable` when the name cannot be resolved.
+    Raise `StorageUnavailable` when the host name cannot be resolved.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -94,7 +95,7 @@ async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class WebUrl:
-    """URL of a request: scheme, host with port, and path with query."""
+    """The URL of a request: scheme, host with port, and path with query."""
 
     scheme: str
     authority: str
@@ -102,7 +103,7 @@ class WebUrl:
 
     @property
     def place(self) -> Location:
-        """Location of the host, without a path."""
+        """The location of the host, without a path."""
         return Location(self.scheme, self.authority, ())
 
     @property
@@ -112,9 +113,9 @@ class WebUrl:
 
 
 def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
-    """Return the URL of the next request when `url` responded with `status` and `location`; None without a redirect.
+    """Return the URL that a response redirects to, or None if `status` is not a redirect.
 
-    Raise `StorageDenied` for a location that is no web URL, holds credentials, or leads from https to http.
+    Raise `StorageDenied` when `location` is not a web URL, contains credentials, or leads from https to http.
     """
     if status not in _STATUSES:
         return None
@@ -132,7 +133,7 @@ def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
 
 
 def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
-    """Return True when `url` is under one of `prefixes`, so that listed networks may be visited for it."""
+    """Return True when `url` is below a prefix of the list, so that it may reach the listed networks."""
     try:
         uri = f"{url.scheme}://{url.authority}{url.target.partition('?')[0]}"
         parse_location(uri)
@@ -143,7 +144,7 @@ def is_listed(url: WebUrl, prefixes: Sequence[str]) -> bool:
 
 
 def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.AsyncConnectionPool:
-    """Return a pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
+    """Return a pool of direct HTTP/1.1 connections, which only go to addresses that the policy permits."""
     return httpcore.AsyncConnectionPool(
         ssl_context=tls or ssl.create_default_context(),
         max_connections=_CONNECTIONS,
@@ -153,9 +154,9 @@ def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.Asy
 
 
 class _GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Network backend that resolves a host, checks its addresses and connects in one step.
+    """A network backend that resolves a host, checks its addresses and connects, in one step.
 
-    TLS starts later and verifies the name of the host, not the address.
+    TLS starts afterwards and verifies the host name, not the address.
     """
 
     def __init__(self, networks: Networks) -> None:
@@ -170,9 +171,9 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Return a connection to the first address that responds.
+        """Connect to the first address of the host that responds.
 
-        Raise `StorageDenied` when an address is not allowed.
+        Raise `StorageDenied` when any address is forbidden.
         """
         failure: Exception = httpcore.ConnectError("the host has no address")
         for address in await resolve(host, port, self._networks):
@@ -185,9 +186,9 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Raise `ConnectError`: web sources use no Unix sockets."""
+        """Raise `ConnectError`, because web sources never use Unix sockets."""
         raise httpcore.ConnectError("Web sources on this machine are not allowed")
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for `seconds`, between the pool's own retries."""
+        """Wait for `seconds`; the pool calls this between retries."""
         await self._inner.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Storages that wrap another one, to observe its calls, to refuse calls while too many are late, to show one folder."""
+"""Storages that wrap another storage: to observe its calls, to limit late calls, or to show only one folder."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from protoslice.storage.keys import ObjectKey
 
 T = TypeVar("T")
 LATE_SECONDS: Final = 2.0
-"""Age in seconds of a call from which on it counts as late."""
+"""Seconds after which a running call counts as late."""
 LATE_CALLS: Final = 1024
-"""Late calls of a storage above which further calls are refused: a quarter of the default `max_connections`."""
+"""Most late calls of a storage; beyond them, new calls are refused. This is a quarter of `max_connections`' default."""
 _UNDER_WAY: Final = frozenset({"stream", "write", "commit", "abort"})
-"""Steps of work that was admitted as a whole; they are counted but never refused."""
+"""The steps of streams and writers that were admitted earlier; they count as calls but are never refused."""
 
 
 class InterceptedStorage(Storage):
-    """Storage that forwards each call to `inner` through `intercept`.
+    """A storage that passes each call of `inner` through `intercept`.
 
-    Each piece of a stream and each step of a writer is one call.
+    Each piece of a stream and each step of a writer counts as one call.
     """
 
     def __init__(self, inner: Storage) -> None:
@@ -46,14 +46,14 @@ class InterceptedStorage(Storage):
 
     @abstractmethod
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `call`, which performs the method `name` of `Storage` or `Writer`.
+        """Run `call`, which performs the method `name` of `Storage` or `Writer`, and return its result.
 
-        `key` is the object's key, the prefix in `list`, and None in calls about the whole storage.
+        `key` is the object's key, or the prefix for `list`, or None for a call about the whole storage.
         """
 
     @property
     def abilities(self) -> Abilities:
-        """Abilities of the inner storage."""
+        """The abilities of the inner storage."""
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -97,12 +97,12 @@ class InterceptedStorage(Storage):
         return await self.intercept("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
 
     async def close(self) -> None:
-        """Close the inner storage, without `intercept`."""
+        """Close the inner storage; `intercept` does not see this call."""
         await self._inner.close()
 
 
 class WrappedWriter(Writer):
-    """Writer that forwards all calls to another."""
+    """A writer that forwards all calls to another writer."""
 
     def __init__(self, inner: Writer) -> None:
         self._inner = inner
@@ -143,7 +143,7 @@ class _InterceptedWriter(WrappedWriter):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One finished call: method, duration, bytes read, and the error's class name or None."""
+    """One finished call: its method, its duration, the bytes read, and the class name of its error or None."""
 
     name: str
     seconds: float
@@ -152,7 +152,7 @@ class Call:
 
 
 class MeteredStorage(InterceptedStorage):
-    """Storage that reports each finished or cancelled call to `observe`, which must neither block nor raise."""
+    """A storage that reports each finished or cancelled call to `observe`, which must neither block nor raise."""
 
     def __init__(self, inner: Storage, observe: Callable[[Call], None]) -> None:
         super().__init__(inner)
@@ -170,16 +170,16 @@ class MeteredStorage(InterceptedStorage):
 
 
 class LateCallLimit(InterceptedStorage):
-    """Storage that refuses calls with `StorageUnavailable` while more than `most` calls are `LATE_SECONDS` old.
+    """A storage that refuses calls with `StorageUnavailable` while more than `most` calls are `LATE_SECONDS` old.
 
-    A storage that hangs then holds a bounded number of callers; a few slow calls affect no others.
+    So a storage that hangs blocks a bounded number of callers, and a few slow calls do not affect other calls.
     """
 
     def __init__(self, inner: Storage, most: int = LATE_CALLS) -> None:
         super().__init__(inner)
         self._most = most
         self._begun: dict[object, float] = {}
-        """Start times of the running calls, oldest first."""
+        """The start times of the running calls, oldest first."""
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name not in _UNDER_WAY:
@@ -214,7 +214,7 @@ def _bytes(result: object) -> int:
 
 
 class PrefixStorage(Storage):
-    """Storage of the objects of `inner` below the folder `prefix`; other objects cannot be reached."""
+    """A storage of the objects of `inner` below the folder `prefix`; it cannot reach other objects."""
 
     def __init__(self, inner: Storage, prefix: ObjectKey) -> None:
         self._inner = inner
@@ -222,7 +222,7 @@ class PrefixStorage(Storage):
 
     @property
     def abilities(self) -> Abilities:
-        """Abilities of the inner storage."""
+        """The abilities of the inner storage."""
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -261,14 +261,14 @@ class PrefixStorage(Storage):
         await self._inner.delete(self._inside(key))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """See `Storage.open_file`; `stat` of the open file holds the key in the inner storage."""
+        """See `Storage.open_file`; the open file's `stat` contains the key of the inner storage."""
         return await self._inner.open_file(self._inside(key))
 
     async def free_bytes(self) -> int:
         return await self._inner.free_bytes()
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """See `Storage.collect_garbage`; collects in the whole inner storage."""
+        """See `Storage.collect_garbage`; this covers the whole inner storage, not only the folder."""
         return await self._inner.collect_garbage(older_than_seconds)
 
     async def close(self) -> None:
