@@ -1,1 +1,1 @@
-"""Views of one opened store: functions that return bytes, JSON or facts, and cache their results with it."""
+"""The views of an opened store: functions that return bytes, JSON or facts, and cache their results with the store."""

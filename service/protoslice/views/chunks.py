@@ -1,4 +1,4 @@
-"""Chunks of an opened store: chunk table, single chunks with their digests, metadata, chunked file."""
+"""The chunks of an opened store: the chunk table, single chunks with digests, the metadata, and the chunked proto."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from protoslice.versions import CPB
 
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
-"""Bytes that a chunk adds to a slice of work besides its own."""
-# Version 2: facts without the number were made by older planners, maybe of other chunks.
-# Digests of version 2 were one table of all chunks.
+"""Bytes that each chunk adds to a slice of work, on top of its own length."""
+# Saved facts with another version number come from older planners, perhaps for other chunks. Version 2 of the digests
+# was a single table of all chunks.
 _DIGESTS: Final = "digests-3"
 _HASHES: Final = "hashes-2"
 _GROUP: Final = 512
-"""Chunks whose digests are one derived fact: a page writes what it changed, of however many chunks."""
+"""Chunks per group. The digests of a group are saved together, so a page only rewrites the groups that it changed."""
 _DIGEST_SIZE: Final = 32
 _UNKNOWN: Final = bytes(_DIGEST_SIZE)
 _ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 _FACTS_WEIGHT: Final = 72
-"""Bytes of memory of the digest and the hash of a chunk, about."""
+"""Approximate memory of a chunk's digest and hash in bytes."""
 _PLAN_WEIGHT: Final = 200
-"""Bytes of memory of a chunk in a plan, about."""
+"""Approximate memory of a chunk in a plan in bytes."""
 
 
 async def chunks(
     opened: OpenStore, *, limit: int, cursor: str | None, digests: bool = True, plan: str | None = None
 ) -> ResultPage[ChunkEntry]:
-    """Return a page of the chunks; see `planned`.
+    """Return a page of the chunks of a plan; see `planned`.
 
-    With `digests`, chunks of unknown digest are read completely to compute the digest.
+    With `digests`, each chunk whose digest is unknown is read completely to compute its digest.
     """
     return await (await planned(opened, plan)).page(limit=limit, cursor=cursor, digests=digests)
 
 
 async def chunk(opened: OpenStore, n: int, plan: str | None = None) -> Representation:
-    """Return chunk number `n`; raise `NotFound` when there is none; see `planned`."""
+    """Return chunk number `n` of a plan; raise `NotFound` when the plan has no such chunk; see `planned`."""
     return (await planned(opened, plan)).one(n)
 
 
 async def metadata(opened: OpenStore, plan: str | None = None) -> Representation:
-    """Return the serialized `ChunkMetadata` of the store's `.cpb`; see `planned`."""
+    """Return the serialized `ChunkMetadata` of the store's chunked proto; see `planned`."""
     return await (await planned(opened, plan)).metadata()
 
 
 async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
-    """Return the store as one `.cpb`; see `planned`.
+    """Return the store as one chunked proto; see `planned`.
 
-    The file is the root itself, if the plan is the root's own plan. Otherwise the first call reads every chunk for the
-    hashes of its records.
+    If the plan was kept from a chunked root, the result is the root file itself. Otherwise the first call reads every
+    chunk to compute the hashes of the riegeli records.
     """
     found = await planned(opened, plan)
     if found.plan.kept:
@@ -75,14 +75,14 @@ async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
 
 
 def digests_known(opened: OpenStore) -> int:
-    """Return the number of digests known so far; a response cached at a smaller number may lack some digests."""
+    """Return how many digests are known. A cached response made when fewer were known may lack some digests."""
     return own_chunks(opened).facts.known if opened.root is not None else 0
 
 
 async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
-    """Return the chunks of the store's plan, or of a plan by its chunk sizes if `plan` is `policy`.
+    """Return the chunks of the store's own plan, or if `plan` is `policy`, of a plan made from the chunk sizes.
 
-    The two differ only for a chunked root. Raise `InvalidInput` for another `plan`.
+    The two plans differ only if the root is a chunked proto. Raise `InvalidInput` for any other value of `plan`.
     """
     check_plan(plan)
     own = own_chunks(opened)
@@ -98,7 +98,7 @@ async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
 
 
 def own_chunks(opened: OpenStore) -> StoreChunks:
-    """Return the chunks of the store's own plan, without reading storage."""
+    """Return the chunks of the store's own plan, without reading the storage."""
     key = (opened.row, "chunks")
     found: StoreChunks | None = opened.results.find(key)
     if found is None:
@@ -108,12 +108,13 @@ def own_chunks(opened: OpenStore) -> StoreChunks:
 
 
 class StoreChunks:
-    """Chunks of a store's root under one plan."""
+    """The chunks of a store's root under one plan."""
 
     def __init__(self, opened: OpenStore, plan: _core.Plan, *, by_policy: bool = False) -> None:
-        """Set the plan.
+        """Set up the chunks of `plan`.
 
-        With `by_policy`, facts and entity tags include its version, since later programs may differ.
+        With `by_policy`, saved facts and entity tags include the planner's version, since later versions may plan
+        differently.
         """
         self.plan = plan
         self.facts = ChunkFacts(opened.derived, opened.worker, f"-policy-{_core.Plan.VERSION}" if by_policy else "")
@@ -123,9 +124,9 @@ class StoreChunks:
         self._versioned = by_policy
 
     def one(self, n: int) -> Representation:
-        """Return chunk number `n` of the plan, without reading storage.
+        """Return chunk number `n` of the plan, without reading the storage.
 
-        Raise `NotFound` when there is none.
+        Raise `NotFound` when the plan has no such chunk.
         """
         if not 0 <= n < len(self.plan):
             raise NotFound(f"The store has no chunk {n}: it has {len(self.plan)} chunks")
@@ -146,7 +147,7 @@ class StoreChunks:
         return self._opened.etag(*(("policy", _core.Plan.VERSION) if self._versioned else ()), *view)
 
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
-        """Return a page of the chunks. With `digests`, chunks of unknown digest are read to compute it."""
+        """Return a page of the chunks; with `digests`, each chunk whose digest is unknown is read to compute it."""
         first = first_item(cursor)
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
@@ -160,7 +161,7 @@ class StoreChunks:
         return ResultPage(items, str(last) if last < len(self.plan) else None)
 
     async def metadata(self) -> Representation:
-        """Return the serialized `ChunkMetadata` of the chunked file."""
+        """Return the serialized `ChunkMetadata` of the chunked proto."""
         data = await self._worker.run(self.plan.metadata)
         return Representation(
             _core.Rope([data]),
@@ -175,7 +176,10 @@ class StoreChunks:
         )
 
     async def cpb(self, name: str) -> Representation:
-        """Return the chunked file, called `name`; the first call reads every chunk for the hashes of its records."""
+        """Return the chunked proto under the file name `name`.
+
+        The first call reads every chunk to compute record hashes.
+        """
         hashes = await self.facts.hashes(self._hashes)
         rope = await self._worker.run(lambda: self.plan.cpb(hashes))
         return Representation(
@@ -188,9 +192,9 @@ class StoreChunks:
         )
 
     def _hashes(self, first: int) -> Iterator[list[int]]:
-        """Yield hashes of the chunks from `first` on after each slice of work.
+        """Yield the hashes of the chunks from number `first` on, after each slice of work.
 
-        A slice may yield an empty list.
+        The list may be empty, because a long chunk takes several slices.
         """
         done, read = list[int](), 0
         for n in range(first, len(self.plan)):
@@ -209,38 +213,41 @@ class StoreChunks:
 
 
 class ChunkFacts:
-    """Digests and hashes of one store's chunks, computed when first needed and saved as derived facts."""
+    """The digests and hashes of one store's chunks; they are computed when first needed and saved as derived facts."""
 
     def __init__(self, derived: DerivedFacts, worker: Worker, plan: str = "") -> None:
         self._derived = derived
         self._plan = plan
-        """End of the facts' names, which distinguishes the store's own plan (empty) from others."""
+        """A suffix for the facts' names: empty for the store's own plan, and different for any other plan."""
         self._worker = worker
         self._groups: dict[int, bytearray] = {}
-        """Digests of each group of chunks in a row; zeros where none is known."""
+        """The digests of each group of consecutive chunks; an unknown digest is all zeros."""
         self._known = 0
         self._unsaved: set[int] = set()
-        """Groups with digests that are not among the derived facts."""
+        """The groups with digests that are not saved yet."""
         self._loading: SingleFlight[int, None] = SingleFlight()
         self._hashes: list[int] | None = None
         self._begun: list[int] = []
-        """Hashes of the first chunks, from calculations that were cancelled."""
+        """The hashes of the first chunks, kept from a computation that was cancelled."""
         self._digesting: SingleFlight[int, bytes] = SingleFlight()
         self._hashing: SingleFlight[str, list[int]] = SingleFlight()
 
     @property
     def known(self) -> int:
-        """Number of digests in memory."""
+        """The number of digests in memory."""
         return self._known
 
     def known_digest(self, n: int) -> bytes | None:
-        """Return the SHA-256 of chunk `n`; None when it is not in memory."""
+        """Return the SHA-256 of chunk `n`, or None when it is not in memory."""
         group, at = _place(n)
         digest = bytes(self._groups.get(group, b"")[at : at + _DIGEST_SIZE]) or _UNKNOWN
         return None if digest == _UNKNOWN else digest
 
     async def digest(self, n: int, chunk: Representation) -> bytes:
-        """Return the SHA-256 of chunk `n`, loaded or computed by reading `chunk`; concurrent callers share the work."""
+        """Return the SHA-256 of chunk `n`, saved or computed from `chunk`'s bytes.
+
+        Concurrent callers share the work.
+        """
         group, _ = _place(n)
         if group not in self._groups:
             await self._loading.get(group, lambda: self._load_group(group))
@@ -250,10 +257,10 @@ class ChunkFacts:
         return await self._digesting.get(n, lambda: self._digest(n, chunk), cancellable=True)
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
-        """Return the hash of each chunk, needed to write a `.cpb`.
+        """Return the hash of each chunk, which is needed to write a chunked proto.
 
-        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when the last
-        caller leaves, and the next caller resumes it.
+        `compute(first)` yields the hashes of the chunks from number `first` on, one list per slice of work. The work
+        stops when the last caller leaves, and the next caller resumes it.
         """
         if self._hashes is not None:
             return self._hashes
@@ -285,10 +292,10 @@ class ChunkFacts:
         return self._hashes
 
     async def save(self) -> None:
-        """Write the groups with new digests to the derived facts."""
+        """Save the groups that have new digests."""
         while self._unsaved:
             group = self._unsaved.pop()
-            digests = bytes(self._groups[group]).rstrip(b"\0")  # most stores have fewer chunks than a group
+            digests = bytes(self._groups[group]).rstrip(b"\0")  # most stores have too few chunks to fill a group
             await self._derived.save(f"{_DIGESTS}{self._plan}-{group}", digests)
 
     async def _load(self, name: str) -> dict[str, Any] | None:
@@ -301,5 +308,5 @@ class ChunkFacts:
 
 
 def _place(n: int) -> tuple[int, int]:
-    """Return the group of chunk `n`, and the offset of its digest there in bytes."""
+    """Return the group of chunk `n`, and the byte offset of its digest in the group."""
     return n // _GROUP, n % _GROUP * _DIGEST_SIZE

@@ -1,4 +1,4 @@
-"""Comparisons of two opened stores: their differences, and distances of their tensors."""
+"""Comparisons of two opened stores: their differences, and the distances between their tensors."""
 
 from __future__ import annotations
 
@@ -32,55 +32,56 @@ from protoslice.views.pieces import PieceTable, is_known, table_of
 from protoslice.views.tensors import counted, listed
 
 MOST_LISTED: Final = 10_000
-"""Differences of a comparison that are listed; all are counted."""
+"""Most differences that a comparison lists; it counts all of them."""
 LARGE: Final = 16 << 20
-"""Bytes of a store from which on digests of its pieces are looked for, before any of it is read."""
+"""Size in bytes from which a comparison looks for saved digests of a store's pieces before it reads any bytes."""
 MOST_CONFIRMED: Final = 256 << 20
-"""Bytes that are read and found equal before the pieces of both stores are digested.
+"""Bytes that may be read and found equal before all pieces of both stores are digested.
 
-Digests are kept, and spare the next comparison of either the same."""
+The digests are saved, so that later comparisons of either store do not read these bytes again.
+"""
 _PAIR: Final = 100
-"""Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
+"""Approximate memory of a pair of tensors in bytes. A pair without elements counts as this many elements."""
 _MOST_COMPARED: Final = 8 << 20
-"""Elements that are compared for a page of pairs, of the first one a quarter: it is soon there."""
+"""Elements that may be compared for one page of pairs; the first page gets a quarter, so that it appears soon."""
 _FINER_RUNS: Final = 1024
-"""Reads of the tensors of a page that changed, shared by them: with few runs, figures are those of the runs alone."""
+"""Reads that the changed tensors of a page share for a second look; each tensor gets an equal number of runs."""
 _FINER_RUNS_FETCHED: Final = 64
-"""The same where each read is fetched."""
+"""Like `_FINER_RUNS`, but for stores whose bytes are not on a local disk."""
 _LEAST_RUN: Final = 32
-"""Elements of such a run at least."""
+"""Fewest elements in a run of the second look."""
 _LEAST_RUNS: Final = 8
-"""Runs of a tensor that are worth a second look at least."""
+"""Fewest runs per tensor for which a second look is useful."""
 _STEPS: Final = 128
 """Reads of runs of elements in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
-"""Bytes of a tensor of varints that a sample is taken of: all of them have to be counted."""
+"""Largest tensor of varints in bytes from which a sample is taken, because all its varints must be counted."""
 
 
 Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
-"""Numbers of differences by kind and change, listed ones, and their bytes in memory."""
+"""The numbers of differences by kind and change, the listed differences, and the memory of that list in bytes."""
 PieceLists = Mapping[int, PieceList]
-"""Pieces of open files, by the `id` of the file."""
+"""The pieces of open files, by the `id` of the file object."""
 _Cut = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
-"""Offset and length of a range, and of either side an object and the offset in it."""
+"""The offset and length of a range, and for each side, an object and the offset in it."""
 _MARK: Final = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreComparison:
-    """Differences of a store from another."""
+    """The differences between two stores."""
 
     before: str
     after: str
-    """Ids of both stores."""
+    """The ids of both stores."""
     counts: Mapping[tuple[str, str], int]
-    """Number of differences of each kind and change."""
+    """The number of differences of each kind and change."""
     listed: Sequence[Difference]
-    """The first `MOST_LISTED` of them."""
+    """The first `MOST_LISTED` differences."""
     read: int
-    """Bytes of both sides that were read because digests did not decide."""
+    """The bytes of both stores that were read because digests did not suffice."""
     assumed: int
-    """Bytes that were not read since checksums of their blocks agree."""
+    """The bytes that were not read because the checksums of their blocks agree."""
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Difference]:
         """Return a page of the listed differences, in order."""
@@ -94,7 +95,7 @@ class StoreComparison:
 
 
 class Unfinished(Exception):
-    """Raised when a comparison takes longer than its caller waits, after reading `read` of `size` bytes."""
+    """The exception for a comparison that takes longer than the caller waits; `read` of `size` bytes have been read."""
 
     def __init__(self, read: int, size: int) -> None:
         super().__init__(read, size)
@@ -103,10 +104,10 @@ class Unfinished(Exception):
 
 
 class _Comparing:
-    """A running comparison. It stops when its last caller leaves, and the next caller resumes it."""
+    """A running comparison, which stops when its last caller leaves and resumes with the next caller."""
 
     def __init__(self, job: Job[Counted | None], equality: Equality, evidence: ByteEvidence, read: int) -> None:
-        """Take the job; `read` bytes were read before it began."""
+        """Set up the comparison that `job` performs; `read` bytes were read before it began."""
         self._job = job
         self._equality = equality
         self._evidence = evidence
@@ -117,27 +118,27 @@ class _Comparing:
 
     @property
     def read(self) -> int:
-        """Bytes of both sides that were read so far."""
+        """The bytes of both stores that have been read so far."""
         return self._before + self._equality.read
 
     @property
     def failed(self) -> bool:
-        """True if it ended with an error."""
+        """True if the comparison ended with an error."""
         return self.end.done() and self.end.exception() is not None
 
     @property
     def assumed(self) -> int:
-        """Bytes that were not read because of equal checksums."""
+        """The bytes that were not read because of equal checksums."""
         return self._evidence.assumed
 
     async def run(self, worker: Worker) -> None:
-        """Run the comparison to its end, once for all callers; stop when the last caller leaves."""
+        """Run the comparison once for all callers until it ends; stop when the last caller leaves."""
         await self._running.get(None, lambda: worker.finish(self._slices()), cancellable=True)
 
     def _slices(self) -> Job[None]:
-        """Return the job of one caller, which continues after the slices of earlier callers."""
+        """Run slices for one caller; they continue where the slices of earlier callers stopped."""
         while not self.end.done():
-            with self._slice:  # the last one of a caller that left may still run
+            with self._slice:  # the last slice of a caller that has left may still be running
                 self._next()
             yield
 
@@ -155,9 +156,10 @@ class _Comparing:
 async def compare(
     before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
 ) -> StoreComparison:
-    """Return the comparison of two stores; bytes without known digests are read, unless `checksums` of blocks agree.
+    """Return the comparison of two stores; only bytes without known digests are read.
 
-    Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
+    With `checksums`, blocks with equal checksums are not read either. Raise `Unfinished` after about `wait` seconds;
+    the next call then resumes the comparison.
     """
     key = (*_pair(before, after, "comparison"), checksums)
     known: StoreComparison | _Comparing | None = after.results.find(key)
@@ -181,9 +183,9 @@ async def compare(
 
 
 async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
-    """Return the distances between the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+    """Return the distances between tensor `was` of the store `before` and tensor `name` of the store `after`.
 
-    `sample` as in `delta_job`.
+    `sample` limits the compared elements as in `delta_job`.
     """
 
     async def made() -> tuple[TensorDelta, int]:
@@ -196,7 +198,7 @@ async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample
 
 
 async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None) -> TensorMoves:
-    """Return a page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
+    """Return a page of tensor pairs from both stores, with distances computed from `sample` elements of each."""
     first = first_item(cursor)
 
     async def made() -> tuple[TensorMoves, int]:
@@ -204,7 +206,7 @@ async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cu
         pairs = await _paired(before, after, one, other)
         finer = _FINER_RUNS if _are_local(before, after) else _FINER_RUNS_FETCHED
         job = _moves_job(pairs, one, other, sample, PageBudget(limit), first, finer)
-        page = await after.worker.finish(coarse(job, _STEPS))  # each is a short read
+        page = await after.worker.finish(coarse(job, _STEPS))  # each step is one short read
         names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
         return page, 3 * names + ITEM_BYTES * (2 * len(page.items) + len(page.equal))
 
@@ -213,7 +215,7 @@ async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cu
 
 
 async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
-    """Return the pairs of tensors of both stores, the same for each comparison of them."""
+    """Return the pairs of tensors of both stores; all comparisons of the two stores share the result."""
 
     async def paired() -> tuple[Sequence[Pair], int]:
         found = await after.worker.finish(pairs_job(one, other, local=_are_local(before, after)))
@@ -223,7 +225,7 @@ async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tens
 
 
 async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0) -> _Comparing:
-    """Begin a comparison in which bytes of `pieces` need not be read, and `read` bytes were read already."""
+    """Start a comparison that need not read the bytes of `pieces`; `read` bytes have been read before."""
     one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
     pieces = pieces or await _kept(before, after)
     pairs = None if _same_files(before, after) else await _paired(before, after, one.tensors, other.tensors)
@@ -233,21 +235,21 @@ async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLis
     most = None if pieces or _are_local(before, after) else MOST_CONFIRMED
     begun: StoreComparison | _Comparing | None = after.results.find(key)
     if isinstance(begun, _Comparing) and not begun.end.done():
-        return begun  # by another caller meanwhile
+        return begun  # another caller has started it meanwhile
     work = _Comparing(_counted_job(differences, equality, most), equality, evidence, read)
     after.results.put(key, work, before.weight + after.weight + _PAIR * len(pairs or ()))
     return work
 
 
 async def _kept(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of large stores, if the pieces of all stores are known; else none."""
+    """Return the pieces of all stores if the stores are large and their tables are saved; else return none."""
     large = min(store.info.size for store in stores) >= LARGE
     known = large and all([await is_known(store) for store in stores])
     return await _digested(*stores) if known else {}
 
 
 async def _digested(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of the files of stores, computed if needed."""
+    """Return the pieces of all files of the stores; compute missing tables."""
     found: dict[int, PieceList] = {}
     for store in stores:
         table = await table_of(store)
@@ -260,7 +262,7 @@ def _pair(before: OpenStore, after: OpenStore, kind: str) -> Key:
 
 
 class _ComparedStore:
-    """A store in the form for comparisons; see `ComparedModel`."""
+    """A store in the form that comparisons need; see `ComparedModel`."""
 
     def __init__(self, store: OpenStore, tensors: Tensors) -> None:
         self.root = store.info.root
@@ -275,12 +277,12 @@ class _ComparedStore:
 
 
 def _are_local(*stores: OpenStore) -> bool:
-    """Return True if reading the stores costs only time."""
+    """Return True if all files of the stores are local, so that reading them costs only time."""
     return all(part.is_local for store in stores for file in store.info.files for part in store.files[file.path].parts)
 
 
 def _same_files(before: OpenStore, after: OpenStore) -> bool:
-    """Return True if both stores are known to have the same files."""
+    """Return True if both stores have the same paths with the same known digests."""
     files = [{(file.path, file.sha256) for file in store.info.files} for store in (before, after)]
     return files[0] == files[1] and all(sha256 is not None for _, sha256 in files[0])
 
@@ -288,14 +290,14 @@ def _same_files(before: OpenStore, after: OpenStore) -> bool:
 async def _tensors_of(store: OpenStore) -> Tensors:
     try:
         return await listed(store)
-    except (Unsupported, CorruptModel, NoRoot):  # a store that is no model: its files and parts are compared
+    except (Unsupported, CorruptModel, NoRoot):  # without tensors, files and parts are compared
         return Tensors.of([])
 
 
 def _moves_job(
     pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int, finer: int
 ) -> Job[TensorMoves]:
-    """Return the page that begins with pair `first`; `finer` runs are read of the tensors that changed."""
+    """Return the page that begins with pair number `first`; changed tensors get a second look of `finer` reads."""
     sampled = dict[int, Pair]()
     items, left, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, first
     equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))
@@ -320,7 +322,7 @@ def _moves_job(
     runs = min(RUNS, finer // max(len(sampled), 1), sample // _LEAST_RUN)
     for place, pair in sampled.items() if runs >= _LEAST_RUNS else ():
         again = yield from move_job(*_of(pair, before, after), sample, _ready, runs)
-        if again.delta is not None and again.delta.changed:  # shorter runs may miss what the first ones met
+        if again.delta is not None and again.delta.changed:  # shorter runs may miss a change that longer runs found
             items[place] = again
     following = str(last) if last < len(pairs) else None
     return TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
@@ -344,7 +346,7 @@ def _ready(tensor: Tensor) -> Tensor:
 
 
 def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
-    """Return the pieces of a store by the `id` of the open file."""
+    """Return a store's pieces by the `id` of the open file."""
     pieces: dict[str, list[Piece]] = {}
     for path, offset, size, digest in table:
         pieces.setdefault(path, []).append(Piece(path, offset, size, digest.hex()))
@@ -352,7 +354,10 @@ def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
 
 
 def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
-    """Return counts, listed differences, and their bytes; None after `most` equal bytes were read."""
+    """Return counts, listed differences and the list's memory.
+
+    Return None once more than `most` equal bytes were read.
+    """
     counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), ITEM_BYTES
     for each in differences:
         if each is None:
@@ -372,10 +377,10 @@ def _bytes_of(each: Difference) -> int:
 
 
 class ByteEvidence:
-    """Known facts about the bytes of two stores, which leave fewer ranges to be read."""
+    """Known facts about the bytes of two stores, which reduce the ranges that must be read."""
 
     def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
-        """Set `checksums`: blocks with equal checksums count as equal, which is likely but not proven."""
+        """Set up the facts; with `checksums`, blocks with equal checksums count as equal, though this is no proof."""
 
         def listed(source: RangeSource) -> PieceList | None:
             return pieces.get(id(source))
@@ -386,11 +391,11 @@ class ByteEvidence:
 
     @property
     def assumed(self) -> int:
-        """Bytes of the blocks that counted as equal only because of their checksums."""
+        """The bytes of blocks that counted as equal only because of their checksums."""
         return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
 
     def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
-        """Return the ranges of two extents that must be read; None for extents that differ."""
+        """Return the ranges of two extents that must be read, or None if the extents are known to differ."""
         left = _by_extents(one, other, length)
         for narrowing in filter(None, (self._by_pieces, self._by_checksums)):
             if left:
@@ -398,7 +403,7 @@ class ByteEvidence:
         return left
 
     def _assuming(self, one: Extent, other: Extent, length: int) -> Ranges:
-        """Return the ranges outside of blocks with equal checksums; count these blocks as assumed."""
+        """Return the ranges outside of blocks with equal checksums; record these blocks as assumed."""
         pairs = _pairs(one, other, length)
         left: Ranges = [(0, length)] if pairs is None else []
         for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -411,7 +416,7 @@ class ByteEvidence:
 
 
 def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
-    """Return the ranges that are not one stored extent; None if the checksums of blocks prove a difference."""
+    """Return the ranges that are not the same stored extent; return None if block checksums prove a difference."""
     pairs = _pairs(one, other, length)
     left: Ranges = [(0, length)] if pairs is None else []
     for at, many, (stored, low), (twin, twin_low) in pairs or ():
@@ -424,7 +429,7 @@ def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
 
 
 def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
-    """Return the parts of the ranges that `unverified` leaves; None for extents that differ."""
+    """Return the parts of the ranges that `unverified` leaves, or None if the extents are known to differ."""
     left: Ranges = []
     for at, many in ranges:
         found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)
@@ -435,7 +440,7 @@ def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified
 
 
 def _pairs(one: Extent, other: Extent, length: int) -> Iterator[_Cut] | None:
-    """Return the ranges that are one object on either side, in order; None for sources that are not stored."""
+    """Yield ranges that are in a single object on each side, in order; return None if a source is not stored."""
     (before, start), (after, begin) = one, other
     if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
         return None

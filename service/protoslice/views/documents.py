@@ -1,4 +1,4 @@
-"""Documents of an opened store (its root, the index of a bundle, a stream of records): values, trees, treemaps."""
+"""Documents of an opened store: a root, a bundle's index or a record stream; with values, trees and treemaps."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from protoslice.views import records
 from protoslice.views.records import PIECE_WEIGHT, Plan, RecordsRequest
 
 ROOT: Final = RecordsRequest()
-"""Request for the document of the root."""
+"""The request for the root's document."""
 DEPTH: Final = 16
 _INDEXES: Final = 64 << 20
-"""Bytes of memory for documents of indexes, for each store."""
+"""Most memory in bytes for the documents of indexes, per store."""
 _LIMITS: Final = _core.Limits(held=_INDEXES)
 _ROWS: Final = 32
-"""Rows per call of the core: each holds a type name, which may be long."""
+"""Most rows per call of the core, because each row holds a type name that may be long."""
 MOST_CELLS: Final = 1000
-"""Nodes of a treemap, at most."""
+"""Most nodes in a treemap."""
 _EACH: Final = 250
-"""Children shown of one node, at most."""
+"""Most children that a treemap shows of one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDocument:
-    """A document with its sources, and the facts that decide its content."""
+    """A document with its sources, and the facts that determine its content."""
 
     document: Document
     sources: Sequence[StoredFile]
     facts: tuple[object, ...] = ()
-    """Empty for the root proto, whose content the store's id decides."""
+    """Facts for the entity tag; empty for the root proto, because the store's id determines its content."""
     descriptor_set: bytes | None = None
-    """Declarations of its types; None where the store or the bundled types have them."""
+    """The declarations of the document's types; None if the store's schema or the bundled types contain them."""
 
 
 async def document_of(opened: OpenStore, request: RecordsRequest) -> StoreDocument:
-    """Return the document in the file of `request`; without one, in the root or in the store's only file.
+    """Return the document in the file that `request` names, or else the document of the root or of the only file.
 
-    Raise `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for a file without a document.
+    Raise `NotFound` if the store does not have the file. Raise `Unsupported` or `NoRoot` if the file has no document.
     """
     root, files = opened.manifest.root, opened.files
     try:
@@ -84,14 +84,14 @@ async def _of_file(opened: OpenStore, path: str, request: RecordsRequest) -> Sto
 
 
 async def _of_records(opened: OpenStore, request: RecordsRequest) -> StoreDocument:
-    """Return the stream that `request` names, which may be one of shards."""
+    """Return the document of the stream that `request` names; the stream may consist of shards."""
     document, sources, own, facts = await records.document(opened, request)
     facts = ("records", RECORDS, *facts)
     return StoreDocument(document, sources, facts, own.canonical if own is not None else None)
 
 
 async def _index(opened: OpenStore, path: str, stored: StoredFile, found: Detection) -> tuple[StoreDocument, int]:
-    """Return the document of an index or a header, and its weight in bytes."""
+    """Return the document of an index or a header, and its memory in bytes."""
     made = await opened.worker.run_long(lambda: index_document(stored, path, found))
     assert made is not None, "files of these kinds have one"
     held = 2 * max(made.document.view()[2].size, stored.size if found.kind == "table" else 0)
@@ -109,7 +109,7 @@ async def merge(
 ) -> Representation:
     """Return the value at `path` in the document `of`.
 
-    For a message, return only its `fields`, without fields that are in `omit` or larger than `omit_larger_than` bytes.
+    For a message, return only its `fields`. Leave out fields that `omit` names or that exceed `omit_larger_than` bytes.
     """
     found = await document_of(opened, of)
     if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
@@ -166,7 +166,7 @@ def _filename(path: str, ending: str) -> str:
 async def tree(
     opened: OpenStore, path: str, depth: int, limit: int, cursor: str | None, of: StoreDocument | None = None
 ) -> ResultPage[Node]:
-    """Return a page of the nodes below `path` in `of` or the root, nested `depth` levels deep (1 to `DEPTH`)."""
+    """Return a page of the nodes below `path` in `of` or else the root, `depth` levels deep (1 to `DEPTH`)."""
     if not 1 <= depth <= DEPTH:
         raise InvalidInput(f"Invalid depth: use 1 to {DEPTH}")
     found, first = of or await document_of(opened, ROOT), first_item(cursor)
@@ -176,16 +176,17 @@ async def tree(
 
 
 async def treemap(opened: OpenStore, path: str, depth: int, min_share: float) -> Node:
-    """Return the node at `path` with the largest parts below it, nested `depth` levels deep (1 to `DEPTH`)."""
+    """Return the node at `path` with its largest descendants, `depth` levels deep (1 to `DEPTH`)."""
     if not 1 <= depth <= DEPTH:
         raise InvalidInput(f"depth must be from 1 to {DEPTH}")
     return await opened.worker.finish(treemap_job(opened.known_root().document, path, depth, min_share))
 
 
 def nodes_below(document: Document, path: str, first: int, depth: int, room: PageBudget) -> tuple[Sequence[Node], int]:
-    """Return the nodes directly below `path` from number `first` on, as `room` allows, and their total number.
+    """Return the nodes directly below `path` from number `first` on, within `room`, and how many exist in total.
 
-    Blocks. With a depth beyond 1, the children of these nodes use the rest of `room`, one node after the other.
+    If `depth` is above 1, the descendants of these nodes use the rest of `room`, one node after the other. This call
+    blocks.
     """
     rows, total = _rows(document, path, first, room)
     nodes = [node_at(path, row) for row in rows]
@@ -217,14 +218,14 @@ def _bytes_of(path: str, row: tuple[Any, ...]) -> int:
 
 @dataclass(slots=True)
 class _Cell:
-    """A node of a treemap that is being made."""
+    """A node of a treemap under construction."""
 
     node: Node
     depth: int
-    """Levels that may follow below."""
+    """The number of levels that may follow below the node."""
     children: list[_Cell] = field(default_factory=list)
     total: int | None = None
-    """Number of all children; None until the node is opened."""
+    """The number of all children; None until the node is opened."""
 
     def finished(self) -> Node:
         if self.total is None:
@@ -234,15 +235,15 @@ class _Cell:
 
 
 def treemap_job(document: _core.Document, path: str, depth: int, min_share: float) -> Job[Node]:
-    """Return the node at `path` with its parts; a slice of work opens one node.
+    """Return the node at `path` with its descendants; each slice of work opens one node.
 
-    The largest node is opened first, so that the details are where the bytes are. Parts of less than `min_share` of the
-    bytes at `path` are left out; `more` of their parent counts them.
+    The largest node is opened first, so that the details are where most bytes are. Descendants with less than
+    `min_share` of the bytes at `path` are left out, and `more` of their parent counts them.
     """
     if not 0 <= min_share <= 1:
         raise InvalidInput("Invalid min_share: use a share of the whole, from 0 to 1")
     _, (kind, type_name, size, parts) = document.heaviest(path, 0, 0)
-    if not parts:  # a value
+    if not parts:  # the node is a value
         size = document.view(path)[2].size
     root = Node(path, 0, None, kind, type_name, None, size, parts > 0, None)
     room, least = PageBudget(MOST_CELLS), max(1, int(root.size * min_share))

@@ -1,4 +1,4 @@
-"""Views of a whole model: archive, ONNX files, report, summary, signatures, and its graphs."""
+"""The views of a whole model: its archive, ONNX files, report, summary, signatures and graphs."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from protoslice.views import tensors
 MODEL: Final = "model.onnx"
 SINGLE: Final = "single.onnx"
 _PIECE_WEIGHT: Final = 32
-"""Bytes of memory per piece of a rope, about."""
+"""Approximate memory per piece of a rope in bytes."""
 _GRAPH_BITS: Final = 32
-"""A cursor is the number of a meta graph, followed by that of a signature in so many bits."""
+"""Bits for the number of a signature in a cursor; the bits above are the number of the meta graph."""
 _READ: Final = 4 << 20
-"""Bytes of signatures looked at for one page."""
+"""Most bytes of signatures that are examined for one page."""
 _GRAPH_WEIGHT: Final = 64 << 10
-"""Bytes that a meta graph counts for at least: it takes a few reads."""
+"""Fewest bytes that a meta graph counts for, because finding it takes a few reads."""
 
 _OnnxFiles = Mapping[str, Rope]
 
 
 async def archive(opened: OpenStore) -> Representation:
-    """Return all files as one tar archive, in the order of their paths, without those of version control."""
+    """Return all files as one tar archive in the order of their paths, without files of version control."""
     files = {file.path: file for file in opened.manifest.files}
-    shown = sorted(without_version_control(files))  # uploads of one store may differ in their order
+    shown = sorted(without_version_control(files))  # uploads of the same store may order the files differently
     gone = sorted(files.keys() - set(shown))
 
     async def made() -> tuple[_core.Rope, int]:
@@ -64,9 +64,9 @@ async def archive(opened: OpenStore) -> Representation:
 
 
 def tar_of(files: Sequence[File]) -> _core.Rope:
-    """Return the rope of a POSIX archive of `files`, of which number n is source n.
+    """Return the rope of a POSIX archive of `files`; file number n is read from source n.
 
-    Its bytes depend only on the files: owners, modes and times are the same in every archive.
+    The bytes depend only on the files: owners, modes and times are the same in every archive.
     """
     pieces: list[bytes | tuple[int, int, int]] = []
     behind = b""
@@ -82,12 +82,13 @@ def tar_of(files: Sequence[File]) -> _core.Rope:
 def _header(file: File) -> bytes:
     entry = tarfile.TarInfo(file.path)
     entry.size = file.size
-    # One fixed form, for what Python's default may become: long and other names, and more than 8 GiB, in pax records.
+    # The format is fixed, because Python's default may change. pax has records for long or non-ASCII names and for
+    # sizes above 8 GiB.
     return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
 def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
-    """Return the entity tag of the result of `onnx_file`."""
+    """Return the entity tag of `onnx_file`'s result."""
     stated = (tuple(inputs), tuple(outputs)) if inputs or outputs else None
     return opened.etag("onnx", ONNX_FILES, name, stated, align)
 
@@ -95,9 +96,10 @@ def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Seque
 async def onnx_file(
     opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int
 ) -> Representation:
-    """Return `model.onnx` or `weights.bin`, or `single.onnx` with all weights inside.
+    """Return `model.onnx` or `weights.bin`, or `single.onnx`, which contains all weights.
 
-    With `inputs` or `outputs`, only the part of the graph between these values. Raise `NotFound` for another name.
+    With `inputs` or `outputs`, the model is only the part of the graph between these values. Raise `NotFound` for any
+    other file name.
     """
     if name not in {MODEL, WEIGHTS, SINGLE}:
         raise NotFound(f"No ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
@@ -106,7 +108,7 @@ async def onnx_file(
     part, single = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None, name == SINGLE
 
     async def made() -> tuple[_OnnxFiles, int]:
-        # Found to the end, once: all parts of the model are made out of it.
+        # Not cancellable and made once, because all parts of the model are cut out of this graph.
         graph = None if part is None else await opened.results.get((opened.row, "graph of an onnx model"), found)
         files = await opened.worker.run_long(lambda: _composed(opened.model, part, align, graph, single=single))
         return files, sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
@@ -129,7 +131,7 @@ def _composed(model: Model, part: SubModel | None, align: int, graph: Graph | No
 
 
 async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
-    """Report on the model; `compare` also reads all parts for which the model has checksums."""
+    """Report on the model; with `compare`, also read all parts for which the model has checksums."""
     root = opened.manifest.root
     checks = [(root, partial(_verify_records, root, opened.files[root]))] if compare and root is not None else []
     job = report_job(opened.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
@@ -139,14 +141,14 @@ async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
 async def summary(opened: OpenStore) -> ModelReport:
     """Return the report on all tensors, without reading their elements."""
     listed = None
-    # The report says why tensors cannot be listed.
+    # If tensors cannot be listed, the report gives the reason.
     with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
         listed = await tensors.listed(opened)
     return await opened.worker.finish(report_job(opened.model, most=None, listed=listed))
 
 
 def _verify_records(path: str, source: StoredFile) -> None:
-    """Verify the record hashes of a riegeli file; does nothing for other files."""
+    """Verify the record hashes of a riegeli file; do nothing for other files."""
     if look_at(source, path).kind == "riegeli":
         _core.Chunked.verify(source)
 
@@ -154,17 +156,17 @@ def _verify_records(path: str, source: StoredFile) -> None:
 async def signatures(
     opened: OpenStore, tags: Sequence[str] | None, limit: int, cursor: str | None
 ) -> ResultPage[Signature]:
-    """Return a page of the signatures of a model, or of its meta graph with exactly `tags`."""
+    """Return a page of the signatures of a model, or of its meta graph that has exactly `tags`."""
     if opened.manifest.root is None:
         raise opened.no_root()
     return await opened.worker.run(lambda: signatures_page(opened.model, tags, limit, cursor))
 
 
 def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
-    """Return a page of signatures, meta graph by meta graph. Blocks.
+    """Return a page of signatures, one meta graph after the other. This call blocks.
 
-    With `tags`, only the first meta graph with exactly these tags is listed. An empty page may have a next page, since
-    each page examines a limited number of meta graphs.
+    With `tags`, only the first meta graph with exactly these tags is listed. Each page examines a limited number of
+    meta graphs, so an empty page may have a next page.
     """
     place = first_item(cursor)
     (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
@@ -189,13 +191,13 @@ def _bytes_of(signature: Signature) -> int:
 
 
 _MOST_WEIGHTS: Final = 200_000
-"""Strips of a model with more tensors have no weights."""
+"""Most tensors of a model for which the graph's outline includes weights."""
 
 
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
     """Return the requested part of a graph.
 
-    Raise `Unsupported` for a model without graphs, `NotFound` for a graph or a node that the model does not have.
+    Raise `Unsupported` for a model without graphs. Raise `NotFound` for a graph or node that the model does not have.
     """
     query.check()
     graphs, is_tensor = await _graphs(opened), await _is_tensor(opened)
@@ -203,13 +205,13 @@ async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
 
 
 async def graph_level(opened: OpenStore, graph: str | None, block: int, node: str | None) -> GraphLevel:
-    """Return the parts of a block of a graph; with `node`, of the block around it. See `graph_part` for errors."""
+    """Return the parts of a graph's block, or with `node`, of the block that contains it. Errors as in `graph_part`."""
     outline = await _outline(opened, graph, node)
     return await opened.worker.run_long(lambda: outline.level(block, node))
 
 
 async def graph_section(opened: OpenStore, graph: str | None, ends: Ends) -> GraphSection:
-    """Return the nodes on all paths between two places of a graph; see `graph_part` for errors."""
+    """Return the nodes on all paths between two places of a graph. Errors as in `graph_part`."""
     outline = await _outline(opened, graph, ends.start)
     return await opened.worker.run_long(lambda: outline.section(ends))
 
@@ -219,7 +221,7 @@ async def _graphs(opened: OpenStore) -> Graphs:
         graphs = await opened.worker.run_long(lambda: Graphs(opened.model))
         return graphs, graphs.weight
 
-    # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
+    # Finding a million nodes takes half a gigabyte. Any client can request it, so only one such search runs at a time.
     return await opened.results.get((opened.row, "graphs"), made, alone=True)
 
 
@@ -243,7 +245,7 @@ async def _weights(opened: OpenStore) -> Sequence[Weight]:
 
 
 async def _is_tensor(opened: OpenStore) -> Callable[[str], bool]:
-    """Return a test for names of tensors; it is always False if tensors cannot be listed."""
+    """Return a function that tests names of tensors; it always returns False if tensors cannot be listed."""
     try:
         found = await tensors.listed(opened)
     except (Unsupported, NotFound, LimitExceeded):

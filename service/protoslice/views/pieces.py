@@ -1,4 +1,4 @@
-"""Tables of the pieces of stores' files with their SHA-256, computed on demand; search for pieces in all stores."""
+"""Tables of the pieces of stores' files with their SHA-256, made on demand, and the search for pieces in all stores."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_FILES: Final = 64
-"""Digests of one request that are looked up as those of whole files: the ones of most bytes."""
+"""Most digests of one request that are looked up as whole files; the largest sizes come first."""
 MOST_STORES: Final = 16
-"""Stores whose tables are read for one request."""
+"""Most stores whose tables are read for one request."""
 ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 TABLE: Final = f"pieces-{PIECES}"
-"""Name of the table among the derived facts of a store."""
+"""The name of the table among a store's derived facts."""
 LEAST_SAMPLED: Final = LEAST
-"""Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
+"""Smallest piece that can have an index entry, in bytes; a store may have very many smaller pieces."""
 LEAST_INDEXED: Final = 8 << 20
-"""Bytes of such pieces below which a store has no entries: clients send files of less as they are."""
+"""Total size of these pieces, in bytes, from which a store gets entries; clients do not compare smaller uploads."""
 _FEWEST: Final = 8
-"""Entries of a store of few pieces; of two that share half of theirs, one pair in 256 is missed."""
+"""Fewest entries of a store. If two stores share half of their pieces, one pair in 256 has no common entry."""
 _MOST_SAMPLED: Final = 1024
 _SAMPLED: Final = 64
-"""Pieces of a larger store to an entry, so that a file is found in a store that holds much more."""
+"""Pieces per entry in a larger store, so that a file is found even in a store that holds much more."""
 ASKED: Final = 64
-"""Digests of one request that are looked up."""
+"""Most digests of one request that are looked up in the index."""
 _REGIONS: Final = 256
 """Regions examined in one slice of work."""
 
 
 class PieceTable:
-    """Pieces of one store, in 48 bytes each."""
+    """The pieces of one store, which take 48 bytes each."""
 
     def __init__(self, rows: bytes, files: Sequence[str]) -> None:
         if len(rows) % ROW.size:
@@ -63,7 +63,7 @@ class PieceTable:
         return len(self._rows) // ROW.size
 
     def sampled(self) -> list[bytes]:
-        """Return the digests of the pieces that have entries in the index of pieces."""
+        """Return the digests of the pieces that get index entries."""
         return sampled((digest, size) for _, _, size, digest in ROW.iter_unpack(self._rows))
 
     def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
@@ -84,10 +84,10 @@ class PieceTable:
 
 
 def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Return the digests of a store's `pieces` (digest, size) that get an index entry; none for a small store.
+    """Return the digests of a store's `pieces` (digest, size) that get index entries; return none for a small store.
 
-    Only the pieces with the lowest digests get an entry. Two stores that have much in common also share some of these
-    pieces, and a search begins with the lowest digests.
+    These are the lowest digests, and a search looks up the lowest digests first. Two stores with many common pieces
+    therefore also share some entries.
     """
     sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
     if sum(sizes.values()) < LEAST_INDEXED:
@@ -96,7 +96,7 @@ def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
 
 
 async def table_of(opened: OpenStore) -> PieceTable:
-    """Return the table of a store, loaded or computed by reading its files.
+    """Return the piece table of a store, either saved or computed from its files.
 
     The work stops when the last caller leaves, and the next caller resumes it.
     """
@@ -107,13 +107,13 @@ async def table_of(opened: OpenStore) -> PieceTable:
             rows = await _made(opened)
         return rows, len(rows)
 
-    # A store that was removed and sent again has another row, for which the table is saved again.
+    # A store that was removed and uploaded again has another row, and its table is saved again.
     rows = await opened.results.get((opened.row, "pieces"), made, cancellable=True)
     return PieceTable(rows, [file.path for file in opened.info.files])
 
 
 async def is_known(opened: OpenStore) -> bool:
-    """Return True if the table of a store has been computed and saved."""
+    """Return True if the piece table of a store has been computed and saved."""
     return await opened.derived.has(TABLE)
 
 
@@ -145,7 +145,7 @@ async def _made(opened: OpenStore) -> bytes:
 
 
 async def _fill(rows: bytearray, opened: OpenStore) -> None:
-    """Append the missing rows, one by one; the last region that has rows is continued."""
+    """Append the missing rows region by region; the last region may have been started before."""
     done = _reached(rows)
     async for batch in opened.worker.iterate(_batches(_regions(opened), _REGIONS)):
         for number, start, end in batch:
@@ -168,7 +168,7 @@ async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end:
 
 
 def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
-    """Return the rows of the pieces that end in `data`, the next bytes of file `number`."""
+    """Return the rows of the pieces that end in `data`, which are the next bytes of file `number`."""
     rows, left = bytearray(), memoryview(data)
     while left:
         left = cutter.take(left)
@@ -179,7 +179,7 @@ def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
 
 
 def _reached(rows: bytearray) -> tuple[int, int]:
-    """Return the number of the file, and the offset in it, up to which there are rows."""
+    """Return the file number and the offset up to which rows exist."""
     if not rows:
         return 0, 0
     number, offset, size, _ = ROW.unpack(rows[-ROW.size :])
@@ -187,7 +187,7 @@ def _reached(rows: bytearray) -> tuple[int, int]:
 
 
 def _regions(store: OpenStore) -> Iterator[tuple[int, int, int]]:
-    """Yield the regions of all files, as number of the file, start and end."""
+    """Yield the regions of all files as file number, start and end."""
     for number, file in enumerate(store.info.files):
         extents = store.extents() if file.path == store.info.root else ()
         yield from ((number, start, end) for start, end in regions(file.size, extents))
@@ -199,7 +199,7 @@ def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
 
 
 def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[PiecePlace]:
-    """Yield the places of pieces in `left`, which are removed from `left`."""
+    """Yield places of pieces in `left`, and remove these pieces from `left`."""
     for file, offset, size, digest in table:
         if left.get(digest) == size:
             del left[digest]
@@ -207,18 +207,18 @@ def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator
 
 
 class PieceSearch:
-    """Search for pieces in the stores of one space; reveals no more than lists of stores and pieces do."""
+    """A search for pieces in the stores of one space; it reveals no more than the lists of stores and pieces do."""
 
     def __init__(self, files: FilesByDigest, table: StoreTable, view: Callable[[str], Awaitable[OpenStore]]) -> None:
-        """Take `view`, which opens a store by its id."""
+        """Set up the search; `view` opens a store by its id."""
         self._files = files
         self._table = table
         self._view = view
 
     async def places(self, wanted: Mapping[str, int], bases: Sequence[str] = ()) -> Sequence[PiecePlace]:
-        """Return places of the pieces in `wanted` (digest to size): one for each piece that is found.
+        """Return a place for each piece of `wanted` (digest to size) that is found.
 
-        Pieces are found in the stores `bases`, and in those whose table has been computed.
+        The search covers the stores `bases`, and all stores whose table has been computed.
         """
         found, left = list[PiecePlace](), dict(wanted)
 
@@ -232,7 +232,7 @@ class PieceSearch:
         whole, sharing = await both(lambda: self._whole_files(left), lambda: self._sharing(left))
         take(whole)
         for _ in range(MOST_STORES):
-            # The most in common with what is left; of equal ones the newest.
+            # Next comes the store with the most digests still wanted; among equals, the newest store.
             best = max(sharing, key=lambda row: (len(sharing[row][1] & left.keys()), row), default=None)
             if best is None:
                 break
@@ -243,7 +243,7 @@ class PieceSearch:
         return found
 
     async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:
-        """Return stores that may have pieces of `wanted`, by their rows, each with the digests that led to it."""
+        """Return stores that may have pieces of `wanted`, by row: each store's id and the digests found in it."""
         digests = [bytes.fromhex(digest) for digest in nsmallest(ASKED, wanted)]
         found: dict[int, tuple[str, set[str]]] = {}
         for row, store, piece in await self._table.with_pieces(digests):
@@ -256,7 +256,7 @@ class PieceSearch:
         return [place for place in found if place is not None]
 
     async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
-        """Return places in a store; none in a store that is damaged or gone."""
+        """Return places in a store, or none if the store is damaged or removed."""
         try:
             return await locate(wanted, [await self._view(store_id)])
         except NotFound:

@@ -1,4 +1,4 @@
-"""Records of an opened store's files: one, several, a summary."""
+"""Records of an opened store's files: a single record, several records, or a summary."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ from protoslice.versions import RECORDS
 _ROOM: Final = 64 << 20
 _PIECES: Final = 1 << 18
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=_PIECES)
-"""Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
+"""The limits: bytes of an index, bytes that one response decodes or holds, and pieces of a rope."""
 _HEADS: Final = 64 << 10
-"""Bytes read at a time where records are so long that reads pass over them."""
+"""Bytes per read when records are so long that reads only need their beginnings."""
 
 
 Plan = tuple[str, str | None, _core.Rope]
-"""Kind, message type and rope of a view."""
+"""The kind, message type and rope of a view."""
 PIECE_WEIGHT: Final = 32
-"""Bytes of memory per piece of a rope, about."""
+"""Approximate memory per piece of a rope in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """File of a store and the way to read it; what is None is detected."""
+    """A file of a store and the way to read it; the service detects every value that is None."""
 
     file: str | None = None
     framing: str | None = None
     type: str | None = None
     client: str = ""
-    """Key that the client counts under."""
+    """The key under which the client's running passes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A file, or several that are shards, opened as a stream of records."""
+    """A file or a set of shards, opened as one stream of records."""
 
     path: str
-    """Path of the file; of shards, the name that they have in common."""
+    """The path of the file, or the common name of the shards."""
     sources: Sequence[StoredFile]
     records: JoinedRecords
     type: str | None
-    """Type as detected; None when unknown."""
+    """The detected type; None when unknown."""
 
 
 async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Representation:
-    """Return record `number` unchanged; raise `NotFound` when there is none."""
+    """Return record `number` unchanged; raise `NotFound` when the stream has no such record."""
     stream = await _stream(opened, request)
     return await _represented(
         opened, stream, request, [(number, number + 1)], None, kind="message", media_type="application/protobuf"
@@ -75,10 +75,10 @@ async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Repres
 async def several(
     opened: OpenStore, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
 ) -> Representation:
-    """Return the `part` of the records of `choice`, in the framing `form`; empty for a record without the part.
+    """Return the `part` of each record in `choice`, in the framing `form`; a record without this part gives nothing.
 
-    Raise `NotFound` for a key or a part that no record has. Raise `LimitExceeded` when the response needs too many
-    pieces, or when too many bytes have to be decoded for the response.
+    Raise `NotFound` for a key or a part that no record has. Raise `LimitExceeded` when the response would need too many
+    pieces or too many decoded bytes.
     """
     framing = checked_framing(form)
     stream = await _stream(opened, request)
@@ -90,7 +90,7 @@ async def several(
 async def _chosen(
     opened: OpenStore, stream: _Stream, choice: RecordChoice, request: RecordsRequest
 ) -> Sequence[tuple[int, int]]:
-    """Return the ranges of the records of `choice`."""
+    """Return the ranges of the record numbers in `choice`."""
     choice.check()
     index = None if choice.key is None else await _key_index(opened, stream, choice.key, request)
     if index is None and choice.sample is None:
@@ -99,13 +99,13 @@ async def _chosen(
 
 
 async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
-    """Return the records of `stream` by the field at `key`, read once for all callers and held in memory."""
+    """Return the index of `stream` by the field at `key`; it is made once for all callers and kept in memory."""
     name, own = await _type(opened, stream, request)
     flat = await opened.worker.run(lambda: _flat(name, own))
 
     async def made() -> tuple[KeyIndex, int]:
         index = KeyIndex(stream.records, RecordType(name, flat), key, _ROOM, _PIECES)
-        # Each pass reads the whole stream: a caller with many fields waits for one after the other.
+        # Each pass reads the whole stream, so passes over one store run one after the other.
         with opened.passes.one(request.client):
             async with opened.pass_turn:
                 await opened.worker.finish(index.steps())
@@ -119,7 +119,7 @@ async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: Reco
 async def summary(
     opened: OpenStore, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]
 ) -> Representation:
-    """Return the `RecordsSummary` of a stream as JSON, which `as_json` makes."""
+    """Return the `RecordsSummary` of a stream as JSON; `as_json` encodes it."""
     stream = await _stream(opened, request)
     records, fault = stream.records, stream.records.fault
     summary = RecordsSummary(
@@ -146,7 +146,7 @@ async def summary(
 async def document(
     opened: OpenStore, request: RecordsRequest
 ) -> tuple[StreamDocument, Sequence[StoredFile], TypeSchema | None, tuple[object, ...]]:
-    """Return the stream as a document of one field; its files, its type, and the facts that decide its content."""
+    """Return a stream as a document of one field, its files, its type, and the facts that determine its content."""
     stream = await _stream(opened, request)
     name, own = await _type(opened, stream, request)
     flat = await opened.worker.run(lambda: _flat(name, own))
@@ -155,14 +155,14 @@ async def document(
 
 
 async def _type(opened: OpenStore, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
-    """Return the name and schema of the records' type; None where unknown.
+    """Return the name and schema of the records' type; each is None where unknown.
 
-    Raise `Unsupported` for an unknown named type.
+    Raise `Unsupported` if the request names an unknown type.
     """
     name = request.type or stream.type
     if name is None:
         return None, None
-    with suppress(*() if request.type else (Unsupported,)):  # the type that a file declares may be unknown
+    with suppress(*() if request.type else (Unsupported,)):  # a type that only the file declares may be unknown
         return name, await opened.find_type(name)
     return name, None
 
@@ -226,9 +226,9 @@ async def _stream(opened: OpenStore, request: RecordsRequest) -> _Stream:
 
 
 def _paths(opened: OpenStore, file: str | None) -> tuple[str, Sequence[str]]:
-    """Return the name and paths of the stream `file`, which may mean shards; None for all shards of the store.
+    """Return the name of the stream `file` and the paths of its shards; None means all shards of the store.
 
-    Raise `InvalidInput` for a store of several files that are not shards of one sequence.
+    Raise `InvalidInput` if `file` is None and the store's files are not shards of one sequence.
     """
     if file is None and len(opened.files) == 1:
         file = next(iter(opened.files))
@@ -270,7 +270,7 @@ async def _open(opened: OpenStore, name: str, paths: Sequence[str], named: str |
 
 
 async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
-    """Return the index of the file at `path`, which is made on first use and saved with the store.
+    """Return the index of the file at `path`; the first call makes the index and saves it with the store.
 
     Raise `LimitExceeded` for too many records.
     """
@@ -283,7 +283,7 @@ async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
 
 
 async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> bytes:
-    """Return the index of a stream, made slice by slice unless its framing has chunks."""
+    """Return the index of a stream; it is made slice by slice, unless the framing has chunks."""
     if framing in CHUNKED:
         sources = _core.Sources([stored])
         return await opened.worker.run_long(lambda: _core.index_records(sources, framing, limits=_LIMITS))
@@ -293,7 +293,7 @@ async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> b
 
 
 def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:
-    """Feed `scanner` the bytes of `stored`, except those of long records."""
+    """Feed `scanner` the bytes of `stored`, except the contents of long records."""
     at, length = 0, _HEADS
     while at < stored.size:
         scanner.feed(stored.read(at, min(length, stored.size - at)))
@@ -303,7 +303,7 @@ def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:
 
 
 def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
-    """Return the engine's table of the type `name`, uploaded as `own` or bundled; None for an unknown type."""
+    """Return the core's table for the type `name`, uploaded as `own` or bundled; return None for an unknown type."""
     if own is not None:
         return own.flat
     return bundled().flat(name) if name is not None and name in bundled() else None
