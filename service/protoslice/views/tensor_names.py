@@ -1,4 +1,4 @@
-"""Names of the tensors of a store: their order, their tree, and searches among them in bounded work."""
+"""Names of a store's tensors: their order, their tree, and searches among them with bounded work."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from protoslice.tensors.model import Tensor
 
 _MOST_WORDS: Final = 16
 _WORK: Final = 32 << 20
-"""Bytes of names that one page looks at; of those that a costly expression is sought in, a share."""
+"""Bytes of names that one page may examine; for a costly regular expression, only a fraction of them."""
 _EACH: Final = 32
-"""Bytes that a name counts for besides its own."""
+"""Bytes that each name counts for, on top of its own length."""
 _SEARCHED_AT_ONCE: Final = 256
 _SLICE: Final = 64 << 10
 """Bytes of names per slice of work."""
 
 
 class NameSearch:
-    """Names that begin with `prefix`, contain all words of `search` in any case, and match `regex`.
+    """A filter for names that begin with `prefix`, contain all words of `search` in any case, and match `regex`.
 
-    None matches all names. Raise `InvalidInput` for an invalid or too large expression, and for too many words.
+    A condition that is None matches all names. Raise `InvalidInput` for too many words, or for an invalid or too large
+    expression.
     """
 
     def __init__(self, search: str | None = None, regex: str | None = None, prefix: str | None = None) -> None:
@@ -47,11 +48,11 @@ class NameSearch:
 
     @property
     def work(self) -> int:
-        """Bytes of names that may be examined for one page."""
+        """The bytes of names that may be examined for one page."""
         return _WORK // (1 if self._pattern is None else self._pattern.weight)
 
     def fits(self, names: Sequence[str]) -> Sequence[bool]:
-        """Return, for each of the names, True if it matches."""
+        """Return for each name whether it matches."""
         found = [self._has_words(name) for name in names]
         if self._pattern is None or not any(found):
             return found
@@ -76,7 +77,8 @@ def page_job(
 ) -> Job[ResultPage[TensorEntry]]:
     """Return a page of the matching tensors of `order`.
 
-    The page begins at `first`. An empty page may have a next page, since each page examines a limited number of names.
+    The page begins at place `first`. Each page examines a limited number of names, so an empty page may have a next
+    page.
     """
     entries, left = list[TensorEntry](), search.work
     for at, names in _slices(found, order, first):
@@ -101,7 +103,7 @@ def entry_bytes(entry: TensorEntry) -> int:
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of the tensors of `order` from `first` on, some at a time, with the place of the first."""
+    """Yield the names of `order` from place `first` on, in groups, each with the place of its first name."""
     called, names, size = found.key, list[str](), 0
     for place in range(first, len(order)):
         names.append(called(order[place])[0])
@@ -115,47 +117,47 @@ def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[
 
 _AT_ONCE: Final = 256
 _MOST: Final = (1 << 63) - 1
-"""Sizes and numbers of elements saturate here, for the same reason."""
+"""Sizes and numbers of elements are cut off here, because a model may claim any size."""
 _COLUMNS: Final = ("name", "dtype", "shape", "size")
 _FACTS_WEIGHT: Final = 40
-"""Bytes of memory of the facts of a tensor; the names of types are shared."""
+"""Approximate memory of a tensor's facts in bytes; the names of types are shared."""
 _STEP: Final = re.compile(r"[^./:][./:]")
-"""End of a step of a name: signs at its beginning end none."""
+"""The end of a step of a name; separators at the beginning of the name do not end a step."""
 _MOST_CHILDREN: Final = 256
-"""Children of a node of a tree; of more, small neighbours are shown as one range."""
+"""Most children of a tree node; of a node with more, small neighbours are combined into ranges."""
 _RANGES: Final = 96
-"""A range has about this part of what its parent has."""
+"""The inverse of the share of a node's bytes that one range should contain."""
 _DEPTH: Final = 24
 
 K = TypeVar("K", bound=str)
 Shares = Mapping[K, tuple[Sequence[int], Sequence[int]]]
-"""For each data type, or kind, the places of its tensors, and the bytes of those before each of them and of all."""
+"""For each data type or kind: the places of its tensors, and the running totals of their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Running totals over tensors in the natural order of their names."""
+    """Running totals over the tensors in the natural order of their names."""
 
     order: Sequence[int]
-    """Numbers of the tensors."""
+    """The numbers of the tensors, in this order."""
     sizes: Sequence[int]
-    """Bytes of the tensors before each place, and of all."""
+    """For each place, the bytes of all tensors before it; the last number is the total."""
     elements: Sequence[int]
-    """Their elements."""
+    """The same totals for elements."""
     parameters: Sequence[int]
-    """Those of weights."""
+    """The same totals for elements of weights."""
     dtypes: Shares[str]
     kinds: Shares[Kind]
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, without the memory of the order."""
+        """The memory in bytes, without `order`."""
         shares = len(self.dtypes) + len(self.kinds)
         return 8 * (3 * len(self.sizes) + 4 * len(self.order) + shares)
 
 
 def _most(shares: Shares[K], start: int, end: int) -> K | None:
-    """Return the member of `shares` with the most bytes among the tensors from `start` to `end`."""
+    """Return the key of `shares` that has the most bytes among the tensors from place `start` to `end`."""
     found: tuple[int, K | None] = (-1, None)
     for name, (places, sums) in shares.items():
         first, after = bisect_left(places, start), bisect_left(places, end)
@@ -172,7 +174,7 @@ def totals_of(
     dtypes: Sequence[str],
     kinds: Sequence[Kind],
 ) -> Totals:
-    """Return the totals of tensors; columns are by the tensors' numbers, and negative where unknown."""
+    """Return the totals of tensors; each column is indexed by tensor number, and is negative for an unknown value."""
     bytes_, counts, trained = array("Q", [0]), array("Q", [0]), array("Q", [0])
     by_dtype = {dtype: (array("q"), array("Q", [0])) for dtype in dict.fromkeys(dtypes)}
     by_kind = {kind: (array("q"), array("Q", [0])) for kind in dict.fromkeys(kinds)}
@@ -188,11 +190,11 @@ def totals_of(
 
 
 _MOST_TOTAL: Final = (1 << 64) - 1
-"""Totals saturate here: a model may claim any sizes."""
+"""Totals are cut off here, because a model may claim any size."""
 
 
 class NamedTensors:
-    """Tensors in the natural order of their names, grouped by the steps of the names."""
+    """The tensors in the natural order of their names, grouped by the steps of the names."""
 
     def __init__(self, found: Tensors, totals: Totals) -> None:
         self._found = found
@@ -202,8 +204,8 @@ class NamedTensors:
     def tree(self, prefix: str, start: int, end: int, limit: int) -> Job[TensorBranch]:
         """Return a tree of about `limit` nodes.
 
-        Its root is the tensors from place `start` to `end` whose names begin with `prefix`. The largest nodes are
-        opened first.
+        The root represents the tensors from place `start` to `end` whose names begin with `prefix`. The nodes with the
+        most bytes are opened first.
         """
         low, high = self._span(prefix, min(start, len(self._totals.order)), min(end, len(self._totals.order)))
         shared, after = self._group(prefix, low, high) if high > low else (prefix, low)
@@ -223,7 +225,7 @@ class NamedTensors:
         return self._branch(root, "")
 
     def _children(self, node: _Opened) -> list[_Opened]:
-        """Return the groups of `node`; if there are many, small neighbours are one group."""
+        """Return the groups of `node` as nodes; if it has many groups, combine small neighbours."""
         found, at = list[_Opened](), node.start
         while at < node.end and len(found) <= _MOST_CHILDREN:
             shared, after = self._group(node.prefix, at, node.end)
@@ -232,7 +234,7 @@ class NamedTensors:
         return found if at == node.end and len(found) <= _MOST_CHILDREN else self._folded(node)
 
     def _folded(self, node: _Opened) -> list[_Opened]:
-        """Return groups of `node`, and ranges of neighbours that are too small to be shown."""
+        """Return the groups of `node`, with ranges in place of neighbours that are too small to be shown."""
         sizes, prefix, end = self._totals.sizes, node.prefix, node.end
         share = max(self._bulk(node.start, end) // _RANGES, 1)
         found, at = list[_Opened](), node.start
@@ -240,7 +242,7 @@ class NamedTensors:
             shared, after = self._group(prefix, at, end)
             most = sizes[at] + at + share
             if self._bulk(at, after) < share:
-                # As far as the share goes, back to the beginning of a group.
+                # The range extends as far as its share of bytes goes, then back to the start of a group.
                 reach = bisect_right(range(at, end), most, key=lambda place: sizes[place + 1] + place + 1) + at
                 reach = self._begin(prefix, at, reach, end)
                 if reach > after:
@@ -253,7 +255,7 @@ class NamedTensors:
         return found
 
     def _begin(self, prefix: str, low: int, place: int, end: int) -> int:
-        """Return the first place of the group that has `place`; `end` at the end."""
+        """Return the first place of the group that contains `place`; return `end` if `place` is not below it."""
         if place >= end:
             return end
         name = self._name(place)
@@ -285,7 +287,7 @@ class NamedTensors:
         )
 
     def _bulk(self, start: int, end: int) -> int:
-        """Return the bytes from `start` to `end`; each text or empty tensor counts at least one byte."""
+        """Return the bytes from place `start` to `end`, plus one per tensor, so that empty tensors and texts count."""
         return self._totals.sizes[end] - self._totals.sizes[start] + end - start
 
     def _name(self, place: int) -> str:
@@ -295,12 +297,15 @@ class NamedTensors:
         return natural(self._name(place))
 
     def _span(self, prefix: str, low: int, high: int) -> tuple[int, int]:
-        """Return the places from `low` to `high` of the names that begin with `prefix`."""
+        """Return the first place and the end of the names between `low` and `high` that begin with `prefix`."""
         start = low + bisect_left(range(low, high), natural(prefix), key=self._key)
         return start, self._after(prefix, start, high)
 
     def _after(self, prefix: str, at: int, end: int) -> int:
-        """Return the place after the names from `at` on that begin with `prefix`; groups are short, so look near."""
+        """Return the place after the names that begin with `prefix`, from `at` on.
+
+        Most groups are short, so look nearby.
+        """
         key, step = natural(prefix), 1
         size = len(key)
         while at + step < end and self._key(at + step)[:size] == key:
@@ -309,10 +314,10 @@ class NamedTensors:
         return near.start + bisect_right(near, key, key=lambda place: self._key(place)[:size])
 
     def _group(self, prefix: str, at: int, end: int) -> tuple[str, int]:
-        """Return the shared beginning of the names of the group at `at`, and the place after it."""
+        """Return the common beginning of the names in the group at `at`, and the place after the group."""
         name = self._name(at)
         step = _STEP.search(name, len(prefix))
-        if step is None:  # the names that are just this one; below their own name, one by one
+        if step is None:  # a name without further steps: equal names form a group, unless `prefix` is the name
             if name == prefix:
                 return name, at + 1
             return name, at + bisect_right(range(at, end), natural(name), key=self._key)
@@ -327,20 +332,20 @@ class NamedTensors:
 
 @dataclass(slots=True)
 class _Opened:
-    """A node of a tree that is being made."""
+    """A node of a tree under construction."""
 
     prefix: str
     start: int
     end: int
     depth: int
     span: tuple[str, str] | None = None
-    """The first and the last group of a range."""
+    """For a range, the names of its first and its last group; else None."""
     children: Sequence[_Opened] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Facts that tensors are sorted by, by number: sizes and elements (-1 without), and data types."""
+    """The columns by which tensors are sorted, indexed by tensor number; an unknown size or element count is -1."""
 
     sizes: array[int] = field(default_factory=lambda: array("q"))
     elements: array[int] = field(default_factory=lambda: array("q"))
@@ -350,7 +355,7 @@ class _Facts:
 
     @property
     def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str], Sequence[Kind]]:
-        """All facts."""
+        """All columns."""
         return self.sizes, self.elements, self.parameters, self.dtypes, self.kinds
 
     def take(self, tensor: Tensor) -> None:
@@ -366,9 +371,9 @@ class _Facts:
 async def sorted_by(
     opened: OpenStore, found: Tensors, sort: str | None, tags: tuple[str, ...] | None = None
 ) -> Sequence[int]:
-    """Return the numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
+    """Return the numbers of the tensors `found` sorted by the column `sort`; a leading `-` means descending.
 
-    None keeps the model's order; names are in natural order. Raise `InvalidInput` for an unknown column.
+    None keeps the model's order. Names are sorted in natural order. Raise `InvalidInput` for an unknown column.
     """
     if sort is None:
         return range(len(found))
@@ -394,7 +399,7 @@ async def sorted_by(
 
 
 async def totals(opened: OpenStore, found: Tensors) -> Totals:
-    """Return the tensors by name, with running totals in that order."""
+    """Return the tensors in the order of their names, with running totals."""
 
     async def made() -> tuple[Totals, int]:
         order, facts = await sorted_by(opened, found, "name"), await _facts_of(opened, found)
@@ -405,7 +410,7 @@ async def totals(opened: OpenStore, found: Tensors) -> Totals:
 
 
 async def elements_of(opened: OpenStore, found: Tensors) -> Sequence[int]:
-    """Return the numbers of elements of the tensors `found`, -1 where unknown."""
+    """Return each tensor's number of elements, or -1 where it is unknown."""
     return (await _facts_of(opened, found)).elements
 
 
@@ -421,12 +426,13 @@ async def _facts_of(opened: OpenStore, found: Tensors, tags: tuple[str, ...] | N
         await opened.worker.finish(looks_job(lambda number: facts.take(found[number]), range(len(found))))
         return facts, _FACTS_WEIGHT * len(found)
 
-    # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
+    # Building a tensor from its message is costly, so one pass gathers all columns except the name, which needs no
+    # tensor.
     return await opened.results.get((opened.row, "facts of tensors", tags), made, cancellable=True)
 
 
 def looks_job(look: Callable[[int], object], numbers: Sequence[int]) -> Job[None]:
-    """Call `look` for all `numbers`."""
+    """Call `look` with each of `numbers`, some per slice of work."""
     for at in range(0, len(numbers), _AT_ONCE):
         for number in numbers[at : at + _AT_ONCE]:
             look(number)

@@ -1,6 +1,6 @@
-"""Tensors of an opened store: listings, single tensors, safetensors files, kerchunk references.
+"""The tensors of an opened store: listings, single tensors, safetensors files and kerchunk references.
 
-With `tags`, views only contain tensors of the meta graph that has exactly these tags.
+With `tags`, a view only contains tensors of the meta graph that has exactly these tags.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _FORMS: Final = {
     "lod": ("lod.json", _JSON),
     "stats": ("stats.json", _JSON),
 }
-"""File name extension and media type of each form."""
+"""The file name extension and media type of each form."""
 
 _SUFFIXES: Final = {"/lod": "lod", "/stats": "stats"}
-"""Forms that may be asked for behind the name of a tensor."""
+"""The forms that a request may append to the name of a tensor."""
 
 _EXTENT_WEIGHT: Final = 32
 _TENSOR_WEIGHT: Final = 400
-"""Bytes of memory per tensor that was found, about."""
+"""Approximate memory per tensor in bytes."""
 _AT_ONCE: Final = 256
 """Tensors per slice of long work."""
 _MOST_REFERENCES: Final = 64 << 20
@@ -67,7 +67,7 @@ Tags = Sequence[str] | None
 async def listed(opened: OpenStore, tags: Tags = None) -> Tensors:
     """Return all tensors; the first call finds them.
 
-    Raise `NoRoot` if there is no root and no format recognizes the files.
+    Raise `NoRoot` if the store has no root and no format recognizes its files.
     """
     tags = _sorted(tags)
 
@@ -87,7 +87,7 @@ def _found(opened: OpenStore) -> Tensors:
         raise opened.no_root()
     found = tensors_of(opened.model)
     if opened.reads.are_remote and len(found):
-        _ = found[0].use  # reads the graph, so that this read is saved too
+        _ = found[0].use  # this reads the graph, so that the read is saved too
     return found
 
 
@@ -104,7 +104,7 @@ async def page(  # noqa: PLR0913 - each is a parameter of the query
     sort: str | None = None,
     tags: Tags = None,
 ) -> ResultPage[TensorEntry]:
-    """Return a page of tensors that match `name` (may hold `*`), `dtype` and a `NameSearch`."""
+    """Return a page of the tensors that match `name` (which may contain `*`), `dtype` and a `NameSearch`."""
     means, sought, first = wanted(name, dtype), NameSearch(search, regex, prefix), first_item(cursor)
     found = await listed(opened, tags)
     if sought.is_any and sort is None:
@@ -114,7 +114,7 @@ async def page(  # noqa: PLR0913 - each is a parameter of the query
 
 
 async def weights(opened: OpenStore, most: int) -> Sequence[Weight]:
-    """Return all tensors in the form for graphs; none for a model with more than `most`."""
+    """Return all tensors in the form that graphs need, or none for a model with more than `most` tensors."""
     found = await listed(opened)
     if len(found) > most:
         return ()
@@ -128,7 +128,7 @@ async def weights(opened: OpenStore, most: int) -> Sequence[Weight]:
 
 
 async def tree(opened: OpenStore, prefix: str, start: int, end: int, limit: int) -> TensorBranch:
-    """Return the tensors from place `start` to `end` with `prefix` as a tree of about `limit` nodes."""
+    """Return a tree of about `limit` nodes for the tensors from place `start` to `end` that begin with `prefix`."""
     found = await listed(opened)
     named = NamedTensors(found, await totals(opened, found))
     return await opened.worker.finish(named.tree(prefix, start, end, limit))
@@ -144,10 +144,10 @@ async def one(
     dequantize: bool = False,
     tags: Tags = None,
 ) -> Representation:
-    """Return one tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
+    """Return one tensor or a slice of it in a form: `raw` bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-    Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, elements that are quantized, F16
-    or BF16 are returned as F32.
+    Statistics cover about `sample` elements; see `statistics_job`. With `dequantize`, quantized, F16 and BF16 elements
+    are returned as F32.
     """
     found = await listed(opened, tags)
     called, shown = _named(found, name, form)
@@ -163,7 +163,7 @@ async def one(
         tensor = single(found, called)
         if shown != "stats" and (is_resolved(tensor) or tells_facts(tensor, shown)):
             return given(tensor)
-        # Invalid requests fail before the elements are counted.
+        # An invalid request must fail before the elements are counted.
         read(tensor, slice_text, "raw" if shown == "stats" else shown, compare=False)
         return tensor
 
@@ -177,7 +177,7 @@ async def one(
 
 
 async def counted(opened: OpenStore, name: str) -> Tensor:
-    """Return the tensor of this name or address, with its elements located, and its varints counted."""
+    """Return the tensor with this name or address; its elements are located and its varints are counted."""
     found = await listed(opened)
     return await _counted(opened, await opened.worker.run(lambda: single(found, name)))
 
@@ -192,7 +192,7 @@ async def _counted(opened: OpenStore, tensor: Tensor, tags: Tags = None) -> Tens
 async def _summed_up(
     opened: OpenStore, tensor: Tensor, slice_text: str | None, sample: int | None, tags: Tags
 ) -> Representation:
-    """Return the statistics of a tensor in JSON, computed once for all callers; cancelled when they have left."""
+    """Return a tensor's statistics as JSON; all callers share the work, which is cancelled when they have left."""
 
     async def made() -> tuple[bytes, int]:
         counted = await _counted(opened, tensor, tags)
@@ -217,7 +217,7 @@ def shard_tag(
     layout: FileLayout,
     tags: Tags = None,
 ) -> str:
-    """Return the entity tag of the file called `name` that `shards` makes."""
+    """Return the entity tag of the file `name` that `shards` makes."""
     chosen = [tuple(names)] if names else []
     return _etag(opened, tags, "shards", shard_bytes or SHARD_BYTES, name, *chosen, *layout.facts)
 
@@ -230,7 +230,7 @@ async def safetensors(
     layout: FileLayout = PLAIN_LAYOUT,
     tags: Tags = None,
 ) -> Representation:
-    """Return one safetensors file of all tensors, or of those whose names match one of `names`.
+    """Return a safetensors file of all tensors, or of the tensors whose names match one of `names`.
 
     With `strict`, raise `Unsupported` if the file leaves out any tensor.
     """
@@ -260,7 +260,7 @@ async def shards(
     layout: FileLayout = PLAIN_LAYOUT,
     tags: Tags = None,
 ) -> Mapping[str, Representation]:
-    """Return the tensors as files for clients of Hugging Face; see `Safetensors.shards`."""
+    """Return the tensors as files for Hugging Face clients; see `Safetensors.shards`."""
     found, most = await listed(opened, tags), shard_bytes or SHARD_BYTES
 
     async def made() -> tuple[Mapping[str, Representation], int]:
@@ -273,7 +273,7 @@ async def shards(
             held += weight
         return views, held
 
-    # Made to the end, once: clients give up on a head after ten seconds, and ask again.
+    # Not cancellable and made once: clients abandon a HEAD request after ten seconds, and then repeat it.
     views = await opened.results.get((opened.row, "shards", _sorted(tags), tuple(names), most, layout), made)
     for view in views.values():
         refuse(view.omitted, strict)
@@ -281,7 +281,7 @@ async def shards(
 
 
 async def _fill(opened: OpenStore, file: Safetensors, found: Tensors, names: Sequence[str]) -> int:
-    """Add all tensors, or those with these names, to a file; return their approximate bytes of memory."""
+    """Add all tensors, or only those that match `names`, to `file`; return their approximate memory in bytes."""
     held = 0
     numbers = await opened.worker.finish(chosen_job(found, names)) if names else range(len(found))
 
@@ -298,16 +298,16 @@ async def _fill(opened: OpenStore, file: Safetensors, found: Tensors, names: Seq
 async def _as_file(
     opened: OpenStore, data: Rope, name: str, etag: str, omitted: Omitted | None
 ) -> tuple[Representation, int]:
-    """Return a safetensors file, and its approximate bytes of memory."""
+    """Return a safetensors file and its approximate memory in bytes."""
     weight = await opened.worker.run_long(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
     file = Representation(data.core, readable(opened, data), etag, name, kind="safetensors", omitted=omitted)
     return file, weight
 
 
 async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | None]:
-    """Return kerchunk references in JSON to URLs that begin with `base`, and tensors without a reference.
+    """Return kerchunk references as JSON, and the tensors without a reference; all URLs begin with `base`.
 
-    Raise `LimitExceeded` beyond 64 MiB.
+    Raise `LimitExceeded` if the JSON exceeds 64 MiB.
     """
     found = await listed(opened)
     made = References(
@@ -328,7 +328,7 @@ async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | Non
 
 
 def readable(opened: OpenStore, data: Rope) -> Sequence[Readable]:
-    """Return the sources of `data` in the form for representations."""
+    """Return the sources of `data` in the form that representations need."""
     return [
         source if isinstance(source, StoredObject | JoinedObject) else Computed(source, opened.worker)
         for source in data.sources
@@ -364,7 +364,7 @@ def _etag(opened: OpenStore, tags: Tags, *view: object) -> str:
 
 
 def _named(found: Tensors, name: str, form: str) -> tuple[str, str]:
-    """Return the tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor has that name."""
+    """Split `name` into tensor name and form: `w/lod` is the form `lod` of `w`, unless a tensor is called `w/lod`."""
     for suffix, shown in _SUFFIXES.items():
         if name.endswith(suffix) and form == "raw" and not found.numbers(name):
             return name.removesuffix(suffix), shown
@@ -377,7 +377,7 @@ def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> ResultPage[TensorEntry]:
-    """Return a page of the tensors from number `first` on that match `name` and `dtype`; None matches all."""
+    """Return a page of tensors from number `first` on that match `name` and `dtype`, each of which may be None."""
     fits, means = wanted(name, dtype), pattern(name if name is not None and "*" in name else "*")
     numbers: Sequence[int] = range(len(found)) if name is None or "*" in name else sorted(found.numbers(name))
     entries, room = list[TensorEntry](), PageBudget(limit)

@@ -1,4 +1,4 @@
-"""JSON and rendered messages of views, and the heads of costly views, cached with their stores."""
+"""JSON and rendered messages of views, and the heads of costly views; both are cached with their stores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from protoslice.versions import ONNX_FILES, READERS
 
 _HEADS: Final = f"heads-{READERS}-{ONNX_FILES}"
 _LARGEST: Final = LARGEST_ROW // 2
-"""Bytes of the row of heads, about: a store has some two hundred, and no more are kept."""
+"""Approximate limit of a store's saved heads in bytes, enough for some two hundred heads; no more are saved."""
 _HEAD_WEIGHT: Final = 1000
-"""Bytes of memory of a head, about."""
+"""Approximate memory of a head in bytes."""
 
 _Heads = dict[str, list[Any]]
 
@@ -32,17 +32,17 @@ class TextView:
     text: bytes
     sha256: bytes
     next: str | None
-    """Cursor of the next page; None for the last one, and for what is no page."""
+    """The cursor of the next page; None on the last page and for a view without pages."""
     omitted: Omitted | None
 
     @classmethod
     def of(cls, text: bytes, *, next: str | None = None, omitted: Omitted | None = None) -> Self:
-        """Return the view of this text."""
+        """Return a view with this text and the text's digest."""
         return cls(text, hashlib.sha256(text).digest(), next, omitted)
 
 
 async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[TextView]]) -> TextView:
-    """Return the text of a view, from memory or else from `make`."""
+    """Return the text of a view from the cache, or call `make`."""
 
     async def made() -> tuple[TextView, int]:
         found = await make()
@@ -52,7 +52,7 @@ async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], A
 
 
 async def get_head(opened: OpenStore, etag: str) -> Head | None:
-    """Return the head of the view with this entity tag, if its length was computed before."""
+    """Return the head of the view with this entity tag if it was saved earlier; else None."""
     async with opened.head_turn:
         known: _Heads | None = opened.results.find((opened.row, "heads"))
         known = _kept(opened, await _loaded(opened)) if known is None else known
@@ -65,10 +65,11 @@ async def get_head(opened: OpenStore, etag: str) -> Head | None:
 
 
 async def put_head(opened: OpenStore, head: Head) -> None:
-    """Save a head, also for other processes, while there is room; errors of the database are ignored."""
+    """Save a head for this and other processes, if the row has room; ignore errors of the database."""
     left_out = None if head.omitted is None else [head.omitted.count, head.omitted.names]
     async with opened.head_turn:
-        # Another process may have added some meanwhile: of two that write at once, one computes a length again.
+        # Another process may have added heads meanwhile. If two processes write at once, one head is lost, and its
+        # length is computed again.
         known = (opened.results.find((opened.row, "heads")) or {}) | (await _loaded(opened) or {})
         more = known | {head.etag: [head.size, head.filename, head.media_type, left_out]}
         data = json.dumps(more).encode()
@@ -85,7 +86,7 @@ def _kept(opened: OpenStore, known: _Heads | None) -> _Heads:
 
 
 async def _loaded(opened: OpenStore) -> _Heads | None:
-    """Return the heads in the catalogue; None while the database is unavailable."""
+    """Return the saved heads, or None if the database is unavailable."""
     with suppress(ProtosliceError):
         data = await opened.derived.load(_HEADS)
         return {} if data is None else dict(json.loads(data))
