@@ -1,4 +1,4 @@
-"""Ingest of stores: from arriving bytes to a manifest."""
+"""The ingest of stores: from arriving bytes to a manifest."""
 
 from protoslice.ingest.base import BaseStore, DedupingWriter, base_of
 from protoslice.ingest.file_writer import FileWriter

@@ -1,7 +1,7 @@
-"""Bases of uploads: bytes that a file has in common with a file of an earlier store are shared, not written.
+"""Bases of uploads: a new file shares the bytes that it has in common with a file of an earlier store.
 
-Checksums of blocks, which are known already, show where comparing is worthwhile; bytes are shared after they were read
-and compared. So a file without anything in common costs no read.
+The known checksums of the base's blocks show where a comparison is worthwhile. Bytes are shared only after they have
+been read and compared. So a file that has nothing in common with the base causes no reads.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from protoslice.serving.stored import SUM_BLOCK
 from protoslice.storage import Span
 
 _WINDOW: Final = 4 << 20
-"""Bytes that are compared at a time, a multiple of a block."""
+"""Bytes that are compared at a time; a multiple of the block size."""
 _LEAST: Final = 1 << 20
-"""Bytes of a file from which on its base is asked for: smaller ones share objects with each other."""
+"""Size in bytes from which a file is compared with the base; smaller files share objects with each other."""
 
 FindBase = Callable[[], Awaitable[OpenStore | None]]
-"""Finds the store that files are compared with; None when there is none."""
+"""A function that finds the store that files are compared with, or returns None."""
 
 
 async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
-    """Return the base of an upload: the store `named`, else the store of the first tag; None without either.
+    """Return the base of an upload: the store `named`, or else the store of the first tag, or None without either.
 
-    Raise `NotFound` when there is no store `named`.
+    Raise `NotFound` when the store `named` does not exist.
     """
     if named is not None:
         base = BaseStore(partial(space.view, named), space.worker)
-        await base.store()  # known before anything of the body is read
+        await base.store()  # so that an unknown store is reported before the body is read
         return base
     return BaseStore(partial(_by_tag, space, tags[0]), space.worker) if tags else None
 
@@ -54,7 +54,7 @@ async def _by_tag(space: Space, tag: str) -> OpenStore | None:
 
 
 class BaseStore:
-    """Base of one upload, found once, when the first of its files needs it."""
+    """The base of one upload, which is looked up once, when the first file needs it."""
 
     def __init__(self, find: FindBase, worker: Worker) -> None:
         self._find: FindBase | None = find
@@ -63,11 +63,11 @@ class BaseStore:
         self._worth = frozenset[str]()
 
     def comparing(self, writer: FileWriter, path: str) -> DedupingWriter:
-        """Return a writer of the file at `path` that shares equal bytes with the file of the base."""
+        """Return a writer for the file at `path` that shares equal bytes with the base's file."""
         return DedupingWriter(writer, path, self, self._worker)
 
     async def store(self) -> OpenStore | None:
-        """Return the base; None when there is none."""
+        """Return the base, or None if the upload has none."""
         find, self._find = self._find, None
         if find is not None:
             store = self._store = await find()
@@ -78,7 +78,7 @@ class BaseStore:
         return self._store
 
     async def file(self, path: str) -> _BaseFile | None:
-        """Return the file of the base at `path`, or its only one; None if its bytes are not in the storage."""
+        """Return the base's file at `path`, or its only file; return None if its bytes are not in the storage."""
         store = await self.store()
         if store is None:
             return None
@@ -88,7 +88,7 @@ class BaseStore:
 
 
 class DedupingWriter:
-    """FileWriter that shares bytes with the base if they are equal at the same offset; a context manager."""
+    """A `FileWriter` that shares bytes with the base where they are equal at the same offset; a context manager."""
 
     def __init__(self, writer: FileWriter, path: str, base: BaseStore, worker: Worker) -> None:
         self._writer = writer
@@ -126,7 +126,7 @@ class DedupingWriter:
             await self._base.close()
 
     async def _take(self) -> None:
-        """Process the first window of the gathered bytes."""
+        """Process the first window of the buffered bytes."""
         data = b"".join(self._gathered)
         data, rest = data[:_WINDOW], data[_WINDOW:]
         self._gathered, self._size = [rest] if rest else [], len(rest)
@@ -158,7 +158,7 @@ class DedupingWriter:
 
 
 class _BaseFile:
-    """File of the base, which is read in order as long as it is equal."""
+    """A file of the base, which is read in order as long as it equals the new file."""
 
     def __init__(self, store: OpenStore, path: str, worth: frozenset[str]) -> None:
         self.location = store.refs[path].location
@@ -170,7 +170,10 @@ class _BaseFile:
         self._at = 0
 
     def alike(self, at: int, data: bytes) -> Iterator[Span]:
-        """Yield the parts of `data`, at offset `at`, whose blocks have the checksums of the base. Blocks."""
+        """Yield the parts of `data`, which begins at offset `at`, whose blocks have the base's checksums.
+
+        This call blocks.
+        """
         sums, end = _core.BlockSums(), min(at + len(data), self._stored.size)
         sums.update(data)
         came, equal, start = sums.finish(), set[int](), 0
@@ -184,11 +187,14 @@ class _BaseFile:
         for _, run in groupby(enumerate(sorted(equal)), lambda each: each[1] - each[0]):
             blocks = [number for _, number in run]
             span = blocks[0] * SUM_BLOCK, min((blocks[-1] + 1) * SUM_BLOCK, end - at)
-            if span[0] == 0 or span[1] - span[0] >= LEAST_SHARED:  # the first may go on with what was shared before
+            if span[0] == 0 or span[1] - span[0] >= LEAST_SHARED:  # the first span may continue a shared part
                 yield span
 
     async def has(self, start: int, data: bytes) -> bool:
-        """Return True if the base has these bytes at `start`; False if it is damaged or gone."""
+        """Return True if the base has these bytes at `start`.
+
+        Return False if they differ, or if the base is damaged or gone.
+        """
         if self._pieces is None or start != self._at:
             await self.close()
             self._pieces, self._at = self._rope.pieces(start, self._rope.size), start

@@ -1,4 +1,4 @@
-"""Registration of external objects: a store over objects that stay where they are."""
+"""The registration of external objects: a store is made over objects that stay where they are."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
 SECONDS: Final = 600
-"""Seconds that reading objects for one registration may take."""
+"""Most seconds that one registration may spend on reading objects."""
 REQUESTS: Final = 100_000
-"""Reads of the root for one registration, at most."""
+"""Most reads of the root for one registration."""
 
 
 async def register(space: Space, files: Mapping[str, str], request: IngestRequest) -> Created:
-    """Create a store over external objects in allowed places; `files` maps paths to URIs.
+    """Create a store over external objects below allowed prefixes; `files` maps paths to URIs.
 
     Raise `StorageUnavailable` when reading takes more than `SECONDS`.
     """
@@ -66,7 +66,7 @@ class _Registration:
         self._types = types
 
     async def received(self, files: Mapping[str, str]) -> tuple[list[IngestedFile], Root]:
-        """Return the files in their order, and the root chosen among them."""
+        """Return the files in the order of the request, and the root chosen among them."""
         places = await self._worker.run(lambda: self._by_place(files))
         looked = await map_concurrently(lambda place: self._look(*place), places.items())
         found = {received.info.path: received for each in looked for received in each}
@@ -81,9 +81,9 @@ class _Registration:
         return received, root
 
     def _by_place(self, files: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the paths of the files by URI, after checking all paths and URIs.
+        """Check all paths and URIs, and return the paths of the files by URI.
 
-        An object used for several files is read once.
+        So an object that several files use is read only once.
         """
         if not files:
             raise InvalidInput("No files given")
@@ -136,7 +136,7 @@ class _Registration:
 
 
 class _Bounded:
-    """Source that limits the reads of an object while it is indexed, to `REQUESTS` and until `end`."""
+    """A source that limits the reads of an object during indexing: to `REQUESTS` reads, and none after `end`."""
 
     def __init__(self, source: RangeSource) -> None:
         self.size = source.size
@@ -150,21 +150,21 @@ class _Bounded:
         return self._source.read(offset, length)
 
     def end(self) -> None:
-        """Refuse further reads, since a worker thread cannot be cancelled."""
+        """Refuse further reads, because a worker thread cannot be cancelled."""
         self._left = 0
 
 
 class _Compressed(Unsupported):
-    """Raised for a compressed chunked proto, whose decoded chunks would need a side object."""
+    """The exception for a compressed chunked proto: its decoded chunks would need a side object."""
 
 
 class _NoSide:
-    """Side for external roots, which have no place for decoded bytes."""
+    """The side of external roots, which have no place for decoded bytes."""
 
     room: Final = sys.maxsize
 
     def write(self, data: bytes, /) -> None:
-        """Raise unless `data` is empty."""
+        """Raise an error unless `data` is empty."""
         if data:
             raise _Compressed("A compressed chunked proto cannot be registered in place: upload it")
 

@@ -1,4 +1,4 @@
-"""Files of an ingest as they arrive: written, scanned and digested batch by batch, with back-pressure."""
+"""Files of an ingest as they arrive: written, scanned and hashed in batches; slow work delays the client."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from protoslice.ingest.sharing import Layout, Sharing
 from protoslice.serving.finding import FileRef
 
 BATCH = 1 << 20
-"""Batch size: a thread hop per piece would cost more than the work."""
+"""Bytes per batch: a change of threads for each piece would cost more than the work on it."""
 FULL_PACK = 256 << 20
-"""Size at which a pack is committed and another one begins."""
+"""Size in bytes at which a pack is committed and a new pack begins."""
 OTHER_DIGEST: Final = "The digest does not match the received bytes: nothing was stored"
-"""The message is the same whether a file with this digest is stored or not."""
+"""The error message for a wrong digest; it does not reveal whether a file with this digest is stored."""
 _CLOSED: Final = "The file is closed"
 FindFile = Callable[[], Awaitable[FileRef | None]]
-"""Finds a file in the storage; None when there is none to rely on."""
+"""A function that finds a reliable file in the storage, or returns None."""
 
 
 class Batches:
-    """Gathers pieces into batches; at most one batch is gathered while another is processed."""
+    """A collector that joins pieces to batches; it collects at most one batch while another is processed."""
 
     def __init__(self, work: Callable[[bytes | memoryview], Awaitable[None]]) -> None:
         self._work = work
@@ -40,14 +40,14 @@ class Batches:
         self._working: asyncio.Future[None] | None = None
 
     async def add(self, piece: bytes | memoryview) -> None:
-        """Add a piece; wait while a full batch cannot be processed yet."""
+        """Add a piece; if it completes a batch, wait until the previous batch has been processed."""
         self._gathered.append(piece)
         self._size += len(piece)
         if self._size >= BATCH:
             await self._hand_on()
 
     def take_all(self) -> bytes | None:
-        """Return all pieces, withdrawn from processing; None if a batch was already processed."""
+        """Remove and return all pieces; return None if a batch was already passed to processing."""
         if self._begun:
             return None
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
@@ -55,16 +55,16 @@ class Batches:
 
     @property
     def held(self) -> bytes | None:
-        """All pieces, as long as none was processed; then None."""
+        """All pieces, or None once a batch was passed to processing."""
         return None if self._begun else b"".join(self._gathered)
 
     async def flush(self) -> None:
-        """Process all pieces, and wait until that is done."""
+        """Process all pieces and wait until they are done."""
         await self._hand_on()
         await self._idle()
 
     async def stop(self) -> None:
-        """Discard gathered pieces and wait for the batch being processed, ignoring its errors."""
+        """Discard the collected pieces and wait for the batch in progress, ignoring its errors."""
         self._gathered, self._size = [], 0
         with suppress(ProtosliceError):
             await self._idle()
@@ -84,7 +84,7 @@ class Batches:
 
 
 class PendingLocation:
-    """Location of a file, set once its object is durable."""
+    """The location of a file, which is set once the file's object is durable."""
 
     __slots__ = ("stored",)
 
@@ -94,24 +94,24 @@ class PendingLocation:
 
 @dataclass(slots=True)
 class IngestedFile:
-    """File that has arrived and does not belong to a store yet."""
+    """A file that has arrived but does not belong to a store yet."""
 
     info: File
     place: PendingLocation
     detection: Detection
     scan: Scan | None
     is_shared: bool = False
-    """True for a file whose bytes are in objects of another store."""
+    """True if the file's bytes are in objects of another store."""
 
     @property
     def stored(self) -> ObjectLocation:
-        """Location of the file, which is durable."""
+        """The location of the file, whose bytes are durable."""
         assert self.place.stored is not None, "the packs are committed before anybody looks into files"
         return self.place.stored
 
 
 class PackWriter:
-    """Objects that the small files of one ingest share, since making an object durable waits for the disk."""
+    """A writer of packs: objects that small files of one ingest share, because each durable object takes time."""
 
     def __init__(self, objects: NewObjects, worker: Worker) -> None:
         self._objects = objects
@@ -122,7 +122,7 @@ class PackWriter:
         self._size = 0
 
     async def add(self, content: bytes) -> PendingLocation:
-        """Add a small file to the open pack; durable after `commit`."""
+        """Add a small file to the open pack; the file is durable after `commit`."""
         place = PendingLocation()
         self._places.append((place, self._size, len(content)))
         self._size += len(content)
@@ -133,7 +133,7 @@ class PackWriter:
         return place
 
     def held(self, place: PendingLocation) -> bytes | None:
-        """Return the content of a small file, as long as no byte of its pack is written; then None."""
+        """Return the content of a small file, or None once any byte of its pack was written."""
         content = self._batches.held
         found = next(((at, at + size) for one, at, size in self._places if one is place), None)
         return None if content is None or found is None else content[slice(*found)]
@@ -148,7 +148,7 @@ class PackWriter:
         await self._worker.run(lambda: _place(places, pack))
 
     def keep_inline(self) -> None:
-        """Put the bytes of a few small files into the manifest; `commit` writes the rest."""
+        """Put the bytes into the manifest if the small files are few; otherwise `commit` writes them."""
         content = self._batches.take_all() if self._size <= LARGEST_HELD else None
         if not self._places or content is None:
             return
@@ -164,7 +164,7 @@ class PackWriter:
             await pack.abort()
 
     async def _opened(self) -> ObjectWriter:
-        """Return the open pack, which is created for the first bytes that are written to it."""
+        """Return the open pack; create it when the first bytes are written."""
         if self._pack is None:
             self._pack = await self._objects.writer()
         return self._pack
@@ -179,9 +179,9 @@ class PackWriter:
 
 
 class FileWriter:
-    """Writer of one file of an ingest: gathers a batch while the previous batch is processed.
+    """A writer of one file of an ingest, which collects a batch while the previous batch is processed.
 
-    A file smaller than a batch goes into a pack, any other becomes one object.
+    A file smaller than a batch goes into a pack. Any other file becomes an object.
     """
 
     def __init__(
@@ -196,9 +196,9 @@ class FileWriter:
         limit: int,
         find_existing: FindFile | None = None,
     ) -> None:
-        """Take `find_existing`, which returns a stored file with the expected digest; called after the first batch."""
+        """Set up the writer; after the first batch, `find_existing` looks for a file with the expected digest."""
         self.ingested: IngestedFile | None = None
-        """The file, once it is closed."""
+        """The file after `close`; None before."""
         self._path = path
         self._objects = objects
         self._packs = packs
@@ -215,7 +215,7 @@ class FileWriter:
         self._size = 0
 
     async def write(self, piece: bytes | memoryview) -> None:
-        """Append `piece`, after waiting for an earlier batch; raise `LimitExceeded` beyond the limit."""
+        """Append `piece`, perhaps after waiting for an earlier batch; raise `LimitExceeded` beyond the limit."""
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)
         self._grow(len(piece))
@@ -223,7 +223,7 @@ class FileWriter:
         await self._batches.add(piece)
 
     async def exists_already(self) -> bool:
-        """Return True when the storage is known to have the file with the expected digest."""
+        """Return True when the storage is known to have a file with the expected digest."""
         find, self._find_existing = self._find_existing, None
         if find is not None:
             self._existing = await find()
@@ -232,25 +232,25 @@ class FileWriter:
     async def share(
         self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
     ) -> None:
-        """Append an extent of another store's object, whose bytes are in `pieces`.
+        """Append an extent of another store's object; `pieces` are the extent's bytes, which are inspected.
 
-        They are inspected, and written too if the object is not in `worth` or the extent is too small to be shared.
+        The bytes are also written if the object is not in `worth`, or if the extent is too small to be shared.
         """
         if not self._sharing.takes(extent, worth, goes_on=self._layout.ends_before(extent)):
             async for piece in pieces:
                 await self.write(piece)
             return
         self._grow(extent.size)
-        await self._batches.flush()  # bytes are inspected in their order
+        await self._batches.flush()  # all bytes must be inspected in order
         async for piece in pieces:
             await self._shared.add(piece)
         await self._shared.flush()
         self._layout.share(extent)
 
     async def close(self) -> File:
-        """Finish the file, which is durable on return unless it is in a pack.
+        """Finish the file; it is durable afterwards unless it is in a pack.
 
-        Raise `ChecksumMismatch` if it does not have the expected digest.
+        Raise `ChecksumMismatch` if the file does not have the expected digest.
         """
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)
@@ -304,6 +304,6 @@ class FileWriter:
 
 
 def _place(places: Sequence[tuple[PendingLocation, int, int]], pack: ObjectLocation) -> None:
-    """Set the locations of the files in a pack, from their offsets and sizes."""
+    """Set the locations of the files in a pack from their offsets and sizes."""
     for place, at, size in places:
         place.stored = pack if len(places) == 1 else ObjectLocation(size, parts=(pack,), at=at)

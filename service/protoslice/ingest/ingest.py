@@ -1,4 +1,4 @@
-"""Ingest of a store: files stream in, and the manifest is written last, when everything else is durable."""
+"""The ingest of one store: files arrive as streams, and the manifest is written last, when all else is durable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DAMAGED = "Another store's copy of this file is damaged: send the file without 
 
 
 class Ingest:
-    """One ingest, used as a context manager; unless committed, it leaves nothing but garbage."""
+    """One ingest, used as a context manager; unless committed, it only leaves garbage, which is collected later."""
 
     def __init__(self, space: Space, request: IngestRequest, types: Types) -> None:
         self._space = space
@@ -59,11 +59,11 @@ class Ingest:
         self._sharing = Sharing()
         actor = ACTOR.get()
         self._looks = actor is None or actor.reads
-        """False for a caller who may not read: all bytes that it sends are written."""
+        """False for a caller who may not read; then the ingest writes all bytes, so that it reveals no stored files."""
 
     @classmethod
     async def begin(cls, space: Space, request: IngestRequest) -> Self:
-        """Return a new ingest; raise `QuotaExceeded` or `StorageFull` if no store may be added."""
+        """Return a new ingest; raise `QuotaExceeded` or `StorageFull` if the space accepts no store."""
         await space.quotas.check(stores=1)
         await space.shared.check_free_space()
         return cls(space, request, await space.schemas.types(request.type))
@@ -81,9 +81,9 @@ class Ingest:
             self._objects.end()
 
     async def file(self, path: str, *, expected_sha256: bytes | None = None) -> FileWriter:
-        """Begin the next file; raise `InvalidInput` while another is open or for a bad path.
+        """Begin the next file; raise `InvalidInput` for a bad path, or while another file is open.
 
-        If the client sent its SHA-256, a file of 1 MiB or more that exists already is not written.
+        If the client sent the SHA-256, a file of 1 MiB or more is not written if it is already stored.
         """
         self._begin(path)
         sha256 = expected_sha256 if self._looks else None
@@ -101,13 +101,13 @@ class Ingest:
 
     @property
     def room(self) -> int:
-        """Bytes that may still arrive."""
+        """The number of bytes that may still arrive."""
         return self._left
 
     def wanted_type(self, path: str) -> str | None:
-        """Return the type requested for the file at `path`.
+        """Return the type that the request names for the file at `path`.
 
-        None when none was requested or `path` cannot be the root.
+        Return None when the request names no type, or when it names another file as the root.
         """
         return self._request.type if self._request.root in {None, path} else None
 
@@ -117,9 +117,10 @@ class Ingest:
         self._files.append(file)
 
     async def take(self, files: Mapping[str, FileRef]) -> None:
-        """Add files of other stores, by path: nothing is written, and only their first bytes are read.
+        """Add files of other stores by path; this writes nothing and only reads their first bytes.
 
-        Raise `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
+        Files whose objects are not worth sharing are copied. Raise `LimitExceeded` beyond the ingest's limit. Raise
+        `Conflict` when an object is missing or damaged.
         """
         shared = await self._worker.run(lambda: _shared(files))  # a commit may name ten thousand files
         try:
@@ -132,8 +133,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With this digest, a
-        file that is not written yet is not written if its store exists; only the store's manifest is read.
+        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With this digest,
+        nothing is written for a small file whose store already exists. Only that store's manifest is read.
         """
         self._take_over()
         try:
@@ -149,12 +150,12 @@ class Ingest:
         root = None
         if expected_sha256 is not None and self._looks and not self._objects.has_written:
             root = await self._root()
-            # A root that had to be decoded is written by now.
+            # A root that had to be decoded has been written by now.
             written = self._objects.has_written
             found = None if written else await find_existing(self._space, self._id(root), self._request)
             if found is not None:
                 return found
-        if all(file.place.stored is None for file in self._files):  # not next to objects, which are read otherwise
+        if all(file.place.stored is None for file in self._files):  # files in objects are read in another way
             self._packs.keep_inline()
         await self._packs.commit()
         root = root or await self._root()
@@ -167,12 +168,12 @@ class Ingest:
         )
 
     def _id(self, root: Root) -> str:
-        """Return the id of the store of the files with this root."""
+        """Return the id of the store that consists of the files and this root."""
         files = [(file.info.path, file.info.size, file.info.sha256 or "") for file in self._files]
         return store_id(files, policy_of(self._request, root))
 
     async def abort(self) -> None:
-        """Abandon the open file and pack. Durable objects become garbage, as no manifest names them."""
+        """Discard the open file and pack; durable objects become garbage, because no manifest names them."""
         writer, self._writer = self._writer, None
         try:
             if writer is not None and writer.ingested is None:
@@ -196,7 +197,7 @@ class Ingest:
         self._files.append(writer.ingested)
 
     async def _share_all(self, files: Mapping[str, FileRef]) -> None:
-        """Add files of other stores, sharing all their bytes."""
+        """Add files of other stores and share all their bytes."""
         for path, ref in files.items():
             self._begin(path)
             self._left -= ref.size
@@ -212,7 +213,7 @@ class Ingest:
                 source.close()
 
     async def _shareable(self, sha256: str) -> FileRef | None:
-        """Return a complete file with this SHA-256 that is worth sharing; None when none is known."""
+        """Return a complete file with this SHA-256 that is worth sharing, or None if no such file is known."""
         found = await self._space.files_by_digest.find(sha256)
         there = found is not None and _shared({"": found}) and await self._has_all(found.location)
         return found if there else None
@@ -226,7 +227,7 @@ class Ingest:
         return False
 
     async def _copy(self, path: str, ref: FileRef) -> None:
-        """Write a file of another store again."""
+        """Write a copy of another store's file."""
         writer = await self.file(path)
         source = await self._opened(ref.location)
         try:
@@ -238,7 +239,7 @@ class Ingest:
         await writer.close()
 
     async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> IngestedFile:
-        """Return a file of another store, inspected by its first bytes."""
+        """Return another store's file after an inspection of its first bytes."""
         inspection = Inspection(path, self.wanted_type(path), self._types)
         size = min(HEAD, ref.size)
         head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
@@ -251,7 +252,7 @@ class Ingest:
         options = self._options
         if root.detection.kind == "refused" and self._request.type is None:
             raise NotAModel(root.detection.why)
-        # Decoded bytes count towards the limit like uploaded ones.
+        # Decoded bytes count towards the limit, like uploaded bytes.
         room = max(0, options.max_upload_bytes - sum(file.info.size for file in self._files))
         side = DecodedBytes(self._space.storage, self._objects, self._worker, room=room, verify=options.verify_reads)
         source = await self._file(root)
@@ -267,7 +268,7 @@ class Ingest:
             await side.close()
 
     async def _file(self, file: IngestedFile) -> Opened:
-        """Return a file that arrived: in memory as long as nothing of its pack is written."""
+        """Open a file that has arrived; it is in memory until bytes of its pack are written."""
         held = self._packs.held(file.place)
         return await self._opened(file.stored) if held is None else HeldFile(held)
 
@@ -280,7 +281,7 @@ class Ingest:
 
 
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
-    """Return the files whose objects are all worth sharing, without those that a manifest holds."""
+    """Return the files whose objects are all worth sharing, except files inside a manifest."""
     worth = worth_sharing(ref.location for ref in files.values())
     return {
         path: ref for path, ref in files.items() if worth.issuperset(ref.location.keys) and not ref.location.is_held

@@ -1,4 +1,4 @@
-"""Inspection of a file while its bytes arrive: digest, detection, and the index of a proto. Blocking."""
+"""The inspection of a file while its bytes arrive: its digest, its kind, and a proto's index. All calls block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION = 2
 
 @dataclass(slots=True)
 class Scan:
-    """Result of scanning a file as a proto of `type`: an index or an error."""
+    """The result of scanning a file as a proto of the type `type`: an index or an error."""
 
     type: str | None
     index: bytes | None = None
@@ -30,7 +30,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class InspectedFile:
-    """Result of an inspection."""
+    """The result of an inspection."""
 
     sha256: bytes
     detection: Detection
@@ -38,14 +38,14 @@ class InspectedFile:
 
 
 class Inspection:
-    """Incremental inspection of one file.
+    """An incremental inspection of one file.
 
-    Its state can be saved after any piece and loaded by another process.
+    Its state can be saved after any piece, and another process can load it.
     """
 
     def __init__(self, path: str, wanted: str | None, types: Types) -> None:
         self.size = 0
-        """Bytes taken."""
+        """The number of bytes taken so far."""
         self._path = path
         self._wanted = wanted
         self._types = types
@@ -57,11 +57,11 @@ class Inspection:
 
     @property
     def sha256(self) -> bytes:
-        """SHA-256 of the bytes so far."""
+        """The SHA-256 of the bytes taken so far."""
         return self._sha.digest()
 
     def take(self, piece: bytes | memoryview, sums: _core.BlockSums | None = None) -> None:
-        """Take the next bytes of the file, also into `sums`."""
+        """Take the next bytes of the file, and add them to the block checksums `sums` if not None."""
         self.size += len(piece)
         with self._scanning():
             self._sha.update(piece, sums, self._scanner)
@@ -81,14 +81,14 @@ class Inspection:
         return InspectedFile(self.sha256, self._detection, self._scan)
 
     def look(self, head: bytes) -> tuple[Detection, Scan | None]:
-        """Return the detection of a file by its first `HEAD` bytes, and its scan, not begun."""
+        """Detect a file's kind from its first `HEAD` bytes; return the detection and a scan that has no result yet."""
         self._head += head
         self._look_at_head()
         assert self._detection is not None
         return self._detection, self._scan
 
     def save(self) -> bytes | None:
-        """Return the state for `load`; None after so few bytes that reading them again costs less."""
+        """Return the state for `load`, or None while so few bytes were taken that reading them again costs less."""
         if self._detection is None:
             return None
         scan = self._scan
@@ -105,9 +105,10 @@ class Inspection:
 
     @classmethod
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
-        """Restore an inspection from `save`; raise when file, type, schema or format version differ.
+        """Restore an inspection from the result of `save`; raise if file, type, schema or format version differ.
 
-        With the `head` of the file, a state of another path is accepted, unless the file is scanned as another type.
+        With the file's `head`, a state of another path is accepted, unless this path makes the file another type of
+        proto.
         """
         first, _, scanner = checked(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
@@ -135,7 +136,7 @@ class Inspection:
         return found
 
     def _inspected_as(self, name: str | None) -> list[str | None]:
-        """Return the inputs that a saved state depends on: path, requested type and the schema's fingerprint."""
+        """Return the facts that a saved state depends on: the path, the requested type and the schema's fingerprint."""
         return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
 
     def _look_at_head(self) -> bytes:
@@ -158,14 +159,14 @@ class Inspection:
 
     @contextmanager
     def _scanning(self) -> Iterator[None]:
-        """Record errors raised in the `with` block in the scan."""
-        # Not raised here: the file may not be the root, and choosing the root reports the error if it is.
+        """Store errors from the `with` block in the scan."""
+        # The error is not raised, because the file may not be the root. If it is, `choose_root` reports the error.
         try:
             yield
         except ProtosliceError as error:
             if self._scan is None:
                 raise
-            # Without its frames, which hold the batch: an error stays until the last file of an ingest is there.
+            # The error is kept until the ingest ends, but without its frames, which would keep the batch in memory.
             self._scan.error, self._scanner = error.with_traceback(None), None
 
 

@@ -1,4 +1,4 @@
-"""Publishing: from durable files to an existing store, by its manifest and one transaction."""
+"""Publishing: durable files become a store through a manifest and one transaction."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from protoslice.versions import Policy
 from protoslice.views import models
 
 PLANNER: Final = _core.Plan.VERSION
-"""Version of the planner that makes the chunks of new stores."""
+"""The version of the planner that makes the chunks of new stores."""
 KEPT: Final = _core.Plan.KEPT_VERSION
-"""Version of plans that chunked roots came with."""
+"""The version of plans that were kept from chunked roots."""
 MERGED: Final = _core.Plan.MERGED_VERSION
-"""Version of plans by sizes of chunked roots."""
+"""The version of plans that were made from chunk sizes for chunked roots."""
 _TRIES: Final = 8
 _FOUND: Final = 100
-"""Files of a store by which it is found."""
+"""Most files of a store whose paths are indexed, so that a search finds the store."""
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:
-    """Return the facts of a store besides its files; files and facts make its id."""
+    """Return the facts that determine a store's id together with its files."""
     prepared = root.prepared
     schema = prepared.schema if prepared else None
     return Policy(
@@ -61,12 +61,12 @@ def _planner(prepared: RootRecords) -> int:
 async def drafted(
     request: IngestRequest, received: Sequence[IngestedFile], root: Root, *, objects: NewObjects, worker: Worker
 ) -> Manifest:
-    """Return the manifest of a store of the files `received` and `root`, all of whose objects are durable."""
+    """Return the manifest of a store that consists of the files `received` and of `root`; all objects are durable."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
     schema = prepared.schema if prepared else None
     if schema is not None:
-        # Bundled types too: a later program may bundle them otherwise.
+        # The schema of a bundled type is stored too, because a later version may bundle another schema.
         kept["schema"] = schema.canonical
     records = {name: data for name, data in kept.items() if data is not None}
 
@@ -103,7 +103,7 @@ async def drafted(
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
-    """Publish a store and its tags, unless it exists; replace a damaged store."""
+    """Publish a store and its tags; if the store exists, only set the tags; if it is damaged, replace it."""
     report = None
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)
@@ -120,13 +120,13 @@ async def publish(space: Space, manifest: Manifest, request: IngestRequest, obje
         there = await _sound(space, done.row)
         replaces = None if there is not None else done.row.id
         if there is not None:
-            with suppress(NotFound):  # it was removed at the same time
+            with suppress(NotFound):  # another request has just removed the store
                 return await _tagged(space, there, request, report)
     raise StorageUnavailable(f"The store {manifest.id} is being changed by other requests: try again")
 
 
 async def find_existing(space: Space, store_id: str, request: IngestRequest) -> Created | None:
-    """Return the store with the content that a client described; None if there is none, or if a report is wanted."""
+    """Return the existing store with this id; return None if it does not exist, or if the request needs a report."""
     if request.report or request.strict:
         return None
     try:
@@ -142,7 +142,7 @@ async def _tagged(space: Space, there: Manifest, request: IngestRequest, report:
 
 
 async def _sound(space: Space, row: StoreRow) -> Manifest | None:
-    """Return the manifest of an existing store; None for a damaged store."""
+    """Return the manifest of an existing store, or None if the store is damaged."""
     try:
         manifest = await space.manifests.of(row)
     except IntegrityError:
@@ -154,7 +154,7 @@ async def _sound(space: Space, row: StoreRow) -> Manifest | None:
 async def _report(space: Space, manifest: Manifest, *, strict: bool) -> ModelReport:
     """Report on a model before its store is visible.
 
-    Raise `UnsoundModel` when `strict` and the model has a problem.
+    Raise `UnsoundModel` if `strict` is True and the model has a problem.
     """
     opened = await space.assemble(manifest)
     try:

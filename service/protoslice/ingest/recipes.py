@@ -1,8 +1,8 @@
-"""Execution of recipes: literals and copied ranges become the files of an ingest.
+"""The execution of recipes: new bytes and copied ranges become the files of an ingest.
 
-A copy names store, file and range. A client that may read them may copy them; a digest alone gives no access. Copied
-bytes are verified like any read. Large parts of files are not written again: the new store refers to the objects that
-hold them, if these are worth sharing. A file that is one whole file of a store is not even read.
+A copy names a store, a file and a range. A client may copy what it may read; the digest alone gives no access. Copied
+bytes are verified like all other reads. Large parts of files are not written again: the new store refers to the objects
+that hold them, if these objects are worth sharing. If a file is a whole file of a store, it is not even read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from protoslice.serving.opened import OpenStore
 from protoslice.serving.representation import Representation
 
 View = Callable[[str], Awaitable[OpenStore]]
-"""Opens the store with an id."""
+"""A function that opens the store with an id."""
 _TAKEN: Final = 1000
-"""Whole files of stores that are taken together."""
+"""Most whole files of stores that are added in one step."""
 _WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
-    """Create the files of a recipe; raise `ChecksumMismatch` unless each has the size and digest in the recipe.
+    """Create the files of a recipe; raise `ChecksumMismatch` if a file differs from its size or digest in the recipe.
 
-    `view` opens the stores that it copies from. Events are executed as they arrive. What was written before an error
-    becomes garbage, limited by `ingest.room`.
+    `view` opens the stores that the recipe copies from. Events are executed as they arrive. Bytes that were written
+    before an error become garbage; `ingest.room` limits their number.
     """
     reader, writing = RecipeReader(), _Writing(ingest, view)
     async for piece in body:
@@ -44,26 +44,26 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None
 
 
 class _Writing:
-    """Writer of the files of a recipe; a file that is a whole file of a store is shared, not copied."""
+    """A writer of the files of a recipe; it shares files that are whole files of stores and does not copy them."""
 
     def __init__(self, ingest: Ingest, view: View) -> None:
         self._ingest = ingest
         self._view = view
         self._room = ingest.room
         self._total = 0
-        """Bytes of all files so far."""
+        """The bytes of all files so far."""
         self._path = ""
         self._last: Copy | None = None
-        """Copy that was read last, and was not yet carried out."""
+        """The last copy that was read but not executed yet."""
         self._writer: FileWriter | None = None
         self._whole: tuple[Copy, FileRef] | None = None
-        """First copy of the file, as long as it is a whole file and all there is."""
+        """The file's first copy, as long as it is a whole stored file and the file has no other bytes."""
         self._taken: dict[str, FileRef] = {}
         self._worth = "", frozenset[str]()
-        """Store that was copied from last, and its attempts that are worth sharing."""
+        """The store that was last copied from, and the keys of its objects that are worth sharing."""
 
     async def carry_out(self, event: Event) -> None:
-        """Execute one event; a copy waits for the next event, which may continue it."""
+        """Execute one event; a copy waits for the next event, which may continue its range."""
         if isinstance(event, Copy):
             await _source(event, self._view)
         if isinstance(event, Literal | Copy):
@@ -89,7 +89,7 @@ class _Writing:
                 await (await self._opened()).write(event)
 
     async def finish(self) -> None:
-        """Add the last whole files at the end of the recipe, when no copy waits."""
+        """Add the remaining whole files after the last event; at that point no copy is waiting."""
         await self._take()
 
     async def _copy(self, copy: Copy) -> None:
@@ -102,7 +102,7 @@ class _Writing:
             await self._append(copy, await self._opened())
 
     async def _append(self, copy: Copy, writer: FileWriter) -> None:
-        """Append a copied range to the open file: large parts shared, all else written."""
+        """Append a copied range to the open file: share large parts and write all other bytes."""
         source, store = await _source(copy, self._view), await self._view(copy.store)
         ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
         try:
@@ -120,9 +120,9 @@ class _Writing:
             raise _gone(copy) from error
 
     async def _opened(self) -> FileWriter:
-        """Return the open writer of the file, which holds what was not yet copied."""
+        """Return the file's open writer, after appending a copy that was held back."""
         if self._writer is None:
-            await self._take()  # in the order of the recipe
+            await self._take()  # earlier files go first, as in the recipe
             self._writer = await self._ingest.file(self._path)
         if self._whole is not None:
             (copy, _), self._whole = self._whole, None
@@ -133,7 +133,7 @@ class _Writing:
         if self._whole is not None:
             ref = self._whole[1]
             if self._path in self._taken:
-                await self._take()  # refuses the second file at a path
+                await self._take()  # this raises an error for the second file at the same path
             self._taken[self._path] = ref
             if len(self._taken) >= _TAKEN:
                 await self._take()
@@ -151,7 +151,7 @@ class _Writing:
 
 
 async def _source(copy: Copy, view: View) -> Representation:
-    """Return the source of a copy; raise when it is gone or has no such range."""
+    """Return the source of a copy; raise an error if the source is missing or does not have the range."""
     if not is_id(copy.store):
         raise InvalidInput("A recipe must name the store to copy from by its full id")
     try:
@@ -164,7 +164,7 @@ async def _source(copy: Copy, view: View) -> Representation:
 
 
 async def _whole(copy: Copy, view: View) -> FileRef | None:
-    """Return the stored file that a copy is all of; None for a part of one, and for an object registered in place."""
+    """Return the stored file if the copy is all of it; return None for a part of a file and for an external object."""
     await _source(copy, view)
     ref = (await view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None
@@ -175,5 +175,5 @@ def _continues(last: Copy, copy: Copy) -> bool:
 
 
 def _gone(copy: Copy) -> Conflict:
-    # The recipe is valid but the store has changed: the client can send the bytes instead.
+    # The recipe is valid, but the store has changed. The client can send the bytes instead.
     return Conflict(f"The bytes to copy from store {copy.store} are missing or damaged: send them instead")

@@ -1,4 +1,4 @@
-"""Root of a new store: its choice among the files, and its records, such as index and plan."""
+"""The root of a new store: how it is chosen among the files, and its records, such as index and plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from protoslice.tensors.model import Model
 
 
 def check_kept(kept: RulesByType) -> None:
-    """Raise an error that names type and rule unless all rules parse, and apply to their bundled types."""
+    """Raise an error that names type and rule unless all rules parse and apply to their bundled types."""
     for type_name, rules in kept.items():
         try:
             _core.Plan.rules(rules)
@@ -43,7 +43,7 @@ def check_kept(kept: RulesByType) -> None:
 def planned(
     document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
 ) -> tuple[_core.Plan, tuple[str, ...]]:
-    """Return the plan of a root of type `type_name`, and its rules in canonical form."""
+    """Return the plan for a root of the type `type_name`, and the plan's rules in canonical form."""
     by_type = kept.get(type_name or "", ()) if request.rules is None else ()
     rules = list(request.rules or by_type)
     try:
@@ -61,7 +61,7 @@ def _of_type(type_name: str, error: ProtosliceError) -> ProtosliceError:
 
 
 class DecodedBytes:
-    """Side object of at most `room` bytes. `write` and `source` block: call them in worker threads only."""
+    """A side object of at most `room` bytes. `write` and `source` block, so only worker threads may call them."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DecodedBytes:
     ) -> None:
         self.room = room
         self.stored: ObjectLocation | None = None
-        """Location of the object after `source`; None when nothing was written."""
+        """The object's location after `source`; None when nothing was written."""
         self._storage = storage
         self._objects = objects
         self._worker = worker
@@ -95,8 +95,8 @@ class DecodedBytes:
         return self._worker.wait_for(self._open())
 
     async def close(self) -> None:
-        """Close the opened object, or discard an unpublished one."""
-        self._closed = True  # a worker thread may outlive its cancelled caller
+        """Close the opened object, or discard an unpublished object."""
+        self._closed = True  # a worker thread may keep running after its caller was cancelled
         if self._opened is not None:
             self._opened.close()
         elif self._writer is not None:
@@ -122,44 +122,44 @@ class DecodedBytes:
 
 
 _TEXT_AT_ONCE: Final = 64 << 10
-"""Text up to this size is parsed in this process, in some milliseconds.
+"""Largest text in bytes that this process parses, which takes some milliseconds.
 
-Longer text would hold the GIL too long.
+Longer text is parsed in another process, because it would hold the GIL too long.
 """
 _DECODED_RATIO: Final = 128
-"""Decoded bytes per byte of a compressed chunked proto, at most."""
+"""Most decoded bytes per byte of a compressed chunked proto."""
 _DECODED_FREE: Final = 16 << 20
-"""Decoded bytes that a compressed chunked proto of any size may have."""
+"""Decoded bytes that a compressed chunked proto may always have, regardless of its size."""
 _DECODED_HELD: Final = 64 << 20
-"""Memory of decoding a chunk that cannot be decoded in pieces, at most.
+"""Largest chunk, in bytes of memory, that is decoded as a whole because it cannot be decoded in pieces.
 
-It is taken two or three times.
+Decoding needs two or three times as much memory.
 """
 _NOT_PROTOS: Final = ("text", "json", "table", "tfrecord", "paddle", "safetensors", "gguf")
-"""Kinds of root stored without an index, for formats that read them directly."""
+"""The kinds of root that are stored without an index, because formats read them directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootRecords:
-    """Records of a root, stored next to the files."""
+    """The records of a root, which are stored next to the files."""
 
     type: str | None
     index: bytes
     plan: bytes
     chunks: int
     schema: schema.TypeSchema | None
-    """Schema that the root is read by; None for a root of unknown type."""
+    """The schema that reads the root; None for a root of unknown type."""
     image: bytes | None = None
     kept: bool = False
-    """True when the plan is the one that a chunked root came with."""
+    """True when the plan was kept from a chunked root."""
     merged: bool = False
-    """True for a chunked root, whose image is its chunks merged."""
+    """True for a chunked root; its image is the merged chunks."""
     rules: tuple[str, ...] = ()
-    """Rules of the plan, in canonical form."""
+    """The rules of the plan in canonical form."""
 
 
 class NotAModel(Exception):
-    """Raised for a file that cannot be a root, for the reason `why`."""
+    """The exception for a file that cannot be a root; `why` is the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -167,11 +167,11 @@ class NotAModel(Exception):
 
 
 class BoundedSide(Side, Protocol):
-    """Destination of decoded bytes with a limit."""
+    """A destination of decoded bytes that has a size limit."""
 
     @property
     def room(self) -> int:
-        """Bytes that may be written, at most."""
+        """Most bytes that may be written."""
 
 
 def prepare_root(
@@ -184,10 +184,10 @@ def prepare_root(
     kept_rules: RulesByType,
     texts: bool,
 ) -> RootRecords | None:
-    """Prepare a root; return None for a file that is no proto, but that a format reads.
+    """Prepare a root; return None for a file that is not a proto but that a format reads.
 
-    Raise `NotAModel` for any other file, and for a file that does not parse and was taken for a proto on weak evidence.
-    `kept_rules` are for roots without rules in the request; `texts` allows parsing a text of known type.
+    Raise `NotAModel` for any other file. Raise it too for a file that does not parse, if weak evidence made it a proto.
+    `kept_rules` apply to roots whose request has no rules. `texts` allows parsing a text of known type.
     """
     detection = received.detection
     text_type = request.type_or(detection.type_name) if texts and detection.kind == "text" else None
@@ -236,7 +236,7 @@ def _file(source: RangeSource, received: IngestedFile, request: IngestRequest, t
 
 
 def _terms(file: ProtoFile, received: IngestedFile, side: BoundedSide, types: Types) -> IndexingTerms:
-    """Return the limits for an untrusted file, and its index when the scan during upload made one."""
+    """Return the limits for an untrusted file, and the file's index if the scan during the upload has made it."""
     most = min(side.room, _DECODED_FREE + _DECODED_RATIO * file.source.size)
     scanned = received.scan if file.form == "serialized" else None
     return IndexingTerms(
@@ -251,7 +251,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
     try:
         return decode(file, side, terms)
     except Unsupported as error:
-        # A subclass comes from the side, which refuses the bytes of a valid chunked proto.
+        # A subclass of `Unsupported` comes from the side, which refuses the bytes of a valid chunked proto.
         if file.form == "chunked" and type(error) is Unsupported:
             raise NotAModel(error.message) from error
         raise
@@ -279,42 +279,42 @@ Made = tuple[RootRecords | None, ObjectLocation | None]
 Prepare = Callable[[IngestedFile], Awaitable[Made]]
 
 _STREAMS: Final = frozenset({"riegeli", "tfrecord"})
-"""Kinds of files that hold records, as detection names them."""
+"""The kinds of files that contain records, as detection names them."""
 
 
 class Opened(RangeSource, Protocol):
-    """Bytes of a file that arrived."""
+    """The bytes of a file that has arrived."""
 
     def close(self) -> None:
         """Release the bytes."""
 
 
 class HeldFile(BytesSource):
-    """File that arrived and is still in memory."""
+    """A file that has arrived and is still in memory."""
 
     def close(self) -> None:
-        """Do nothing: the owner keeps the bytes."""
+        """Do nothing, because the owner keeps the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Root of an ingest and the records prepared for it; without a `file`, `why` says why."""
+    """The root of an ingest and the records prepared for it; if `file` is None, `why` is the reason."""
 
     file: IngestedFile | None
     prepared: RootRecords | None = None
     side: ObjectLocation | None = None
     why: str | None = None
     stream: str | None = None
-    """Path of the likeliest file that holds records, as its bytes show."""
+    """The path of the likeliest file whose content shows that it contains records."""
 
     @property
     def path(self) -> str | None:
-        """Path of the root; None without a root."""
+        """The path of the root, or None without a root."""
         return self.file.info.path if self.file is not None else None
 
     @property
     def type(self) -> str | None:
-        """Type of the root; None when unknown or without a root."""
+        """The type of the root; None if it is unknown or if there is no root."""
         if self.prepared is not None:
             return self.prepared.type
         return self.file.detection.type_name if self.file is not None else None
@@ -323,10 +323,10 @@ class Root:
 async def choose_root(
     files: Sequence[IngestedFile], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
 ) -> Root:
-    """Return the root of `files`: the one that `request` names, else the first likely one that can be prepared.
+    """Return the root of `files`: the file that the request names, or else the likeliest file that can be prepared.
 
-    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raise an error when a named root
-    or type cannot be used, and for damage in a file whose content identifies it.
+    `opened` opens a file. `prepare` makes the records of a root or raises `NotAModel`. Raise an error when a named root
+    or type cannot be used. Raise an error for a damaged file whose content clearly identifies its kind.
     """
     if not files:
         raise InvalidInput("The upload contains no files")
@@ -356,7 +356,7 @@ def _named(files: Sequence[IngestedFile], path: str) -> IngestedFile:
 
 
 async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Made:
-    """Return the result of `prepare`; with several files, errors are prefixed with the path."""
+    """Return the result of `prepare`; if there are several files, add the path to the message of an error."""
     try:
         return await prepare(file)
     except ProtosliceError as error:
@@ -366,7 +366,7 @@ async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Mad
 
 
 def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | None) -> str:
-    """Return the reason why no file is a root, for the likeliest file."""
+    """Return why no file is a root; the reason is that of the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     records = "" if stream is None else f". The records of {stream} can be read at /records"
     if len(ranked) == 1:
@@ -381,8 +381,8 @@ def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | 
 
 
 async def _ranked(files: Sequence[IngestedFile], opened: Open, worker: Worker) -> list[IngestedFile]:
-    """Return the files, likeliest root first."""
-    # In a thread, since an upload may hold ten thousand files.
+    """Return the files, with the likeliest root first."""
+    # A thread does this, because an upload may have ten thousand files.
     by_path = {file.info.path: file for file in files}
     candidates = await worker.run(lambda: _candidates(files))
     contents = {

@@ -1,4 +1,4 @@
-"""Sharing: which bytes of a new store stay in objects of other stores, and which are written again."""
+"""Sharing: which bytes of a new store stay in objects of other stores, and which bytes are written again."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Final
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 
 LEAST_SHARED: Final = 256 << 10
-"""Bytes of the smallest part of a file that is shared: a reader reads up to half as much in addition."""
+"""Fewest bytes of a file's part that is shared; reading a part may cost up to half of this in addition."""
 MOST_EXTENTS: Final = 4096
-"""Shared parts of files in one store."""
+"""Most shared parts in the files of one store."""
 HEAVY: Final = 4 << 20
-"""Bytes of an object that are always worth a reference to it."""
+"""Bytes of an object from which sharing it is always worth a reference."""
 MOST_LIGHT: Final = 32
-"""Objects of which a store shares fewer bytes than that."""
+"""Most objects of which a store shares fewer than `HEAVY` bytes."""
 
 
 class Sharing:
-    """Limit on the number of shared parts in the files of one ingest."""
+    """The limit on the number of shared parts in the files of one ingest."""
 
     def __init__(self) -> None:
         self._extents = 0
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
-        """Return True if an extent of the objects `worth` it is to be shared, False if it is to be written again.
+        """Return True if an extent should be shared, and False if it should be written again.
 
-        An extent that continues the last extent of the file (`goes_on`) is shared at any size, since it adds no extent.
+        Only objects in `worth` are shared. An extent that continues the file's last extent (`goes_on`) is shared at any
+        size, because it adds no extent.
         """
         if extent.object.key not in worth:
             return False
@@ -38,23 +39,23 @@ class Sharing:
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
-    """Return the keys of the objects whose bytes are shared; when too many are small, without the smallest."""
+    """Return the keys of the objects that are worth sharing: all, but if too many are small, not the smallest ones."""
     weights: Counter[str] = Counter()
     for extent in (extent for location in locations for extent in location.extents()):
         if extent.object.key is not None:
             weights[extent.object.key] += extent.size
     light = sorted((each for each, size in weights.items() if size < HEAVY), key=lambda each: (-weights[each], each))
-    # Half of them at once: so the next versions have room, and a byte is written again once in many versions.
+    # Half of the small objects are dropped at once. So later versions have room, and few bytes are copied repeatedly.
     dropped = light[MOST_LIGHT // 2 :] if len(light) > MOST_LIGHT else []
     return frozenset(weights.keys() - set(dropped))
 
 
 class Layout:
-    """Layout of a file as it arrives: own bytes, and extents of other stores' objects."""
+    """The layout of an arriving file: own bytes, and extents of other stores' objects."""
 
     def __init__(self) -> None:
         self.is_shared = False
-        """True when there is an extent of another store."""
+        """True when the file has an extent of another store."""
         self._extents: list[tuple[ObjectLocation | None, int, int]] = []
         self._own = 0
 
@@ -64,7 +65,7 @@ class Layout:
         self._own += size
 
     def ends_before(self, extent: ObjectExtent) -> bool:
-        """Return True when the last bytes are directly before `extent` in its object."""
+        """Return True when the file's last bytes are directly before `extent` in the same object."""
         return bool(self._extents) and (self._extents[-1][0], self._extents[-1][2]) == (extent.object, extent.start)
 
     def share(self, extent: ObjectExtent) -> None:
@@ -73,7 +74,7 @@ class Layout:
         self._append(extent.object, extent.start, extent.end)
 
     def location(self, own: ObjectLocation | None) -> ObjectLocation:
-        """Return the location of the file, whose own bytes are the object `own`; None without such bytes."""
+        """Return the location of the file; `own` is the object of its own bytes, or None if it has none."""
         extents = ((one or own, start, end) for one, start, end in self._extents)
         return ObjectLocation.joined([ObjectExtent(one, start, end).location for one, start, end in extents if one])
 

@@ -1,4 +1,4 @@
-"""Changes of branches: files stream in, and the branch moves last, when the new store is durable."""
+"""Changes of branches: files arrive as streams, and the branch moves last, when the new store is durable."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from protoslice.stores import IngestRequest, Stores
 from protoslice.uploads import Upload
 
 _TRIES: Final = 30
-"""Commits of other processes that one gives way to. Each try that fails is a commit of another one that did not."""
+"""Most times that a change is repeated; each failed try means that another process has committed successfully."""
 
 
 class NoFile(NotFound):
-    """Raised for a path that no file or folder of a `commit` has."""
+    """The error for a path that is neither a file nor a folder in a commit."""
 
     def __init__(self, path: str, commit: str | None = None) -> None:
         super().__init__(f"The commit has no file or folder {path!r}")
@@ -36,7 +36,7 @@ async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
 
 
 class KnownFiles:
-    """Files of commits by SHA-256; each commit is read at most once, when earlier ones do not have a digest.
+    """The files of commits by SHA-256; a commit is read, once, only if the earlier commits do not have a digest.
 
     Files of other repositories are not found.
     """
@@ -48,7 +48,7 @@ class KnownFiles:
         self._places: dict[str, StoredPath] = {}
 
     async def find(self, sha256: str) -> StoredPath | None:
-        """Return the place of a file with this SHA-256, in hex; None when there is none."""
+        """Return the place of a file with this hexadecimal SHA-256, or None if no commit has it."""
         while sha256 not in self._places:
             commit = await anext(self._commits, None)
             if commit is None:
@@ -64,10 +64,10 @@ class KnownFiles:
 
 
 class Change:
-    """Change of a branch, used as a context manager; unless committed, it leaves nothing but garbage.
+    """A change of a branch, used as a context manager; unless committed, it only leaves garbage.
 
-    If no parent is expected, and another change was committed first, this change is repeated on the new head: its edits
-    name paths, and its new files are in the store that was made first.
+    If no parent is expected and another change is committed first, this change is repeated on the new head. That is
+    possible because its edits name paths, and because its new files are in the store that the first try made.
     """
 
     def __init__(self, stores: Stores, history: History, ref: Ref, parent: str | None) -> None:
@@ -77,7 +77,7 @@ class Change:
         self._parent = parent
         self._old: Mapping[str, File] = {}
         self._new: dict[str, StoredPath | None] = {}
-        """Paths of new files; None for one that is in the open ingest."""
+        """The places of new files by path; None for a file in the open ingest."""
         self._gone: set[str] = set()
         self._ingest: Ingest | None = None
         self._stack = AsyncExitStack()
@@ -94,7 +94,7 @@ class Change:
         await self._stack.aclose()
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> File:
-        """Write a new file, or a new version of one."""
+        """Write a new file, or a new version of an existing file."""
         self._begin(path)
         sink = await (await self._opened()).file(path)
         async for piece in pieces:
@@ -103,26 +103,26 @@ class Change:
         return await sink.close()
 
     def copy(self, path: str, place: StoredPath) -> None:
-        """Make the file at `path` a copy of the one at `place` in an existing store."""
+        """Make the file at `path` a copy of the file at `place` in an existing store."""
         self._begin(path)
         self._new[path] = place
 
     async def take(self, path: str, upload: Upload) -> None:
-        """Make the bytes of a staged upload the file at `path`, without copying them."""
+        """Make a staged upload the file at `path`, without copying its bytes."""
         self._begin(path)
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         await self._stores.uploads.fill(await self._opened(), path, [upload.id], upload.sha256)
         self._new[path] = None
 
     def delete(self, path: str) -> None:
-        """Delete a file; raise `NoFile` when there is none."""
+        """Delete a file; raise `NoFile` when it does not exist."""
         if path not in self._old or path in self._gone:
             raise NoFile(path)
         self._begin(path)
         self._gone.add(path)
 
     def delete_folder(self, path: str) -> None:
-        """Delete all files below a folder; raise `NoFile` when there is none."""
+        """Delete all files below a folder; raise `NoFile` when it has no files."""
         found = [each for each in self._old if each.startswith(f"{path.rstrip('/')}/") and each not in self._gone]
         if not found:
             raise NoFile(path)
@@ -130,11 +130,11 @@ class Change:
             self.delete(each)
 
     async def commit(self, author: Author) -> Commit:
-        """Move the branch to a commit of the changed files; return the present commit when nothing changes.
+        """Move the branch to a new commit with the changed files; return the current commit when nothing changes.
 
-        Raise `BranchMoved` when a parent is expected and the branch is no longer there.
+        Raise `BranchMoved` when a parent is expected and the branch no longer points at it.
         """
-        # Of many that began at one head, each would else be made again for every other.
+        # The lock avoids repetitions: of many changes on one head, each commit would make all others start again.
         async with self._stores.turn(f"{self._history.name}@{self._ref.name}"):
             for _ in range(_TRIES):
                 head = self._ref.commit
@@ -150,7 +150,7 @@ class Change:
         raise StorageUnavailable(f"The branch {self._ref.name!r} is being changed by other requests: try again")
 
     async def _store(self) -> str | None:
-        """Return the id of a store of the changed files; None when no file is left."""
+        """Return the id of a store with the changed files, or None when no file is left."""
         kept = {path: place for path, place in self._new.items() if place is not None}
         if (store := self._ref.commit.store) is not None:
             kept |= {path: (store, path) for path in self._old if path not in self._gone and path not in self._new}
@@ -161,7 +161,7 @@ class Change:
         return (await ingest.commit()).store.id
 
     async def _follow(self, store: str | None) -> None:
-        """Load the current state of the branch, and the new files from `store`, which holds them all."""
+        """Load the branch's current state, and take the new files from `store`, which has all of them."""
         await self._stack.aclose()
         self._ingest = None
         if store is not None:

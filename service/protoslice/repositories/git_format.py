@@ -1,6 +1,6 @@
-"""Objects of git: blobs, pointers of git-lfs, `.gitattributes`, trees and commits.
+"""Git objects: blobs, pointers of git-lfs, `.gitattributes`, trees and commits.
 
-An object has the form that git hashes: its type and length, a NUL, then the content.
+An object has the form that git hashes: its type and length, a NUL byte, then the content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 
 PLAIN_BYTES: Final = 64 << 10
-"""Bytes of the largest file that is stored in git unchanged."""
+"""Largest file in bytes that is stored in git itself."""
 _SUFFIXES: Final = (
     "cfg", "csv", "html", "ini", "jinja", "json", "jsonl", "md", "pbtxt", "prototxt", "py", "rst", "sh", "toml", "tsv",
     "txt", "xml", "yaml", "yml",
@@ -27,11 +27,11 @@ _LFS: Final = "filter=lfs diff=lfs merge=lfs -text"
 _IN_GIT: Final = "!filter !diff !merge !text"
 _HEAD: Final = "# Small text files are in git, all others in git-lfs.\n"
 _ATTRIBUTES: Final = re.compile(r"(?i)(^|/)(\.gitattributes|gitatt~1)[ .]*(/|:|$)")
-"""Paths that would change what our attributes say."""
+"""Paths that would override the generated `.gitattributes`."""
 _UNNAMEABLE: Final = re.compile(r"[<>\x00-\x1f]")
 _ANONYMOUS: Final = "anonymous"
 _HOST: Final = "localhost"
-"""Host of the addresses of authors, of whom only names are known."""
+"""The host in the e-mail addresses of authors, of whom only names are known."""
 
 
 def with_header(kind: bytes, content: bytes) -> bytes:
@@ -40,30 +40,30 @@ def with_header(kind: bytes, content: bytes) -> bytes:
 
 
 def id_of(git_object: bytes) -> str:
-    """Return the id of an object, in hex."""
+    """Return the hexadecimal id of an object."""
     return hashlib.sha1(git_object, usedforsecurity=False).hexdigest()
 
 
 def blob_id(content: bytes) -> str:
-    """Return the id of a blob, in hex."""
+    """Return the hexadecimal id of a blob."""
     return id_of(with_header(b"blob", content))
 
 
 def pointer_of(sha256: str, size: int) -> bytes:
-    """Return the content of the pointer file for a file of git-lfs."""
+    """Return the content of a pointer, the small file that git has in place of a git-lfs file."""
     return b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n" % (sha256.encode(), size)
 
 
 @dataclass(frozen=True, slots=True)
 class GitTrees:
-    """Trees of a commit, and the blobs that they name."""
+    """The trees of a commit, and the blobs that they name."""
 
     root: str
-    """Id of the tree of all files."""
+    """The id of the tree of all files."""
     made: Mapping[str, bytes]
-    """Trees, pointers and attributes by id."""
+    """The trees, pointers and attributes by id."""
     files: Mapping[str, str]
-    """Paths of files by the id of the blob: of pointers, which are `made`, and of files that are in git as they are."""
+    """The path of a file for each blob id; a blob is either a pointer, which is in `made`, or the file itself."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ class _Folder:
         folder.files[name] = id
 
     def write(self, made: dict[str, bytes]) -> str:
-        """Add the trees from this folder downwards to `made`, and return the id of this one."""
-        # Git sorts a folder as if its name ended in a slash.
+        """Add the trees of this folder and of all folders below it to `made`; return this folder's tree id."""
+        # Git sorts a folder as if its name ended with a slash.
         entries = [(name.encode(), b"100644", id) for name, id in self.files.items()]
         entries += [(name.encode() + b"/", b"40000", below.write(made)) for name, below in self.folders.items()]
         content = b"".join(
@@ -93,7 +93,7 @@ class _Folder:
 
 
 def has_more_folders(paths: Iterable[str], most: int) -> bool:
-    """Return True if files have more than this many folders."""
+    """Return True if the paths have more than `most` folders."""
     found = set[str]()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -106,10 +106,10 @@ def has_more_folders(paths: Iterable[str], most: int) -> bool:
 
 
 def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
-    """Return the trees of files; `blobs` has ids of plain files by SHA-256.
+    """Return the trees of files; `blobs` has the ids of plain files by SHA-256.
 
-    A user's file named `.gitattributes` is left out, because ours separates pointers from plain files. So are names of
-    version control, because git refuses a commit that has one.
+    A user's file named `.gitattributes` is left out, because the generated file must separate pointers from plain
+    files. Names of version control are left out too, because git refuses commits that contain them.
     """
     made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
     shown = [item for item in without_version_control(files).items() if not _ATTRIBUTES.search(item[0])]
@@ -143,25 +143,25 @@ def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
 
 
 def is_text(path: str) -> bool:
-    """Return True for names of text files."""
+    """Return True for the name of a text file."""
     name = path.rpartition("/")[2]
     return name in _NAMES or (name.rpartition(".")[2] in _SUFFIXES and "." in name)
 
 
 def is_plain(path: str, size: int) -> bool:
-    """Return True for small text files, and for empty files, which git-lfs does not have."""
+    """Return True for small text files, and for empty files, because git-lfs has no empty files."""
     return size == 0 or (size <= PLAIN_BYTES and is_text(path))
 
 
 def attributes_of(pointers: Iterable[str]) -> bytes:
-    """Return the `.gitattributes` of a commit that has `pointers`."""
+    """Return the `.gitattributes` of a commit whose git-lfs files are `pointers`."""
     lines = [f"* {_LFS}", *(f"*.{suffix} {_IN_GIT}" for suffix in _SUFFIXES), *(f"{name} {_IN_GIT}" for name in _NAMES)]
     lines += [f"{_pattern(path)} {_LFS}" for path in sorted(pointers) if is_text(path)]
     return (_HEAD + "\n".join(lines) + "\n").encode()
 
 
 def _pattern(path: str) -> str:
-    """Return the pattern that matches only one path, quoted like C strings if needed."""
+    """Return the pattern that only matches `path`; it is quoted like a C string if needed."""
     pattern = "/" + re.sub(r"([*?\[\\])", r"\\\1", path)
     if not re.search(r'[\s"]', pattern):
         return pattern

@@ -1,7 +1,7 @@
-"""Histories of repositories in git: ids of commits, and objects by id.
+"""Histories of repositories in git: the ids of commits, and objects by id.
 
-The ids depend only on commits and their files, so that all replicas compute the same ids. Ids are computed when the
-refs are first read, and saved with the objects that a commit adds.
+The ids depend only on commits and their files, so all replicas compute the same ids. They are computed when a client
+first reads the refs. They are saved together with the objects that a commit adds.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from protoslice.serving import StoredPath
 
 _PAGE: Final = 250
 _ROWS: Final = 2000
-"""Rows that one transaction writes, about."""
+"""Approximate number of rows that one transaction writes."""
 _INLINE: Final = 16 << 10
-"""Bytes of the largest object in a row; a larger tree is computed again."""
+"""Largest object in bytes that is saved in a row; a larger tree is computed again when needed."""
 _SECONDS: Final = 20.0
-"""Time that a request computes ids, before it asks the client to come back."""
+"""Seconds that a request may spend on computing ids before it asks the client to try again."""
 _BYTES_OF_FILE: Final = 400
-"""Weight of a file in the computation of trees."""
+"""The work of computing trees, in bytes per file; `run_if_large` compares it."""
 _BYTES_OF_OBJECT: Final = 100
-"""Weight of an object among others."""
+"""The work per object, in the same unit."""
 _PLAIN: Final = "plain "
 _FOLDERS: Final = 50_000
-"""Folders that one commit may have: each is an object, and a small commit can name very many."""
+"""Most folders that one commit may have: each becomes an object, and even a small commit can name very many."""
 
 
 class GitHistory:
@@ -59,10 +59,10 @@ class GitHistory:
         self._table = repository.git
 
     async def refs(self) -> list[tuple[str, str]]:
-        """Return branches and tags with the ids of their commits, by name; names that git refuses are left out.
+        """Return branches and tags with the ids of their commits, sorted by name, without names that git refuses.
 
-        Raise `StorageUnavailable` if not all ids are computed in time; the next call continues. Raise `Unsupported` if
-        a commit has too many folders.
+        Raise `StorageUnavailable` if computing the ids takes too long; the next call continues the work. Raise
+        `Unsupported` if a commit has too many folders.
         """
         if await self._table.is_stale():
             await self._table.clear()
@@ -78,7 +78,7 @@ class GitHistory:
         return sorted(found.items())
 
     async def object(self, id: str) -> bytes:
-        """Return an object; raise `NotFound` for an id that is in no commit of the refs that were read."""
+        """Return an object; raise `NotFound` if no commit of the refs that were read contains this id."""
         row = (await self._table.objects([id])).get(id)
         if row is None:
             raise NotFound(f"No object {id}")
@@ -90,7 +90,7 @@ class GitHistory:
         return (await self._trees(row.store)).made[id]
 
     async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
-        """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out.
+        """Return the places of git-lfs files of all commits, by SHA-256 and size; leave out unknown files.
 
         A plain file whose text looks like a pointer does not count.
         """
@@ -102,7 +102,10 @@ class GitHistory:
         }
 
     async def _id(self, commit: Commit, deadline: float) -> str:
-        """Return the id of a commit, computed with the ids of earlier commits; empty if there is no commit."""
+        """Return the id of a commit after computing the ids of its ancestors.
+
+        Return "" for a branch without commits.
+        """
         line, parent = await self._unknown(commit)
         if not line:
             return "" if parent is None else parent[1]
@@ -140,7 +143,7 @@ class GitHistory:
             raise StorageUnavailable("The history is being prepared by another request: try again") from None
 
     async def _unknown(self, commit: Commit) -> tuple[list[Commit], tuple[str, str] | None]:
-        """Return the ancestors of a commit that have no id yet, oldest first, and key and id of the one before."""
+        """Return a commit's ancestors that have no id yet, oldest first, and key and id of the commit before them."""
         if commit.place is None and commit.store is None:
             return [], None
         known = await self._table.commits([_key(commit)])
@@ -160,7 +163,7 @@ class GitHistory:
         return line[::-1], None
 
     async def _found_trees(self, commit: Commit) -> GitTrees | None:
-        """Return the trees of a commit; None if its store was removed."""
+        """Return the trees of a commit, or None if its store was removed."""
         try:
             return trees_of({}, {}) if commit.store is None else await self._trees(commit.store)
         except NotFound:
@@ -178,7 +181,7 @@ class GitHistory:
 
 
 async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
-    """Return the git ids of the plain files of a store, by SHA-256; new files are read."""
+    """Return the git ids of a store's plain files by SHA-256; files without a saved id are read."""
     plain = {file.sha256: path for path, file in files.items() if file.sha256 and is_plain(path, file.size)}
     if store is None or not plain:
         return {}
@@ -192,15 +195,15 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
         return blob_id(await opened.file(plain[sha256]).read(PLAIN_BYTES))
 
     made = dict(zip(unknown, await map_concurrently(read, unknown), strict=True))
-    with suppress(ProtosliceError):  # files can be listed without: they are read again
+    with suppress(ProtosliceError):  # if saving fails, the files are just read again next time
         await repository.git.put_blobs(made)
     return {**known, **made}
 
 
 def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, seen: set[str]) -> None:
-    """Add rows of the objects of trees that were not `seen`.
+    """Add rows for the objects of trees that were not `seen`.
 
-    The row of a pointer has data, the row of a plain file has none.
+    The row of a pointer has data, and the row of a plain file has none.
     """
     plain = {_PLAIN + id: path for id, path in trees.files.items() if id not in trees.made}
     for id, made in trees.made.items():
@@ -216,12 +219,12 @@ def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, s
 
 
 def _key(commit: Commit) -> str:
-    """Return the name of the row of a commit; a commit of another protocol is named by its store."""
+    """Return the name of a commit's row; a commit of another protocol is named after its store."""
     return commit.place or f"store {commit.store}"
 
 
 async def _nameable(refs: AsyncIterator[Ref]) -> AsyncIterator[Ref]:
-    """Yield the refs that git can store as files: of `a` and `a/b` only the first."""
+    """Yield the refs that git can store as files; of `a` and `a/b`, only the first is yielded."""
     seen, above = set[str](), set[str]()
     async for ref in refs:
         segments = ref.key.split("/")

@@ -1,4 +1,4 @@
-"""Repositories of a space: names, branches, tags and history over stores, and files that no commit names yet."""
+"""Repositories of a space: names, branches, tags and histories of stores, and files that no commit contains yet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from protoslice.uploads import NewUpload, Upload
 
 
 class StagedFiles:
-    """Files of a repository by SHA-256; files that are uploads expire like any upload."""
+    """The staged files of a repository by SHA-256; files that are uploads expire like any other upload."""
 
     def __init__(self, stores: Stores, repository: int) -> None:
         self._repository = repository
@@ -47,26 +47,26 @@ class StagedFiles:
         self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
     async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
-        """Return the upload of a file: a new upload, or a complete one if it has the bytes.
+        """Return the upload of a file: a complete upload if it exists, else a new upload.
 
-        A file that is `composed` of objects needs no room, because their bytes were counted when they arrived.
+        A file that is `composed` of objects needs no quota, because their bytes were counted when they arrived.
         """
         found = await self.find(sha256)
         if found is not None and found.length == size:
             return found
-        # A name lets the bytes be inspected as they come: a commit reads none of them again.
+        # With a path, the bytes are inspected as they arrive, so that a commit does not read them again.
         digest = bytes.fromhex(sha256)
         new = NewUpload(length=size, path=sha256, partial=True, sha256=digest, client=client, composed=composed)
         return await self._stores.uploads.create(new)
 
     async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Save a part of `size` bytes, in any order and any number of times; return the id that `join` takes."""
+        """Save a part of `size` bytes and return its id for `join`; parts may arrive in any order and repeatedly."""
         return await self._stores.uploads.put_part(self._marked(mark), pieces, client, size=size)
 
     async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
-        """Stage a file of parts, each a mark and an id, without copying them; they are read once.
+        """Stage a file made of parts, each a mark and an id; the bytes are read once but not copied.
 
-        Raise `ChecksumMismatch` for wrong bytes, and remove the parts, which cannot be used.
+        If the bytes have another digest, remove the parts, which cannot be used, and raise `ChecksumMismatch`.
         """
 
         async def check(part: tuple[str, str]) -> Upload:
@@ -92,14 +92,14 @@ class StagedFiles:
         return f"part {self._repository} {mark}"
 
     async def keep(self, upload: Upload) -> None:
-        """Let commits find a complete upload; a file that is kept without an upload stays where it is."""
+        """Let commits find a complete upload; do nothing for a file that is already kept in a store."""
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         if await self.place(upload.sha256) is None:
             await self._put(upload.sha256, RepositoryFile(size=upload.offset, upload=upload.id))
         await self._stores.uploads.set_aside(upload.id)
 
     async def find(self, sha256: str) -> Upload | None:
-        """Return the complete upload with this SHA-256; None when there is none, or it has expired."""
+        """Return the complete upload with this SHA-256, or None if it does not exist or has expired."""
         upload_id, _ = await self._read(sha256)
         return await self._whole(upload_id)
 
@@ -109,9 +109,9 @@ class StagedFiles:
         return await self._there(place)
 
     async def settle(self, sha256: str) -> StoredPath | None:
-        """Return the place in a store of a file; the store is made from its upload if needed.
+        """Return the place of a file in a store; if needed, make the store from the file's upload.
 
-        None when neither exists.
+        Return None when neither exists.
         """
         upload_id, held = await self._read(sha256)
         place = await self._there(held)
@@ -122,31 +122,31 @@ class StagedFiles:
         return place
 
     async def hold(self, sha256: str, size: int, place: StoredPath) -> None:
-        """Keep the file at a place in a store, whether commits name it or not."""
+        """Keep the file at a place in a store, whether or not commits contain it."""
         store, path = place
         await self._put(sha256, RepositoryFile(size=size, store=store, path=path))
 
     async def has(self, sha256: str) -> bool:
-        """Return True when there is a complete upload or a kept file with this SHA-256."""
+        """Return True if a complete upload or a kept file has this SHA-256."""
         upload_id, place = await self._read(sha256)
         return await self._there(place) is not None or await self._whole(upload_id) is not None
 
     async def _whole(self, upload_id: str | None) -> Upload | None:
-        """Return an upload; None for an incomplete or deleted one."""
+        """Return an upload, or None if it is incomplete or deleted."""
         with suppress(NotFound):
             upload = None if upload_id is None else await self._stores.uploads.get(upload_id)
             return upload if upload is not None and upload.is_whole else None
         return None
 
     async def _there(self, place: StoredPath | None) -> StoredPath | None:
-        """Return a place in a store; None when the store or the file is gone."""
+        """Return `place`, or None if the store or the file no longer exists."""
         with suppress(NotFound):
             if place is not None and place[1] in await self._stores.files(place[0]):
                 return place
         return None
 
     async def _read(self, sha256: str) -> tuple[str | None, StoredPath | None]:
-        """Return the upload, or the place in a store, of a file; neither for an unknown one."""
+        """Return the upload of a file, or else its place in a store; both are None for an unknown file."""
         found = await self._kept.get(sha256)
         if found is None:
             return None, None
@@ -158,28 +158,28 @@ class StagedFiles:
 
 
 _NO_HISTORY: Final = -1
-"""Id of no repository: those of repositories are positive."""
+"""The id in place of a repository without history; real ids are positive."""
 
 
 class PushedTags(Protocol):
-    """Tags that a repository of the same name has in another protocol; their commits have no history."""
+    """The tags that a repository of the same name has in another protocol; their commits have no history."""
 
     async def find(self, revision: str) -> Commit | None:
-        """Return the commit of a tag, of `main`, or of an id of 40 digits; None when there is none."""
+        """Return the commit of a tag, of `main`, or of an id with 40 digits; return None if it does not exist."""
         ...
 
     def refs(self) -> AsyncIterator[Ref]:
-        """Return all tags, sorted by name, then `main`, if it exists."""
+        """Return all tags sorted by name, followed by `main` if it exists."""
         ...
 
     async def exist(self) -> bool:
-        """Return True when there is a tag."""
+        """Return True when at least one tag exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """One repository; nothing is kept in memory, so that all replicas see the same."""
+    """One repository; it keeps nothing in memory, so all replicas see the same state."""
 
     name: str
     created: datetime
@@ -191,9 +191,9 @@ class Repository:
     pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:
-        """Return the commit that a branch, tag or id names; raise `NoCommit` when there is none.
+        """Return the commit of a branch, tag or id; raise `NoCommit` when it does not exist.
 
-        Branches take precedence over tags, and tags over tags of other protocols.
+        Branches take precedence over tags, and tags over the tags of other protocols.
         """
         kinds, name = ((), revision[:COMMIT_DIGITS]) if is_commit(revision) else _named(revision)
         found = await self._committed(kinds, name)
@@ -208,9 +208,9 @@ class Repository:
         return found
 
     async def shown(self, revision: str) -> ShownCommit:
-        """Return the commit of a revision, or a view by its name, such as `views/main`, or id.
+        """Return the commit of a revision, or a view of a commit by its name, such as `views/main`, or by its id.
 
-        Raise `NoCommit` for neither.
+        Raise `NoCommit` when neither exists.
         """
         if (viewed := viewed_revision(revision)) is not None:
             return ShownCommit(await self.commit(viewed), viewed=True)
@@ -224,9 +224,9 @@ class Repository:
             raise
 
     async def _full(self, revision: str) -> Commit | None:
-        """Return the commit with an abbreviated id, or with an id in git; None when there is none.
+        """Return the commit with an abbreviated id or with a git id, or None if it does not exist.
 
-        Raise `InvalidInput` if several commits have ids that begin like this.
+        Raise `InvalidInput` if several ids begin with an abbreviated id.
         """
         if is_commit(revision):
             row = (await self.git.objects([revision])).get(revision)
@@ -239,7 +239,7 @@ class Repository:
         return await self.log.by_id(ids[0]) if ids else None
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
-        """Return a commit of the history by the first kind of ref that has the name; without kinds, by its id."""
+        """Return the commit of the first kind of ref that has this name; if `kinds` is empty, `name` is an id."""
         if not kinds:
             with suppress(NoCommit):
                 return await self.log.by_id(name)
@@ -253,7 +253,7 @@ class Repository:
         return await files_of(self.stores, commit)
 
     def known(self) -> KnownFiles:
-        """Return the files in the heads of all branches and tags, for one change."""
+        """Return the files in the heads of all branches and tags, for use by one change."""
         return KnownFiles(self.stores, self._heads())
 
     async def _heads(self) -> AsyncIterator[Commit]:
@@ -262,7 +262,7 @@ class Repository:
             yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Yield the branches and tags, sorted by kind and name, then further names of other protocols."""
+        """Yield branches and tags sorted by kind and name, then the additional refs of other protocols."""
         shown = set[str]()
         async for ref in self.log.refs():
             shown.add(ref.key)
@@ -276,28 +276,28 @@ class Repository:
             yield Ref("heads", MAIN, Commit())
 
     def count(self, commit: Commit) -> int:
-        """Return the number of commits that lead to `commit`, including itself."""
+        """Return the number of commits up to `commit`, which counts too."""
         return commit.number if commit.place is not None else int(commit.store is not None)
 
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
-        """Return a page of the commits that lead to `commit`, newest first."""
+        """Return a page of the commits up to `commit`, newest first."""
         place = cursor or commit.place
         if place is None:
             return ResultPage([commit] if commit.store is not None else [])
         return ResultPage(*await self.log.ancestors(place, limit))
 
     async def change(self, branch: str, *, parent: str | None = None) -> Change:
-        """Return a change of a branch, to be used as an async context manager.
+        """Return a change of a branch, which is an async context manager.
 
-        `parent` is the commit that the branch must point at, or the beginning of its id; otherwise `BranchMoved` is
-        raised.
+        `parent` is the id, or the start of the id, of the commit that the branch must point at. If it points at another
+        commit, the change raises `BranchMoved`.
         """
         return Change(self.stores, self.log, await self.log.ref("heads", _branch(branch)), parent)
 
     async def squash(self, branch: str, author: Author) -> Commit:
-        """Move a branch to a first commit with the same files, and delete the commits that no ref leads to.
+        """Replace the history of a branch by one commit with the same files, and delete commits that no ref leads to.
 
-        Raise `BranchMoved` if the branch is changed meanwhile.
+        Raise `BranchMoved` if another request changes the branch meanwhile.
         """
         ref = await self.log.ref("heads", _branch(branch))
         if ref.commit.place is None:
@@ -307,12 +307,12 @@ class Repository:
         return made.commit
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
-        """Create a branch or tag at a revision; raise `RefExists` when there is one of that name."""
+        """Create a branch or tag at a revision; raise `RefExists` when the name is taken."""
         commit = await self.commit(revision)
         await self.log.create(Ref(kind, check_ref(name), commit))
 
     async def remove(self, kind: Kind, name: str) -> None:
-        """Remove a branch or tag, and the commits that no other leads to. Raise `Conflict` for the branch `main`."""
+        """Remove a branch or tag and the commits that no other ref leads to. Raise `Conflict` for the branch `main`."""
         if (kind, name) == ("heads", MAIN):
             raise Conflict(f"The branch {MAIN!r} cannot be removed, only the whole repository")
         await self.log.remove(kind, check_ref(name))
@@ -320,23 +320,23 @@ class Repository:
 
 
 class Repositories:
-    """Repositories over `stores`."""
+    """The repositories over `stores`."""
 
     def __init__(self, stores: Stores, *, pushed: Callable[[str], PushedTags] | None = None) -> None:
-        """Take `pushed`, which returns the tags of another protocol by the name of a repository."""
+        """Set up the repositories; `pushed` returns the tags that a repository has in another protocol, by its name."""
         self._stores = stores
         self._pushed = pushed
         self._table = RepositoryTable(stores.database, stores.quotas.usage, HUB)
         self._artifacts = RepositoryTable(stores.database, stores.quotas.usage, OCI)
 
     async def create(self, name: str) -> Repository:
-        """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
+        """Create a repository; raise `RepositoryExists` if a repository has this name in any case."""
         return self._opened(await self._table.create(check_repository(name)))
 
     async def get(self, name: str) -> Repository:
-        """Return the repository called `name`, to change it; raise `NoRepository` if there is none.
+        """Return the repository called `name`, in order to change it; raise `NoRepository` if it does not exist.
 
-        Raise `RepositoryMoved` if a repository had this name, or has it in another case.
+        Raise `RepositoryMoved` if a repository had this name earlier, or has it in another case.
         """
         found = await self.current(name)
         if found.name != name:
@@ -344,9 +344,9 @@ class Repositories:
         return found
 
     async def current(self, name: str) -> Repository:
-        """Return the repository called `name`, in any case, or else the last one that had this name.
+        """Return the repository called `name` in any case, or else the last repository that had this name.
 
-        Raise `NoRepository` for neither.
+        Raise `NoRepository` if there is neither.
         """
         row = await self._table.get(check_repository(name))
         if row is None:
@@ -354,17 +354,17 @@ class Repositories:
         return self._opened(row)
 
     async def find(self, name: str, *, moved: bool = False) -> Repository:
-        """Return the repository called `name`, to read it, even if it exists only in another protocol.
+        """Return the repository called `name`, in order to read it, even if it exists only in another protocol.
 
-        Raise `NoRepository` if there is neither, `RepositoryMoved` for another case and a former name, unless `moved`
-        ones are wanted too.
+        Raise `NoRepository` if it does not exist. For another case of the name or a former name, raise
+        `RepositoryMoved`, or with `moved`, return the repository.
         """
         try:
             return await self.get(name)
         except NoRepository as error:
             current = error.current if isinstance(error, RepositoryMoved) else None
             key = name.lower()
-            if current is None or current.lower() != key:  # artifacts of a name go before its former repository
+            if current is None or current.lower() != key:  # artifacts with this name precede a former repository
                 other = await self._artifacts.get(key)
                 if other is not None and self._pushed is not None and await self._pushed(key).exist():
                     if name != key and not moved:
@@ -375,27 +375,27 @@ class Repositories:
             return await self.get(current)
 
     async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-        """Return a page of the names that begin with `prefix`, in order, and True if there are more."""
+        """Return a page of the names that begin with `prefix`, in order, and True if more names follow."""
         return await self._table.names(prefix, limit=limit, after=after)
 
     async def rename(self, name: str, new: str) -> None:
-        """Rename a repository; raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken."""
+        """Rename a repository; raise `NoRepository` if it does not exist, and `RepositoryExists` if `new` is taken."""
         await self._table.rename(check_repository(name), check_repository(new))
 
     async def remove(self, name: str) -> None:
-        """Remove a repository, its history, its artifacts, and the stores that only they created.
+        """Remove a repository with its history and artifacts, and the stores that only they created.
 
         Stores that something else names stay.
         """
         removed = await self._table.remove(check_repository(name))
-        if await self._table.get(name) is None:  # not one of older repositories that differ in case
+        if await self._table.get(name) is None:  # else an older repository, whose name differs in case, is left
             removed |= await self._artifacts.remove(name.lower() if removed else name)
         if not removed:
             raise NoRepository(name)
         await purge_repositories(self._stores.database)
 
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
-        """Return the repository of a row; without a row, `other` is the id of the repository of another protocol."""
+        """Return the repository of a row; without history, `other` is the repository's id in another protocol."""
         stores = self._stores
         return Repository(
             row.name,
@@ -410,9 +410,9 @@ class Repositories:
 
 
 def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
-    """Return the kinds of refs that a revision may name, and the name.
+    """Return the kinds of refs that a revision may mean, and the name.
 
-    Raise `NoCommit` for an invalid name of a ref.
+    Raise `NoCommit` for an invalid ref name.
     """
     kinds: tuple[Kind, ...] = ("heads", "tags")
     for kind in kinds:
@@ -425,7 +425,7 @@ def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
 
 
 def _branch(revision: str) -> str:
-    """Return the name of a branch, which may be written in full."""
+    """Return the name of a branch, which may be written as `refs/heads/…`."""
     kinds, name = _named(revision)
     if "heads" not in kinds:
         raise NoCommit(revision)
@@ -434,12 +434,12 @@ def _branch(revision: str) -> str:
 
 _PAGE: Final = 50
 _MOST_FILES: Final = 200_000
-"""Files of all commits that one call compares, about."""
+"""Approximate limit of files, over all commits, that one call compares."""
 _FILE_BYTES: Final = 200
 
 
 async def last_commits(repository: Repository, commit: Commit, paths: Collection[str]) -> dict[str, Commit]:
-    """Return the commits that last changed `paths`, from `commit` backwards; changes long ago are left out."""
+    """Return the commits that last changed `paths`, searching backwards from `commit`; old changes may be left out."""
     found, looked = dict[str, Commit](), 0
     newer, now = commit, await _contents(repository, commit, paths)
     left = set(now)
@@ -451,7 +451,7 @@ async def last_commits(repository: Repository, commit: Commit, paths: Collection
                 continue
             try:
                 files = await files_of(repository.stores, older)
-            except NotFound:  # its store was removed: what it held is unknown
+            except NotFound:  # its store was removed, so its files are unknown
                 return found
             before = await _signed(repository, files, left)
             changed = {path for path in left if before.get(path) != now[path]}
@@ -472,7 +472,7 @@ async def _contents(repository: Repository, commit: Commit, paths: Collection[st
 
 
 async def _signed(repository: Repository, files: Mapping[str, File], paths: set[str]) -> Mapping[str, int]:
-    """Return a number for the content of each existing path; a folder's number changes with any file in it."""
+    """Return a number for the content of each existing path; the number of a folder changes with any file in it."""
 
     def signed() -> dict[str, int]:
         found = dict[str, int]()

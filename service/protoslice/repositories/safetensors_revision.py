@@ -1,4 +1,4 @@
-"""Revisions that show the tensors of a commit as computed safetensors, next to its files."""
+"""Revisions that show a commit's tensors as computed safetensors files, next to the commit's own files."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdig
 
 @dataclass(frozen=True, slots=True)
 class ComputedFile(File):
-    """Computed file of a view; its SHA-256 is not known."""
+    """A computed file of a view, whose SHA-256 is not known."""
 
     content: Representation
 
     @property
     def tag(self) -> str:
-        """Entity tag, which differs for other bytes, and does not look like a SHA-256."""
+        """The entity tag, which differs for other bytes and does not look like a SHA-256."""
         return self.content.etag[:COMMIT_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCommit:
-    """Commit as clients see it: the commit, or a view of it."""
+    """A commit as clients see it: the commit itself or a view of it."""
 
     commit: Commit
     viewed: bool = False
 
     @property
     def id(self) -> str:
-        """Id of the commit, or the id of its view, which no other commit has."""
+        """The id of the commit, or the id of its view, which no other commit has."""
         return counterpart(self.commit.id) if self.viewed else self.commit.id
 
     async def files(self, stores: Stores) -> Mapping[str, File]:
-        """Return the files by path. The view of a commit with safetensors, or without tensors, has the same files."""
+        """Return the files by path; a view adds computed files unless the commit has safetensors or has no tensors."""
         found = await files_of(stores, self.commit)
         if not self.viewed or self.commit.store is None or WHOLE in found or INDEX in found:
             return found
@@ -60,7 +60,7 @@ class ShownCommit:
 
 
 def viewed_revision(revision: str) -> str | None:
-    """Return the revision of which `revision` is the view; None if it does not name a view."""
+    """Return the revision whose view `revision` names, or None if it does not name a view."""
     for prefix in (VIEWS, _SPELLED_OUT):
         if revision.startswith(prefix):
             return revision.removeprefix(prefix)
@@ -68,8 +68,8 @@ def viewed_revision(revision: str) -> str | None:
 
 
 def counterpart(commit: str) -> str:
-    """Return the id of the view of a commit by the commit's id, and vice versa.
+    """Convert the id of a commit to the id of its view, or the reverse.
 
-    Ids change with the readers of models, since the bytes may change.
+    The ids of views change with the version of the model readers, because the bytes may change.
     """
     return f"{int(commit, 16) ^ _MASK:0{COMMIT_DIGITS}x}"

@@ -1,4 +1,4 @@
-"""Sessions of Xet: xorbs, which hold chunks of files, until a shard says which files consist of them."""
+"""Xet sessions: they keep xorbs, which contain chunks of files, until a shard lists the files made of these chunks."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from protoslice.stores import Stores
 from protoslice.uploads import NewUpload, Upload
 
 _MOST: Final = 10_000
-"""Xorbs of a session."""
+"""Most xorbs of a session."""
 _NAMED_FREE: Final = 16 << 30
-"""Bytes that a shard's files may have, whatever the xorbs of its session have."""
+"""Bytes that the files of a shard may always have, regardless of the session's xorbs."""
 _NAMED_TIMES: Final = 16
-"""Times that a shard may name each byte of its session's xorbs, beyond those: all are hashed."""
+"""How often, beyond `_NAMED_FREE`, a shard may use each byte of the session's xorbs; every use is hashed."""
 _ROOM: Final = 16 << 20
-"""Bytes of memory for the chunk ends of xorbs that one request reads."""
+"""Bytes of memory for the chunk ends of the xorbs that one request reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedXorb:
-    """Chunks of a xorb, concatenated in an object of the session."""
+    """The chunks of a xorb, concatenated in an object of the session."""
 
     location: ObjectLocation
     ends: Sequence[int]
-    """End of each chunk in the object."""
+    """The end of each chunk in the object."""
 
     def extent(self, first: int, end: int, size: int) -> ObjectExtent:
-        """Return the extent of chunks; raise `InvalidInput` unless they exist and have `size` bytes."""
+        """Return the extent of consecutive chunks; raise `InvalidInput` unless they exist and have `size` bytes."""
         if not 0 <= first < end <= len(self.ends):
             raise InvalidInput(
                 f"The shard refers to chunks {first} to {end} of a xorb that has {len(self.ends)} chunks"
@@ -56,7 +56,7 @@ class StagedXorb:
 
 
 class XorbSession:
-    """Xorbs of one session by hash; the session is an upload, which keeps them."""
+    """The xorbs of one session by hash; the session is an upload, which keeps the xorbs."""
 
     def __init__(self, stores: Stores, upload: Upload) -> None:
         self._table = UploadTable(stores.database, stores.quotas.usage)
@@ -65,7 +65,7 @@ class XorbSession:
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
 
     async def has(self, name: str) -> bool:
-        """Return True when a xorb was uploaded; raise `LimitExceeded` when the session accepts no more."""
+        """Return True when a xorb was uploaded; raise `LimitExceeded` when the session accepts no further xorb."""
         sizes = await self._sizes()
         if name in sizes:
             return True
@@ -75,7 +75,7 @@ class XorbSession:
         return False
 
     async def check_named(self, size: int) -> None:
-        """Raise `LimitExceeded` if the files of a shard are too large together; chunks may occur repeatedly."""
+        """Raise `LimitExceeded` if the files of a shard are too large in total; a shard may repeat chunks."""
         if size <= _NAMED_FREE:
             return
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
@@ -86,11 +86,11 @@ class XorbSession:
             )
 
     def new_objects(self) -> NewObjects:
-        """Return the objects for the chunks of a xorb; `end` gives up those that `keep` did not get."""
+        """Return a `NewObjects` for the chunks of a xorb; its `end` discards the objects that `keep` did not get."""
         return self._stores.new_objects()
 
     async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:
-        """Let shards name a xorb whose chunks are durable; if it arrives twice, keep the first one."""
+        """Let shards use a xorb whose chunks are durable; if the xorb arrives twice, keep the first."""
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
         with objects.publishing():
@@ -99,20 +99,20 @@ class XorbSession:
             objects.kept([own])
 
     async def settle(self) -> None:
-        """Stop counting the session as an open upload, since its bytes are in use."""
+        """Stop counting the session as an open upload, because its bytes are in use."""
         if not self._upload.used:
             await self._stores.uploads.set_aside(self._upload.id)
             self._upload = replace(self._upload, used=True)
 
     async def compose(self, upload: Upload, extents: Sequence[ObjectExtent]) -> Upload:
-        """Make a staged file from extents of xorbs, which are kept as long as it is."""
+        """Make a staged file from extents of xorbs; the session is kept for as long as the file."""
         session = await self._stores.uploads.renew(self._upload.id)
         return await self._stores.uploads.compose(upload.id, extents, session.expires)
 
     async def xorb(self, name: str) -> StagedXorb:
-        """Return an uploaded xorb, read once while there is room to keep it.
+        """Return an uploaded xorb; it is read only once as long as memory suffices.
 
-        Raise `InvalidInput` when it was not uploaded.
+        Raise `InvalidInput` when the xorb was not uploaded.
         """
         found = self._read.get(name)
         if found is None:
@@ -131,31 +131,31 @@ class XorbSession:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     async def _sizes(self) -> dict[str, int]:
-        """Return the sizes of the uploaded xorbs, by hash."""
+        """Return the sizes of the uploaded xorbs by hash."""
         return await self._table.xorbs(self._upload.id)
 
 
 class XorbSessions:
-    """Sessions of one repository: each is an upload of no bytes, which expires like any other."""
+    """The sessions of one repository: each is an upload without bytes, which expires like any other upload."""
 
     def __init__(self, stores: Stores, repository: int) -> None:
         self._mark = f"xet {repository}"
         self._stores = stores
 
     async def begin(self, client: str) -> str:
-        """Return the id of a new session of a client.
+        """Begin a session of a client and return its id.
 
-        It counts as an open upload until a shard has named its xorbs. Raise `QuotaExceeded` in a space without room;
-        raise `TooMany` with too many open uploads.
+        The session counts as an open upload until a shard has used its xorbs. Raise `QuotaExceeded` if the space has no
+        room left. Raise `TooMany` if too many uploads are open.
         """
-        await self._stores.quotas.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
+        await self._stores.quotas.check(stored_bytes=1)  # clients show an error of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)
         return (await self._stores.uploads.create(new)).id
 
     async def open(self, session: str, client: str) -> XorbSession:
         """Return a session that the client has begun in this repository.
 
-        Raise `NotFound` for any other session, and an expired session.
+        Raise `NotFound` for any other session and for an expired session.
         """
         with suppress(NotFound):
             upload = await self._stores.uploads.get(session)

@@ -1,4 +1,4 @@
-"""Resumable uploads, without HTTP: created, continued after interruptions, joined, made into stores."""
+"""Resumable uploads, without HTTP: they are created, continued after interruptions, joined, and made into stores."""
 
 from protoslice.catalog.uploads import Failure, State, Upload
 from protoslice.serving.store_options import UploadOptions

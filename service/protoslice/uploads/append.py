@@ -1,4 +1,4 @@
-"""Append to uploads: bytes go into parts, each durable before the upload's record names it."""
+"""Appends to uploads: bytes go into parts, and each part is durable before the upload's record names it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from protoslice.uploads.parts import change, compact
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
 CHECKPOINT_SECONDS = 5.0
-"""Seconds after which bytes are recorded, however few: readers of a slow stream wait no longer."""
+"""Seconds after which new bytes are recorded even if they are few, so that readers of a slow stream do not wait."""
 STATE_SHARE = 4
-"""Bytes to come before the next save, as a multiple of the saved state's size.
+"""Number of new bytes before the next save of the inspection's state, as a multiple of the saved state's size.
 
-Bounds what a resume reads again.
+This limits how many bytes a resumed upload reads again.
 """
 
 
 class Appender:
-    """Appends to one upload; a part is written while the previous one is committed and recorded.
+    """A writer that appends to one upload; it writes a part while the previous part is committed and recorded.
 
-    With `apart`, no part is recorded before `finish`, and unrecorded parts do not count.
+    With `apart`, no part is recorded before `finish`, so a failed request leaves the upload unchanged.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Appender:
         self._apart = apart
         self._batches = Batches(self._work)
         self._turn = asyncio.Lock()
-        """Held by a call of the caller, or by a checkpoint."""
+        """The lock that a method call or a checkpoint holds."""
         self._checkpoints: asyncio.Task[None] | None = None
         self._part: ObjectWriter | None = None
         self._landing: asyncio.Future[None] | None = None
@@ -77,7 +77,7 @@ class Appender:
             await self._batches.add(piece)
 
     async def stay(self) -> None:
-        """Extend the upload's expiry when half of it has passed without a recorded part."""
+        """Extend the upload's expiry when half of its lifetime has passed without a recorded part."""
         if monotonic() < self._stays_until:
             return
         async with self._turn:
@@ -87,15 +87,15 @@ class Appender:
             self._settle_in()
 
     def _settle_in(self) -> None:
-        """Schedule the next extension for half of the remaining lifetime."""
+        """Schedule the next extension for the time when half of the remaining lifetime has passed."""
         self._stays_until = monotonic() + (self._held.expires - now()).total_seconds() / 2
 
     async def flush(self) -> None:
-        """Wait until all pieces are written and inspected, though not recorded."""
+        """Wait until all pieces are written and inspected; they need not be recorded yet."""
         await self._batches.flush()
 
     async def finish(self, *, length: int | None = None) -> Upload:
-        """Make all pieces durable and record them, with the upload's total `length` unless None."""
+        """Make all pieces durable and record them; also record the upload's total `length` unless it is None."""
         await self._end_checkpoints()
         await self._land_all()
         changed = self._upload if length is None else replace(self._upload, length=length)
@@ -104,7 +104,7 @@ class Appender:
         return self._held
 
     async def abort(self) -> None:
-        """Discard what was not recorded."""
+        """Discard all pieces that were not recorded."""
         try:
             with suppress(ProtosliceError):
                 await self._end_checkpoints()
@@ -114,15 +114,15 @@ class Appender:
             part, self._part = self._part, None
             if part is not None:
                 await part.abort()
-        finally:  # the storage may fail here too, or the caller be cancelled once more
+        finally:  # even if the storage fails here, or the caller is cancelled again
             self._objects.end()
 
     async def _checkpoint_often(self) -> None:
-        """Record the bytes so far, every few seconds; the next call raises a failure."""
+        """Record the bytes so far every few seconds; if this fails, the next call raises the error."""
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
             async with self._turn:
-                # A batch may have failed while the turn was waited for: later ones would be recorded in its place.
+                # A batch may have failed meanwhile. A checkpoint would then record later batches in its place.
                 if self._failed:
                     return
                 await self._checkpoint()
@@ -139,8 +139,8 @@ class Appender:
             raise
 
     async def _end_checkpoints(self) -> None:
-        """Wait for the running checkpoint, and end them; raise their failure."""
-        async with self._turn:  # a checkpoint is not cancelled in the middle of a write
+        """Wait for the running checkpoint, stop further checkpoints, and raise an error of theirs."""
+        async with self._turn:  # the lock prevents cancelling a checkpoint during a write
             task, self._checkpoints = self._checkpoints, None
             if task is not None and not task.cancel():
                 task.result()
@@ -185,7 +185,10 @@ class Appender:
             self._watch(batch)
 
     def _enough(self) -> int:
-        """Return the size at which the current part ends; grows with the upload to limit the number of parts."""
+        """Return the size at which the current part ends.
+
+        It grows with the upload, which limits the number of parts.
+        """
         return max(
             self._space.shared.options.uploads.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART)
         )
@@ -214,7 +217,7 @@ class Appender:
         self._upload = self._held
 
     async def _state(self) -> tuple[int, bytes] | None:
-        """Return the bytes inspected and the inspection's state, if it is time to save it; else None."""
+        """Return the number of inspected bytes and the inspection's state if it should be saved now; else None."""
         inspection, saved = self._inspection, self._upload.saved
         if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None

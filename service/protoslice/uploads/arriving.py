@@ -1,4 +1,4 @@
-"""Records of running uploads: durable ones have numbers, and readers wait for more."""
+"""Records of running uploads: records whose bytes are durable have numbers, and readers can wait for more."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_fr
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
 _STEP: Final = 64 << 20
-"""Bytes indexed at a time, about; between two steps other long work has its turn."""
+"""Approximate bytes indexed in one step; other long work can run between two steps."""
 _TOLD: Final = 64 << 10
-"""Bytes from which on a framing that is not named can be detected."""
+"""Bytes from which the framing of an upload can be detected if the request does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivingIndex:
-    """Index of the durable bytes of a stream; the last record may be incomplete."""
+    """An index of the durable bytes of a stream; the last record may be incomplete."""
 
     saved: bytes
     records: _core.Records
 
 
 class Shifted:
-    """Range source of a stream without the bytes before `begin`."""
+    """A range source for a stream whose bytes before `begin` are not available."""
 
     def __init__(self, source: RangeSource, begin: int) -> None:
         self.size = begin + source.size
@@ -47,12 +47,12 @@ class Shifted:
         self._begin = begin
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return bytes of the stream, which are not before `begin`."""
+        """Return bytes of the stream; `offset` must not be before `begin`."""
         return self._source.read(offset - self._begin, length)
 
 
 class ArrivingIndexes:
-    """Indexes of uploads by framing, the most recently used in memory."""
+    """The indexes of uploads by framing; the most recently used indexes are in memory."""
 
     def __init__(self, storage: Storage, worker: Worker, results: Results) -> None:
         self._storage = storage
@@ -61,9 +61,9 @@ class ArrivingIndexes:
         self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight()
 
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
-        """Return the index of all durable bytes of `upload`; None while there are none.
+        """Return the index of all durable bytes of `upload`, or None if there are none.
 
-        Raise `Unsupported` for files that have to be decoded, and for a framing that is neither named nor detected so
+        Raise `Unsupported` for a framing that must be decoded, and for a framing that is neither named nor detected so
         far.
         """
         if not upload.offset:
@@ -78,12 +78,12 @@ class ArrivingIndexes:
         return await self._once.get(view, lambda: self._extended(upload, framing), cancellable=True)
 
     async def _told(self, upload: Upload) -> Framing:
-        """Return the framing that is detected from the first durable bytes."""
+        """Return the framing that the first durable bytes show."""
         ended = upload.state != "open" or upload.is_whole
         _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
         async with opened_parts(self._storage, parts, self._worker) as source:
             framing = await self._worker.run(lambda: framing_of(source))
-        # A guess by few bytes could be another one later, and records would have other numbers.
+        # More bytes could lead to another guess, and then the records would have other numbers.
         if ended or upload.offset >= _TOLD or framing in {"tfrecord", *DECODED}:
             return framing
         raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
@@ -96,7 +96,7 @@ class ArrivingIndexes:
         return index
 
     async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
-        """Return `index` extended by the next parts; read nothing before the end of its last record."""
+        """Return `index` extended by the next parts; read no byte before the end of its last record."""
         known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
         begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
 
@@ -111,7 +111,7 @@ class ArrivingIndexes:
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
-    """Return the offset of the first part that holds bytes from `first` up to `last`, and all such parts."""
+    """Return all parts that contain bytes from `first` to `last`, after the offset of the first of these parts."""
     begin, offset, found = 0, 0, list[ObjectLocation]()
     for part in parts:
         end = offset + part.size
@@ -123,25 +123,25 @@ def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[in
 
 
 _PAUSE: Final = 0.5
-"""Seconds between two looks at an upload that readers wait for; all of them share one look."""
+"""Seconds between two queries for an upload that readers wait for; all its readers share the query."""
 _LONGEST_WAIT: Final = 30.0
 _BYTES: Final = 4 << 20
-"""Bytes of one answer, unless its first record is longer."""
+"""Most bytes of one response, unless its first record is longer."""
 _RECORDS: Final = 1 << 16
-"""Records of one response: small ones are framed again within the pieces that a rope may have."""
+"""Most records of one response, so that framing small records needs no more pieces than a rope may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivingRequest:
-    """Requested records: those after the first `after`."""
+    """A request for the records after the first `after` records."""
 
     after: int = 0
     wait: float = 0.0
-    """Seconds to wait while there are none; 30 at most."""
+    """Seconds to wait while no such record has arrived; at most 30."""
     framing: str | None = None
-    """Framing of the upload; None leaves it to detection."""
+    """The framing of the upload; None means that the service detects it."""
     form: str = "delimited"
-    """Framing of the answer."""
+    """The framing of the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +151,11 @@ class Arrived:
     upload: Upload
     records: Representation
     next: int | None
-    """Number to ask for next; None when the upload has ended and all its records have been given."""
+    """The value of `after` for the next request; None when the upload has ended and this was its last record."""
 
 
 class Arriving:
-    """Records of the uploads of one storage, running or ended."""
+    """The records of the uploads in one storage, both running and ended."""
 
     def __init__(self, storage: Storage, worker: Worker, records: UploadTable, results: Results) -> None:
         self._storage = storage
@@ -166,10 +166,10 @@ class Arriving:
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
-        """Yield the records after the first `request.after`, some MiB of them, readable within the context.
+        """Yield the records after the first `request.after`, up to some MiB; they are readable within the context.
 
-        Wait for the first of them; there are none when the wait is over, or the upload has ended. Raise `Conflict` when
-        another replica merged the parts meanwhile; a new call helps.
+        Wait for the first of them. The result has no records when the wait is over or the upload has ended. Raise
+        `Conflict` when another replica has merged parts meanwhile; the caller can then try again.
         """
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
@@ -193,7 +193,10 @@ class Arriving:
             yield Arrived(held, found, None if ended and stop == count else stop)
 
     async def _later(self, held: Upload, until: float) -> Upload:
-        """Return the upload once its record has changed, or `held` at the time `until`; readers share the queries."""
+        """Return the upload once its record has changed, or `held` at the time `until`.
+
+        All readers share the queries.
+        """
 
         async def look() -> Upload:
             later = held
@@ -202,7 +205,7 @@ class Arriving:
                 later = await self._records.again(held)
             return later
 
-        # A thousand readers are woken when there is something to read, and not at every look.
+        # So a thousand readers only wake up when the record has changed, and not after every query.
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - monotonic())):
                 return await self._looks.get((held.id, held.epoch), look, cancellable=True)
@@ -221,7 +224,7 @@ class Arriving:
 
 
 def _rope(index: ArrivingIndex, source: StoredFile, begin: int, records: tuple[int, int], form: Framing) -> _core.Rope:
-    """Return the records in the framing `form`, over `source`, the stream's bytes from `begin` on."""
+    """Return the records in the framing `form`, as a rope over `source`, which begins at byte `begin` of the stream."""
     rope = index.records.rope(_core.Sources([Shifted(source, begin)]), [records], form)
     return rope.through(0, _core.Rope([(1, 0, begin), (0, 0, source.size)]))
 

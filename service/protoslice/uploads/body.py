@@ -1,4 +1,4 @@
-"""Body of a request that appends to an upload, its checksum, and reasons to refuse it."""
+"""The body of a request that appends to an upload, its checksum, and the errors for refusing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protoslice.errors import ChecksumMismatch, Conflict
 
 
 class Hash(Protocol):
-    """Hash object, as `hashlib` makes them."""
+    """A hash object like those of `hashlib`."""
 
     def update(self, piece: bytes | memoryview, /) -> None: ...
 
@@ -18,7 +18,7 @@ class Hash(Protocol):
 
 
 class Checksum:
-    """Checksum of one request's body: a new hash object, and the expected digest."""
+    """The checksum of one request's body: an unused hash object and the expected digest."""
 
     __slots__ = ("_expected", "_hash")
 
@@ -31,33 +31,33 @@ class Checksum:
         self._hash.update(piece)
 
     def matches(self) -> bool:
-        """Return True when the body has the digest."""
+        """Return True when the hashed bytes have the expected digest."""
         return self._hash.digest() == self._expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """Body of an append request, with the statements of its headers."""
+    """The body of an append request, with the facts from its headers."""
 
     pieces: AsyncIterator[bytes]
     offset: int
     size: int | None = None
-    """Length of the body; None when unknown beforehand."""
+    """The length of the body; None when it is not known beforehand."""
     length: int | None = None
-    """Length of the whole upload; None when the client does not state it."""
+    """The length of the whole upload; None when the client does not state it."""
     last: bool = False
     """True when the upload ends with this body."""
     checksum: Checksum | None = None
     sha256: bytes | None = None
-    """Expected SHA-256 of the whole upload, which ends with this body and has a path."""
+    """The expected SHA-256 of the whole upload; such an upload ends with this body and has a path."""
 
     @property
     def is_checked(self) -> bool:
-        """True when nothing of the body is stored before its digest has been compared."""
+        """True when no byte of the body may be stored before its digest was compared."""
         return self.checksum is not None or self.sha256 is not None
 
     def compare(self, sha256: bytes | None) -> None:
-        """Raise `ChecksumMismatch` unless the given digests match; `sha256` is that of the whole upload."""
+        """Raise `ChecksumMismatch` unless all expected digests match; `sha256` is the digest of the whole upload."""
         if self.checksum is not None and not self.checksum.matches():
             raise ChecksumMismatch("The bytes do not match their checksum: nothing was stored")
         if self.sha256 is not None and self.sha256 != sha256:
@@ -65,7 +65,7 @@ class Body:
 
 
 class Superseded(Conflict):
-    """Raised when a newer request continues the same upload."""
+    """The error for a request whose upload a newer request has continued."""
 
     def __init__(self) -> None:
         super().__init__("Another request has taken over this upload")

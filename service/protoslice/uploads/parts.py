@@ -1,4 +1,4 @@
-"""Parts of uploads: reading and merging them, and composing them from extents of stored objects."""
+"""Parts of uploads: how they are read and merged, and how they are composed from extents of stored objects."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Span
 
 RUN = 16
-"""Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
+"""Number of small parts that are merged into one, so that tiny requests do not leave many parts.
 
-Each byte is copied once for each power of this number, up to the size of a part.
+Until its part has full size, each byte is copied once for each power of this number.
 """
 
 
 async def resumed_inspection(
     space: Space, upload: Upload, types: Types, *, path: str, wanted: str | None
 ) -> Inspection:
-    """Resume an upload's inspection from its saved state; return a new one when there is no usable state."""
+    """Resume an upload's inspection from its saved state; return a new inspection if no usable state is saved."""
     saved = upload.saved
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
@@ -43,13 +43,13 @@ async def resumed_inspection(
 
 
 async def _head(space: Space, upload: Upload) -> bytes:
-    """Return the first bytes of an upload that has more, for detection."""
+    """Return the first bytes of an upload, which suffice for detection."""
     async with aclosing(bytes_of(space, upload.parts, end=HEAD)) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
 async def feed_parts(space: Space, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
-    """Feed an inspection the bytes of `parts` that it has not seen."""
+    """Feed an inspection those bytes of `parts` that it has not seen."""
     begin = 0
     for part in parts:
         end = begin + part.size
@@ -70,7 +70,7 @@ def _take(inspection: Inspection, source: RangeSource, begin: int) -> None:
 async def bytes_of(
     space: Space, parts: Sequence[ObjectLocation], start: int = 0, end: int | None = None
 ) -> AsyncGenerator[bytes]:
-    """Yield the verified bytes of `parts` from `start` to `end`, piece by piece; all of them when `end` is None."""
+    """Yield the verified bytes of `parts` from `start` to `end` in pieces; None means up to the end."""
     if not parts:
         return
     async with opened_parts(space.storage, parts, space.worker) as source:
@@ -82,13 +82,13 @@ async def bytes_of(
 async def change(
     space: Space, records: UploadTable, held: Upload, upload: Upload, objects: NewObjects | None = None
 ) -> Upload:
-    """Replace an upload, and extend its expiry by the options; see `UploadTable.change`."""
+    """Replace the record of an upload and extend its expiry as the options say; see `UploadTable.change`."""
     keep_seconds = space.shared.options.uploads.kept_seconds(begun=upload.is_begun)
     return await records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
 
 
 async def compact(space: Space, records: UploadTable, held: Upload) -> Upload:
-    """Merge small parts at the end of an upload until there are fewer than `RUN` of a size class."""
+    """Merge small parts at the end of an upload until fewer than `RUN` parts of one size class are left."""
     while True:
         objects = space.new_objects()
         try:
@@ -102,7 +102,7 @@ async def compact(space: Space, records: UploadTable, held: Upload) -> Upload:
 
 
 async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Upload:
-    """Return the upload with the small parts at its end merged into one, if there are `RUN` or more.
+    """Return the upload after merging the small parts at its end, if these are `RUN` or more.
 
     Otherwise, return `upload` itself.
     """
@@ -123,7 +123,7 @@ async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Uploa
 
 
 def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
-    """Return the number of parts at the end that are in the size class of the last part or below."""
+    """Return how many parts at the end are in the size class of the last part or in a lower class."""
     most = part_bytes if not parts else min(part_bytes, RUN ** (_power(parts[-1].size) + 1))
     count = 0
     for part in reversed(parts):
@@ -134,16 +134,19 @@ def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
 
 
 def _power(size: int) -> int:
-    """Return the size class of a part: exponent of the largest power of `RUN` that is at most `size`."""
+    """Return the size class of a part: the exponent of the largest power of `RUN` that is at most `size`."""
     return max(0, size.bit_length() - 1) // 4
 
 
 READ_AT_ONCE: Final = 8 << 20
-"""Bytes of a file that are read at once: extents of one object among them share reads."""
+"""Bytes of a file that one call reads, so that neighbouring extents of one object share reads."""
 
 
 class Composer:
-    """Composer of one upload; extents that are small, or too many, are written again, concatenated."""
+    """A writer that makes one upload's file from extents.
+
+    Extents that are small or too many are copied into an object.
+    """
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class Composer:
         inspection: Inspection,
         extents: Sequence[ObjectExtent],
     ) -> None:
-        """Take the `inspection` of the whole file, of which nothing has been inspected."""
+        """Set up the composer; `inspection` must not have seen any bytes of the file."""
         self._space = space
         self._objects = objects
         self._upload = upload
@@ -161,14 +164,14 @@ class Composer:
         self._extents = extents
         self._layout = Layout()
         self._copied: deque[Span] = deque()
-        """Spans of the file that are written again, in order."""
+        """The spans of the file that are copied, in order."""
         self._own: ObjectWriter | None = None
         self._plan()
 
     async def compose(self) -> Upload:
-        """Return the upload, with its bytes and the state of the inspection.
+        """Return the upload with its parts and the state of its inspection.
 
-        Raise `ChecksumMismatch` unless the bytes have its SHA-256.
+        Raise `ChecksumMismatch` if the bytes do not have the upload's SHA-256.
         """
         try:
             await self._read()
@@ -194,7 +197,7 @@ class Composer:
             at += extent.size
 
     async def _read(self) -> None:
-        """Inspect all bytes, and write those that are copied; a window is read while the previous one is processed."""
+        """Inspect all bytes and copy the planned spans; a window is read while the previous window is processed."""
         if self._copied:
             self._own = await self._objects.writer()
         batches, at = Batches(self._look_at), 0
@@ -218,7 +221,7 @@ class Composer:
                 yield (await source.fetch([(at, min(at + READ_AT_ONCE, source.size))]))[0]
 
     async def _copy(self, window: bytes, at: int) -> None:
-        """Write the spans of a window, which begins at byte `at`, that are written again."""
+        """Write those spans of a window that are copied; the window begins at byte `at` of the file."""
         while self._copied and self._copied[0][0] < at + len(window):
             start, end = self._copied.popleft()
             piece = window[start - at : end - at]
@@ -230,7 +233,10 @@ class Composer:
             await own.write(piece)
 
     async def _saved(self) -> SavedInspection | None:
-        """Return the state of the inspection, so that a commit reads no bytes again; None for a small file."""
+        """Save the inspection's state and return it, so that a commit reads no bytes again.
+
+        Return None for a small file.
+        """
         state = await self._space.worker.run(self._inspection.save)
         if state is None:
             return None

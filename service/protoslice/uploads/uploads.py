@@ -1,6 +1,6 @@
-"""Create resumable uploads, append to them, join and remove them, and make stores from them.
+"""Resumable uploads: creating, appending, joining, removing, and making stores from them.
 
-A new request for an upload ends the previous one, which may hang on a dead connection: `UploadLocks`.
+A new request for an upload ends the previous request, which may be waiting on a dead connection; see `UploadLocks`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from protoslice.uploads.parts import Composer, bytes_of, change, compact, feed_p
 
 
 class LockHolder:
-    """Request that holds the lock of one upload."""
+    """A request that holds the lock of one upload."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()
@@ -58,13 +58,13 @@ class LockHolder:
         self._reading = False
 
     def preempt(self) -> None:
-        """Take the lock away: at once while the holder waits for its client, else before its next piece."""
+        """Take the lock away: immediately if the holder is waiting for its client, otherwise before its next piece."""
         if not self._preempted and self._reading and self._task is not None:
             self._task.cancel()
         self._preempted = True
 
     def _was_preempted(self) -> bool:
-        """Return True when only the next holder cancelled this task, and not a shutdown."""
+        """Return True when the next holder cancelled this task and no one else did, such as a shutdown."""
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -87,14 +87,17 @@ class LockHolder:
 
 
 class UploadLocks:
-    """Locks of all uploads within this process; between processes, compare-and-set of the records decides."""
+    """The locks of all uploads within this process.
+
+    Between processes, compare-and-set of records prevents conflicts.
+    """
 
     def __init__(self) -> None:
         self._holders: dict[str, LockHolder] = {}
 
     @asynccontextmanager
     async def acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
-        """Acquire an upload: preempt the previous holder and wait until it has cleaned up."""
+        """Acquire the lock of an upload: preempt the previous holder and wait until it has cleaned up."""
         while (before := self._holders.get(upload_id)) is not None:
             before.preempt()
             await before.released.wait()
@@ -108,37 +111,40 @@ class UploadLocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewUpload:
-    """Request to begin an upload."""
+    """A request to begin an upload."""
 
     length: int | None = None
     path: str | None = None
-    """Name of the file; None when not known yet."""
+    """The name of the file; None if it is not known yet."""
     request: IngestRequest = field(default_factory=IngestRequest)
     partial: bool = False
-    """True for an upload to be joined with others, which alone makes no store."""
+    """True for an upload that will be joined with others and does not make a store by itself."""
     sha256: bytes | None = None
-    """Expected SHA-256 of the whole upload."""
+    """The expected SHA-256 of the whole upload."""
     client_metadata: str = ""
-    """Raw `Upload-Metadata`, returned unchanged."""
+    """The value of `Upload-Metadata`, which is returned unchanged."""
     client: str = ""
-    """Client that the upload counts for, if clients are limited; never shown."""
+    """The client whose limit the upload counts towards, if clients are limited; it is never shown."""
     composed: bool = False
-    """True where its bytes will be extents of objects, which the space has counted: no room is asked for."""
+    """True if the bytes will be extents of stored objects.
+
+    The quota is then not checked, as they are already counted.
+    """
 
 
 class Uploads:
-    """Resumable uploads of one space."""
+    """The resumable uploads of one space."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self.options = space.shared.options.uploads
         self._records = UploadTable(space.database, space.quotas.usage)
         self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
-        """Records of uploads, including running ones."""
+        """The records of uploads, including running uploads."""
         self._locks = UploadLocks()
 
     def begun_by(self, client: str | None) -> Uploads:
-        """Return the uploads for a client, who sees only those that it created; None sees all."""
+        """Return the uploads as a client sees them: only those that it created; None sees all uploads."""
         if client is None:
             return self
         seen = copy.copy(self)
@@ -146,21 +152,21 @@ class Uploads:
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
-        """Create an upload; one of length 0 is completed at once."""
+        """Create an upload; an upload of length 0 is completed immediately."""
         await self._check(wanted)
         await self._check_open(wanted.client)
         held = await self._records.create(self._new(wanted), keep_seconds=self.options.kept_seconds(begun=False))
         return await self._completed(held)
 
     async def get(self, upload_id: str) -> Upload:
-        """Return the upload's current state, after ending a running request.
+        """Return the upload's current state, after ending a running request of the upload.
 
-        Complete an upload that has all its bytes.
+        If the upload has all its bytes, complete it first.
         """
         return await self._current(upload_id)
 
     async def append(self, upload_id: str, body: Body) -> Upload:
-        """Append `body`, or as much of it as arrives; a complete upload then becomes a store.
+        """Append `body`, or as much of it as arrives; once the upload is complete, make a store from it.
 
         Raise `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
         `ChecksumMismatch` or `Superseded`.
@@ -177,9 +183,10 @@ class Uploads:
             return await self._completed(await self._append(held, holder, body))
 
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
-        """Complete an upload of a known SHA-256 from extents of objects; it expires as given.
+        """Complete an upload that has a known SHA-256 from extents of objects, and set its expiry to `expires`.
 
-        The bytes are read once, and bytes of small extents are written. Raise `ChecksumMismatch` for wrong bytes.
+        All bytes are read once, and small extents are copied. Raise `ChecksumMismatch` if the bytes have another
+        digest.
         """
         async with self._acquire(upload_id):
             held = await self._records.read(upload_id)
@@ -196,20 +203,20 @@ class Uploads:
                 objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
-        """Return a complete upload after extending its expiry to at least half a lifetime, with its extra data."""
+        """Return a complete upload, after extending its expiry if less than half of its lifetime is left."""
         held = await self._finished(upload_id)
         if held.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
             return held
         return await change(self._space, self._records, held, held)
 
     async def remove(self, upload_id: str) -> None:
-        """Remove an upload. Stores made from it stay."""
+        """Remove an upload; stores that were made from it stay."""
         async with self._acquire(upload_id):
             held = await self._records.take(upload_id)
             await self._records.change(held, replace(held, state="gone", parts=(), saved=None))
 
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
-        """Join consecutive complete uploads into one, which becomes a store."""
+        """Join consecutive complete uploads to one upload, from which a store is made."""
         await self._check(replace(wanted, length=None))
         await self._check_open(wanted.client)
         found = await self._all_finished(upload_ids)
@@ -228,9 +235,9 @@ class Uploads:
         digests: Mapping[str, str] | None = None,
         taken: Mapping[str, FileRef] = MappingProxyType({}),
     ) -> Created:
-        """Create a store of several files, each made of one upload or of consecutive ones.
+        """Create a store of several files, each made of one upload or of consecutive uploads.
 
-        Files in `taken` are shared with other stores. `digests` are expected SHA-256 by path.
+        The files in `taken` are shared with other stores. `digests` are the expected SHA-256 by path.
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
@@ -240,32 +247,33 @@ class Uploads:
         return made
 
     async def fill(self, ingest: Ingest, path: str, upload_ids: Sequence[str], sha256: str) -> None:
-        """Add a file of an expected SHA-256 to an ingest, made of one upload or of consecutive ones."""
+        """Add a file to an ingest, made of one upload or of consecutive uploads; `sha256` is the expected digest."""
         found = await self._all_finished(upload_ids)
         uploads = [found[each] for each in upload_ids]
         await fill(self._space, ingest, {path: uploads}, IngestRequest(), {path: sha256})
         await self._note_use(found.values())
 
     async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
-        """Save a part of a file, in any order and any number of times, and return its id.
+        """Save a part of a file and return its id; parts may arrive in any order and repeatedly.
 
-        Its protocol identifies it by `mark`, its metadata, and names it before it expires.
+        The protocol recognizes the part by `mark`, which becomes its metadata. It must use the part before the part
+        expires.
         """
-        # A path lets compaction and joining find a state of the inspection, as for any file.
+        # The path makes compaction and joining find a state of the inspection, as for any file.
         wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=mark)
         upload = await self.create(wanted)
         await self.append(upload.id, Body(pieces=pieces, offset=0, last=True))
-        await self.set_aside(upload.id)  # a file has thousands of parts
+        await self.set_aside(upload.id)  # a file may have thousands of parts, which must not count as open uploads
         return upload.id
 
     async def set_aside(self, upload_id: str) -> None:
-        """Stop counting a complete upload as open: a protocol keeps it until it is named."""
+        """Stop counting a complete upload as open, because a protocol keeps it for later use."""
         held = await self._finished(upload_id)
         if not held.used:
             await self._note_use([held])
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a complete upload, which is not changed."""
+        """Yield the bytes of a complete upload, without changing the upload."""
         upload = await self._finished(upload_id)
         async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
             async for piece in pieces:
@@ -286,7 +294,7 @@ class Uploads:
         )
 
     async def _check(self, wanted: NewUpload) -> None:
-        """Raise every error that is known before a byte has arrived."""
+        """Raise every error that can be detected before any byte has arrived."""
         check_request(wanted.request)
         if wanted.path is not None:
             check_file_path(wanted.path)
@@ -297,7 +305,7 @@ class Uploads:
         await self._space.quotas.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
-        """Return the total length as far as known with this body, or None; raise an error unless the body fits."""
+        """Return the total length if it is known with this body, or None; raise an error if the body does not fit."""
         if upload.joined:
             raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
         if body.offset != upload.offset:
@@ -318,7 +326,7 @@ class Uploads:
         return length
 
     def _check_end(self, body: Body, end: int, length: int | None) -> None:
-        """Raise an error unless a body may extend the upload to byte `end`."""
+        """Raise an error unless the upload may reach byte `end` with this body."""
         most = self.options.max_bytes if length is None else length
         if end > most:
             raise LimitExceeded(f"The body continues after byte {most}, where the upload ends")
@@ -339,13 +347,13 @@ class Uploads:
             held = await appender.finish(length=upload.offset + size if body.last else None)
         finally:
             await appender.abort()
-        # A whole upload is never compacted: any replica may be making a store of its parts.
+        # A complete upload is never compacted, because any replica may be making a store of its parts.
         return held if held.is_whole else await compact(self._space, self._records, held)
 
     async def _inspection(self, upload: Upload) -> Inspection | None:
         """Return the inspection of the bytes so far.
 
-        None for a partial upload without a path, which is never a whole file.
+        Return None for a partial upload without a path, because it is never a whole file.
         """
         if upload.path is None and upload.partial:
             return None
@@ -355,7 +363,10 @@ class Uploads:
         return found
 
     async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
-        """Append the pieces of the body and return their size; after an interruption, keep what has arrived."""
+        """Append the pieces of the body and return their size.
+
+        After an interruption, keep the bytes that have arrived.
+        """
         room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
         size = 0
         try:
@@ -375,7 +386,7 @@ class Uploads:
     async def _completed(self, held: Upload) -> Upload:
         """Complete an upload that has all its bytes.
 
-        A storage error leaves the upload open, so that it can be retried.
+        After an error of the storage, the upload stays open and can be retried.
         """
         upload = held
         if upload.state != "open" or not upload.is_whole:
@@ -389,7 +400,7 @@ class Uploads:
                 return found  # another replica completed the upload
             held = await change(
                 self._space, self._records, found, done
-            )  # a request only looked at it: it was whole already
+            )  # the other request has only read the upload, which was complete before
         return held
 
     async def _current(self, upload_id: str) -> Upload:
@@ -402,13 +413,13 @@ class Uploads:
 
     @asynccontextmanager
     async def _acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
-        """Hold the lock of an upload; only the client that created it interrupts its holder."""
+        """Hold the lock of an upload; only requests of the client that created the upload may interrupt its holder."""
         await self._records.check(upload_id)
         async with self._locks.acquire(upload_id) as holder:
             yield holder
 
     async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
-        """Return the records of complete uploads by id, each read once however often it is listed."""
+        """Return the records of complete uploads by id; an id that occurs several times is read once."""
         found, size = dict[str, Upload](), 0
         for upload_id, times in Counter(upload_ids).items():
             found[upload_id] = await self._finished(upload_id)
@@ -419,7 +430,8 @@ class Uploads:
     async def _finished(self, upload_id: str) -> Upload:
         """Return the record of a complete upload that may be joined.
 
-        Raise its failure, or `InvalidInput` when it is incomplete or joined.
+        Raise the upload's failure if it has failed. Raise `InvalidInput` when it is incomplete or was joined from
+        others.
         """
         held = await self._current(upload_id)
         upload = held
@@ -432,10 +444,10 @@ class Uploads:
         return held
 
     async def _note_use(self, uploads: Iterable[Upload]) -> None:
-        """Record that a store was made from these uploads, which stay: a client may repeat the request."""
+        """Record that a store was made from these uploads; they stay, because a client may repeat the request."""
 
         async def note(held: Upload) -> None:
-            with suppress(ProtosliceError):  # then it counts as open until it expires
+            with suppress(ProtosliceError):  # on failure, the upload counts as open until it expires
                 await self._records.change(held, replace(held, used=True))
 
         await map_concurrently(note, [held for held in uploads if held.state == "complete" and not held.used])
@@ -443,7 +455,7 @@ class Uploads:
     async def _check_open(self, client: str) -> None:
         """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may not create an upload.
 
-        Concurrent requests may each take the last place.
+        Concurrent requests may exceed the limits, because each of them may see the same free place.
         """
         found = await self._records.open_by_client()
         most, each = self.options.max_open, self.options.max_open_per_client
@@ -455,9 +467,9 @@ class Uploads:
 
 
 async def stored(space: Space, upload: Upload) -> Upload:
-    """Return the upload as `stored` with its store, or `failed` with the reason.
+    """Return the upload as `stored` with its store, or as `failed` with the reason.
 
-    Errors that may be temporary are raised.
+    Raise errors that may be temporary.
     """
     try:
         made = await make_store(space, {upload.filename: [upload]}, upload.request, digests_of(upload))
@@ -475,9 +487,9 @@ async def make_store(
     digests: Mapping[str, str],
     taken: Mapping[str, FileRef] = MappingProxyType({}),
 ) -> Created:
-    """Create a store of files, each made of consecutive uploads, and of files `taken` from other stores.
+    """Create a store of `files`, each made of consecutive uploads, and of files `taken` from other stores.
 
-    `digests` are expected SHA-256 by path.
+    `digests` are the expected SHA-256 by path.
     """
     space.shared.options.uploads.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
     async with await Ingest.begin(space, request) as ingest:
@@ -512,7 +524,7 @@ async def fill(
 async def _received(
     space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
 ) -> IngestedFile:
-    """Return a file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
+    """Return a file made of consecutive uploads; its inspection resumes from the first upload's saved state."""
     inspection = await resumed_inspection(space, uploads[0], types, path=path, wanted=wanted)
     parts = [part for upload in uploads for part in upload.parts]
     await feed_parts(space, inspection, parts)
@@ -522,5 +534,5 @@ async def _received(
 
 
 def digests_of(upload: Upload) -> dict[str, str]:
-    """Return the expected SHA-256 of an upload's file, by path; empty when the client gave none."""
+    """Return the expected SHA-256 of an upload's file by path, or an empty dict if the client sent none."""
     return {upload.filename: upload.sha256} if upload.sha256 else {}
