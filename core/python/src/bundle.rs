@@ -9,10 +9,11 @@ use crate::errors::raise;
 use crate::limits::{self, Limits};
 use crate::source::PySource;
 
-/// A bundle entry: type number, shape (None when malformed or of unknown rank), shard, offset, size in bytes, CRC-32C.
+/// An entry of a bundle: number of the type, shape, shard, offset, size in bytes, CRC-32C. The shape is None if it is
+/// malformed or its rank is unknown.
 type Entry<'py> = (i32, Option<Bound<'py, PyTuple>>, i32, i64, i64, Option<u32>);
 
-/// The index of a tensor bundle, read whole and kept as it is.
+/// The index of a tensor bundle, which is read completely and kept in serialized form.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Bundle {
     bundle: bundle::Bundle,
@@ -30,7 +31,7 @@ impl Bundle {
         Ok(Self { bundle })
     }
 
-    /// Number of shards.
+    /// The number of shards.
     #[getter]
     fn shards(&self) -> u32 {
         self.bundle.shards()
@@ -42,7 +43,7 @@ impl Bundle {
         self.bundle.big_endian()
     }
 
-    /// Header and entries as a serialized `protoslice.TensorBundle`.
+    /// The header and all entries as a serialized `protoslice.TensorBundle`.
     fn message<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| self.bundle.message()))
     }
@@ -56,7 +57,7 @@ impl Bundle {
         Ok(PyBytes::new(py, self.key(number)?))
     }
 
-    /// The number of the tensor named `key`; None when the bundle has no such tensor.
+    /// The number of the tensor with this key; None when the bundle has no such tensor.
     fn find(&self, key: &[u8]) -> Option<usize> {
         self.bundle.find(key)
     }
@@ -67,7 +68,8 @@ impl Bundle {
         entry(py, &self.bundle.tensor(number).map_err(|error| raise(py, error))?)
     }
 
-    /// The slices that tensor `number` is stored in: start and length per dimension, and the entry, None when missing.
+    /// The slices in which tensor `number` is stored: start and length in each dimension, and the slice's entry. The
+    /// entry is None if it is missing.
     fn slices<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Vec<(Vec<Extent>, Option<Entry<'py>>)>> {
         let name = self.key(number)?;
         let placed = self.bundle.tensor(number).map_err(|error| raise(py, error))?;

@@ -1,4 +1,4 @@
-//! `_core.read_cached`: reads of the page cache, with each block checked while it is in the processor's cache.
+//! `_core.read_cached`: reads from the page cache, which check each block while it is in the processor's cache.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -10,9 +10,10 @@ use wire::{Kind, Result, WireError, blocks};
 
 use crate::errors;
 
-/// The bytes of a file from `start` up to `end`; None when reading them could wait for a disk.
+/// The bytes of a file from `start` to `end`; None when the read might have to wait for a disk.
 ///
-/// With `sums`, `start` must be the beginning of a block, and a block that differs raises `IntegrityError`.
+/// With `sums`, `start` must be the beginning of a block. A block that differs from its checksum raises
+/// `IntegrityError`.
 #[pyfunction]
 #[pyo3(signature = (descriptor, start, end, sums=None))]
 pub(crate) fn read_cached<'py>(
@@ -25,7 +26,7 @@ pub(crate) fn read_cached<'py>(
     let len = usize::try_from(end.saturating_sub(start)).ok().filter(|len| isize::try_from(*len).is_ok());
     let len = len.ok_or_else(|| PyOverflowError::new_err("more bytes than memory can hold"))?;
     let (bytes, room) = unfilled(py, len)?;
-    // Releasing the GIL costs more than reading a block or two.
+    // For one or two blocks, releasing the GIL would cost more than reading.
     let filled = if len <= 2 * blocks::BLOCK {
         fill(descriptor, start, room, sums)
     } else {
@@ -34,7 +35,7 @@ pub(crate) fn read_cached<'py>(
     Ok(filled.map_err(|error| errors::raise(py, error))?.then_some(bytes))
 }
 
-/// A bytes object and its uninitialised memory: clearing a mebibyte first would cost as much as filling it.
+/// A bytes object and its uninitialised memory; to clear a mebibyte first would cost as much as to fill it.
 #[allow(unsafe_code, reason = "memory that is filled before anybody sees it")]
 pub(crate) fn unfilled<'py>(
     py: Python<'py>,
@@ -50,7 +51,7 @@ pub(crate) fn unfilled<'py>(
     }
 }
 
-/// Fills `room`; false when some bytes were not in the page cache.
+/// Fills `room`; returns false when some bytes are not in the page cache.
 fn fill(descriptor: RawFd, start: u64, room: &mut [MaybeUninit<u8>], sums: Option<&[u8]>) -> Result<bool> {
     let mut at = start;
     for room in room.chunks_mut(blocks::BLOCK) {
@@ -64,7 +65,7 @@ fn fill(descriptor: RawFd, start: u64, room: &mut [MaybeUninit<u8>], sums: Optio
     Ok(true)
 }
 
-/// Fills `room` with the bytes from `at` on; None when some would have to be waited for, or do not exist.
+/// Fills `room` with the bytes from `at` on; returns None when a read would have to wait, or when bytes are missing.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "the standard library has no reads that do not wait")]
 fn read_block(descriptor: RawFd, at: u64, room: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
@@ -78,7 +79,7 @@ fn read_block(descriptor: RawFd, at: u64, room: &mut [MaybeUninit<u8>]) -> Optio
     }
 }
 
-/// Always None: without `RWF_NOWAIT`, a read cannot tell whether it would wait.
+/// Always returns None, because without `RWF_NOWAIT` a read cannot know whether it would wait.
 #[cfg(not(target_os = "linux"))]
 fn read_block(_: RawFd, _: u64, _: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
     None

@@ -1,4 +1,4 @@
-//! `_core.Chunked`: a chunked proto's records and image; `_core.ChunkHasher` for writing one.
+//! `_core.Chunked`, which reads a chunked proto's records and image, and `_core.ChunkHasher`, which helps to write one.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::rope::Rope;
 use crate::schema::Schema;
 use crate::source::{PySource, RopeArgument, Sources, Watched};
 
-/// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
+/// The chunks of a chunked proto. In its ropes, source 0 is the file, and source 1 is the bytes written to `side`.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Chunked {
     chunked: cpb::Chunked,
@@ -25,8 +25,8 @@ pub(crate) struct Chunked {
 
 #[pymethods]
 impl Chunked {
-    /// Finds the chunks of `source`; compressed and transposed records are decoded into `side.write`. `progress` is
-    /// called periodically with the bytes examined and the total.
+    /// Finds the chunks of `source`. Compressed and transposed records are decoded and passed to `side.write`.
+    /// `progress` is called periodically with the number of bytes examined and the total.
     #[new]
     #[pyo3(signature = (source, side, *, limits=None, progress=None))]
     fn new(
@@ -41,32 +41,32 @@ impl Chunked {
         chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
     }
 
-    /// Type name that a split proto of XLA declares; None for other files.
+    /// The type name that a split proto of XLA declares; None for other files.
     #[getter]
     fn declared(&self) -> Option<&str> {
         self.chunked.declared.as_deref()
     }
 
-    /// The chunks that make up the root message itself, concatenated; type detection reads them.
+    /// The chunks that belong directly to the root message, concatenated; type detection reads them.
     fn root(&self) -> Rope {
         Rope(self.chunked.root())
     }
 
-    /// Fails unless every record of `source`, the file, matches its hash. Reads the whole file.
+    /// Reads the whole file `source` and fails unless every record matches its hash.
     #[staticmethod]
     fn verify(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = PySource::new(source)?;
         py.detach(|| wire::riegeli::verify_all(&Watched::new(&source, None))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Fails unless `record`, the last one of a file, is the metadata of a chunked proto.
+    /// Fails unless `record`, the last record of a file, is the metadata of a chunked proto.
     #[staticmethod]
     fn check_metadata(py: Python<'_>, record: &[u8]) -> PyResult<()> {
         let found = Metadata::naming_chunks(record, &wire::Limits::default());
         found.map(drop).map_err(|error| errors::raise(py, error))
     }
 
-    /// The plan that the file came with, of a message of type `root`; None for a split proto of XLA.
+    /// The plan that was stored in the file, for a message of type `root`; None for a split proto of XLA.
     fn plan(&self, py: Python<'_>, schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> PyResult<Option<Plan>> {
         let schema = schema.map(|schema| schema.get().table().clone()).unwrap_or_default();
         let root = root.and_then(|root| schema.type_named(root));
@@ -96,7 +96,7 @@ impl Chunked {
     }
 }
 
-/// A Python object with `write`.
+/// A Python object with a method `write`.
 struct PySide(Py<PyAny>);
 
 impl cpb::Side for PySide {
@@ -106,14 +106,14 @@ impl cpb::Side for PySide {
     }
 }
 
-/// Hash of a chunk, needed to write its record: feed it the bytes of the chunk.
+/// Computes the hash of a chunk, which is needed to write the chunk's record.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct ChunkHasher(Mutex<Option<Box<wire::riegeli::Hasher>>>);
-// In a box: the hasher's vectors want an alignment that Python's allocator does not give.
+// The hasher is in a box, because its vectors need an alignment that Python's allocator does not guarantee.
 
 #[pymethods]
 impl ChunkHasher {
-    /// For a chunk of `size` bytes.
+    /// Starts the hash of a chunk of `size` bytes.
     #[new]
     fn new(size: u64) -> Self {
         Self(Mutex::new(Some(Box::new(cpb::Writing::hasher(size)))))
@@ -129,7 +129,7 @@ impl ChunkHasher {
         done.map_err(|error| errors::raise(py, error))
     }
 
-    /// The hash, once.
+    /// The hash; it can be taken only once.
     fn finish(&self, py: Python<'_>) -> PyResult<u64> {
         let hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let spent =

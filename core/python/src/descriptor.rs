@@ -13,7 +13,7 @@ pub(crate) struct Descriptors(descriptor::Descriptors);
 
 #[pymethods]
 impl Descriptors {
-    /// The types of the set `data`; `library` stands in for imports of `google/protobuf/…` that are missing.
+    /// Reads the types of the set `data`. Missing files `google/protobuf/…` that it imports come from `library`.
     #[new]
     #[pyo3(signature = (data, library, *, max_files, max_parts))]
     fn new(py: Python<'_>, data: &[u8], library: &[u8], max_files: usize, max_parts: usize) -> PyResult<Self> {
@@ -35,29 +35,29 @@ impl Descriptors {
         self.0.declares(name)
     }
 
-    /// The table that messages of type `name` are read by.
+    /// The field table with which messages of type `name` are read.
     fn schema(&self, py: Python<'_>, name: &str) -> PyResult<Schema> {
         py.detach(|| self.0.schema(name)).map(Schema::of).map_err(|error| errors::raise(py, error))
     }
 
-    /// The descriptor set of the type `name` and all it reaches, in its one form.
+    /// The canonical descriptor set of the type `name` and of all types that it reaches.
     fn canonical<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
         let canonical = py.detach(|| self.0.canonical(name));
         canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
-    /// Like `canonical`, but with all types of the set where the type reaches `Any` and they are not too large.
+    /// Like `canonical`, but if the type reaches `Any`, with all types of the set, unless these are too large.
     fn canonical_with_any<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
         let canonical = py.detach(|| self.0.canonical_with_any(name));
         canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
-    /// Digests of the declarations in the set, for comparison with another set.
+    /// Digests of the set's declarations, for comparison with another set.
     fn declarations(&self, py: Python<'_>) -> Declarations {
         Declarations(py.detach(|| self.0.declarations()))
     }
 
-    /// First type, by name, that `others` declare differently; None when no declaration differs.
+    /// The first type, by name, that `others` declare differently; None when no declaration differs.
     fn differing(&self, py: Python<'_>, others: &Bound<'_, Declarations>) -> Option<String> {
         let others = &others.get().0;
         py.detach(|| self.0.differing(others).map(str::to_owned))
@@ -70,7 +70,7 @@ impl Descriptors {
     }
 }
 
-/// Digests of the types that a descriptor set declares: 32 bytes for each.
+/// Digests of the types that a descriptor set declares, 32 bytes for each type.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Declarations(descriptor::Declarations);
 

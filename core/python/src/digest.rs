@@ -12,13 +12,13 @@ use wire::{blocks, digest};
 use crate::errors;
 use crate::index::Scanner;
 
-/// Bytes copied at a time of a buffer that may change; a multiple of a block.
+/// Bytes that are copied at a time from a buffer that may change; a multiple of the block size.
 const PIECE: usize = 4 * blocks::BLOCK;
 
-/// Calls `take` with the bytes of `data`, an object with a contiguous buffer, in order.
+/// Calls `take` with all bytes of `data`, an object with a contiguous buffer, in order.
 ///
-/// A buffer that is read-only passes as it is. Without the GIL another thread could write to any other, so that is
-/// copied piece by piece.
+/// A read-only buffer is passed without a copy. Without the GIL, another thread could write to any other buffer, so
+/// such a buffer is copied piece by piece.
 #[allow(unsafe_code, reason = "a buffer of an unknown format has no safe view of its bytes")]
 pub(crate) fn each_piece<'py>(
     data: &Bound<'py, PyAny>,
@@ -32,7 +32,7 @@ pub(crate) fn each_piece<'py>(
     if buffer.len_bytes() == 0 {
         return take(py, &[]);
     }
-    // A read-only view may be one of a bytearray: the owner of the memory decides.
+    // A read-only view may show a bytearray, so the memory's owner decides whether the memory is constant.
     let constant = match data.cast::<PyMemoryView>() {
         Ok(view) => PyUntypedBuffer::get(&view.getattr("obj")?).is_ok_and(|owner| owner.readonly()),
         Err(_) => buffer.readonly(),
@@ -51,7 +51,7 @@ pub(crate) fn each_piece<'py>(
     Ok(())
 }
 
-/// SHA-256 of a stream, whose state can be saved and loaded.
+/// The SHA-256 of a stream; its state can be saved and loaded.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Sha256(Mutex<digest::Sha256>);
 
@@ -62,7 +62,8 @@ impl Sha256 {
         Self(Mutex::default())
     }
 
-    /// Takes the next bytes, in one call also into `sums` and `scanner`; raises the scanner's error at the end.
+    /// Takes the next bytes, and also passes them to `sums` and `scanner`. An error of the scanner is raised at the
+    /// end.
     #[pyo3(signature = (piece, sums=None, scanner=None))]
     fn update(
         &self,
@@ -76,7 +77,7 @@ impl Sha256 {
             py.detach(|| {
                 let mut digest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut sums = sums.map(|sums| sums.0.lock().unwrap_or_else(PoisonError::into_inner));
-                // Block by block: the sum finds the block in the processor's cache.
+                // Block by block, so that the checksum finds the block in the processor's cache.
                 for block in piece.chunks(blocks::BLOCK) {
                     digest.update(block);
                     if let Some(sums) = &mut sums {
@@ -97,12 +98,12 @@ impl Sha256 {
         PyBytes::new(py, &self.0.lock().unwrap_or_else(PoisonError::into_inner).digest())
     }
 
-    /// The serialized state; `load` continues from it.
+    /// The serialized state, from which `load` continues.
     fn save<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.lock().unwrap_or_else(PoisonError::into_inner).save())
     }
 
-    /// The hasher whose state `save` returned.
+    /// Restores the hasher whose state `save` returned.
     #[staticmethod]
     fn load(py: Python<'_>, saved: &[u8]) -> PyResult<Self> {
         let loaded = digest::Sha256::load(saved).map_err(|error| errors::raise(py, error))?;
@@ -110,13 +111,13 @@ impl Sha256 {
     }
 }
 
-/// Length of the first piece of `window`: up to a cut that its content says, or all of it.
+/// The length of the first piece of `window`: up to the first cut that the content determines, or the whole window.
 #[pyfunction]
 pub(crate) fn first_piece(py: Python<'_>, window: &[u8]) -> usize {
     py.detach(|| wire::content::first_piece(window))
 }
 
-/// The CRC-32C of `data`; `crc` is the CRC-32C of the bytes before `data`, 0 at the start.
+/// The CRC-32C of a stream that continues with `data`; `crc` is the CRC-32C of the bytes before, or 0 at the start.
 #[pyfunction]
 #[pyo3(signature = (data, crc=0))]
 pub(crate) fn crc32c(data: &Bound<'_, PyAny>, mut crc: u32) -> PyResult<u32> {
@@ -146,15 +147,15 @@ impl BlockSums {
         })
     }
 
-    /// All sums, four bytes each, little-endian; resets the object for a new stream.
+    /// All checksums, four bytes each, little-endian; afterwards the object is ready for a new stream.
     fn finish<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         PyBytes::new(py, &sums.finish())
     }
 }
 
-/// Number of the first block in `data` that differs from its sum; None when all agree. `data` begins with block
-/// `first`; with `end`, nothing from there on is looked at.
+/// The number of the first block in `data` that differs from its checksum; None when all blocks agree. `data` begins
+/// with block `first`. With `end`, only blocks before `end` are checked.
 #[pyfunction]
 #[pyo3(signature = (data, first, sums, end=None))]
 pub(crate) fn first_bad_block(
@@ -167,7 +168,7 @@ pub(crate) fn first_bad_block(
     each_piece(data, |py, piece| {
         let piece = piece.get(..left).unwrap_or(piece);
         if bad.is_none() {
-            // Releasing the GIL costs more than checking a block or two.
+            // For one or two blocks, releasing the GIL would cost more than checking.
             bad = if piece.len() <= 2 * blocks::BLOCK {
                 blocks::first_bad_block(piece, first, sums)
             } else {

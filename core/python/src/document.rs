@@ -24,14 +24,15 @@ use crate::rope::Rope;
 use crate::schema::Schema;
 use crate::source::Sources;
 
-/// View of a path: kind of the target, name of its message type (None when unknown or not a message), bytes.
+/// The view of a path: kind of the target, its message type's name, and its bytes. The name is None when the type is
+/// unknown or the target is not a message.
 type View = (&'static str, Option<String>, Rope);
-/// A place as a whole: kind, name of its message type, bytes, number of children.
+/// Facts about a place: kind, name of its message type, bytes, number of children.
 type Whole = (&'static str, Option<String>, u64, u64);
-/// One line of a listing.
+/// One row of a listing.
 type Row = (String, u32, Option<String>, Option<&'static str>, Option<String>, Option<u64>, u64, bool, Option<String>);
 
-/// A proto with its index and the sources its bytes lie in.
+/// A proto with its index and the sources that contain its bytes.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Document {
     index: Arc<wire::index::Index>,
@@ -43,7 +44,7 @@ pub(crate) struct Document {
 
 #[pymethods]
 impl Document {
-    /// The proto of `index`. Its bytes are those of the one source, or the rope `image` over all of them.
+    /// Opens the proto of `index`. Its bytes are those of the only source, or the rope `image` over several sources.
     #[new]
     #[pyo3(signature = (index, schema, sources, image=None, *, limits=None))]
     fn new(
@@ -62,8 +63,8 @@ impl Document {
         })
     }
 
-    /// The view of `path`: `fields` masks the message; fields larger than `omit` bytes, and those at the paths `without`,
-    /// are left out.
+    /// The view of `path`. For a message, `fields` selects its fields. Fields larger than `omit` bytes and fields at
+    /// the paths `without` are left out.
     #[pyo3(signature = (path="", fields=None, omit=None, without=None))]
     fn view(
         &self,
@@ -88,7 +89,7 @@ impl Document {
         })
     }
 
-    /// At most `limit` children of `path` from position `start` on, and the number of all children.
+    /// Up to `limit` children of `path` from position `start` on, and the total number of children.
     #[pyo3(signature = (path="", start=0, limit=1000))]
     fn children(&self, py: Python<'_>, path: &str, start: u64, limit: usize) -> PyResult<(Vec<Row>, u64)> {
         self.with(py, |doc| {
@@ -98,8 +99,8 @@ impl Document {
         })
     }
 
-    /// At most `most` children of `path`, each of `least` bytes or more, the largest first; and of the path itself its
-    /// kind, message type, bytes and number of children.
+    /// Up to `most` children of `path` that have `least` bytes or more, the largest first. The second value describes
+    /// the path itself: kind, message type, bytes and number of children.
     fn heaviest(&self, py: Python<'_>, path: &str, most: usize, least: u64) -> PyResult<(Vec<Row>, Whole)> {
         self.with(py, |doc| {
             let target = doc.resolve(&Path::parse(path, &doc.limits)?)?;
@@ -109,16 +110,16 @@ impl Document {
         })
     }
 
-    /// At most `limit` parts, the largest first: path, bytes, and the number of elements that the row sums up, or
-    /// None.
+    /// Up to `limit` parts, the largest first. Each has a path, its bytes, and the number of elements if the row sums
+    /// up several elements, else None.
     fn largest(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<(String, u64, Option<u64>)>> {
         self.with(py, |doc| {
             Ok(doc.largest(limit)?.into_iter().map(|large| (large.path, large.size, large.count)).collect())
         })
     }
 
-    /// All messages of `types`, at any depth; None selects every type. Fields of up to `small` bytes are part of the
-    /// skeletons; messages of fewer than `least` bytes are skipped.
+    /// All messages of `types` at any depth; None selects every type. Fields of up to `small` bytes are included in the
+    /// results; messages of fewer than `least` bytes are skipped.
     #[pyo3(signature = (types, *, small=256, least=0))]
     fn find(&self, py: Python<'_>, types: Option<Vec<String>>, small: u64, least: u64) -> PyResult<Findings> {
         let known =
@@ -128,20 +129,20 @@ impl Document {
         Ok(Findings::new(Arc::clone(&self.schema), found))
     }
 
-    /// Field `number` of the message type `name`: its name, its kind, and whether it is repeated and belongs to a
-    /// map's entry; None when there is no such field.
+    /// Field `number` of the message type `name`: its name, its kind, whether it is repeated, and whether it belongs to
+    /// a map entry. None when the field does not exist.
     fn field(&self, name: &str, number: u32) -> Option<(String, &'static str, bool, bool)> {
         let message = self.schema.message(self.schema.type_named(name)?)?;
         let field = message.field(number)?;
         Some((field.name.clone(), field.kind.name(), field.repeated, message.map_entry))
     }
 
-    /// The bytes from `start` up to `end` of the proto, as a rope over the sources.
+    /// The bytes of the proto from `start` to `end`, as a rope over the sources.
     fn at(&self, start: u64, end: u64) -> Rope {
         Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))
     }
 
-    /// The split plan for chunk sizes `min_chunk` and `max_chunk`, in bytes, and `rules` that go before them.
+    /// The split plan for the chunk sizes `min_chunk` and `max_chunk` in bytes; `rules` take precedence over sizes.
     #[pyo3(signature = (min_chunk, max_chunk, rules=Vec::new()))]
     fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64, rules: Vec<String>) -> PyResult<Plan> {
         self.with(py, |doc| {
@@ -191,7 +192,7 @@ fn row(child: Child) -> Row {
     (step, number, name, kind, type_name, count, size, deeper, text)
 }
 
-/// Split plan: the chunks and how they make up a proto.
+/// A split plan: the chunks of a proto, and how they form the proto.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Plan {
     pub(crate) plan: wire::plan::Plan,
@@ -203,20 +204,20 @@ impl Plan {
     /// The version of the planner.
     #[classattr]
     const VERSION: u32 = wire::plan::VERSION;
-    /// The version of plans that chunked files came with.
+    /// The version of plans that were kept from chunked protos.
     #[classattr]
     const KEPT_VERSION: u32 = wire::plan::KEPT_VERSION;
-    /// The version of plans by sizes of chunked files.
+    /// The version of plans that were made from chunk sizes for chunked protos.
     #[classattr]
     const MERGED_VERSION: u32 = wire::plan::MERGED_VERSION;
 
-    /// True if `version` is, or was, that of plans that chunked files came with.
+    /// True if `version` is or was the version of plans that were kept from chunked protos.
     #[staticmethod]
     fn is_kept_version(version: u64) -> bool {
         wire::plan::is_kept(version)
     }
 
-    /// True for the plan that a chunked file came with.
+    /// True if the plan was kept from a chunked proto.
     #[getter]
     fn kept(&self) -> bool {
         self.plan.origin.is_some()
@@ -226,7 +227,7 @@ impl Plan {
         self.plan.chunks.len()
     }
 
-    /// Chunk `number`: "message" or "bytes", message type, path, bytes.
+    /// Chunk `number`: "message" or "bytes", its message type, its path, and its bytes.
     fn chunk(&self, number: usize) -> PyResult<(&'static str, Option<String>, String, Rope)> {
         let chunk = self.plan.chunks.get(number);
         let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("no such chunk"))?;
@@ -234,7 +235,7 @@ impl Plan {
         Ok((kind, chunk.type_name.clone(), chunk.path.clone(), Rope(chunk.rope.clone())))
     }
 
-    /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file of `cpb`.
+    /// The serialized `ChunkMetadata`, with the positions of the chunks in the file that `cpb` returns.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         if let Some(origin) = &self.plan.origin {
             return Ok(PyBytes::new(py, &origin.metadata));
@@ -243,7 +244,8 @@ impl Plan {
         metadata.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
-    /// The chunked file, given the hash of each chunk in order; a kept plan needs none, since its file is there.
+    /// The chunked proto; `hashes` has the hash of each chunk in order. A kept plan ignores them, because its file
+    /// exists.
     fn cpb(&self, py: Python<'_>, hashes: Vec<u64>) -> PyResult<Rope> {
         if let Some(origin) = &self.plan.origin {
             return Ok(Rope(wire::Rope::extent(cpb::FILE, 0, origin.size)));
@@ -256,7 +258,7 @@ impl Plan {
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }
 
-    /// Rules as they are written canonically; fails for what is no rule.
+    /// The rules in canonical form; fails for a text that is not a rule.
     #[staticmethod]
     fn rules(py: Python<'_>, texts: Vec<String>) -> PyResult<Vec<String>> {
         let rules = rules::parse(&texts, &wire::Limits::default()).map_err(|error| errors::raise(py, error))?;
@@ -268,7 +270,7 @@ impl Plan {
         PyBytes::new(py, &py.detach(|| self.plan.encode()))
     }
 
-    /// Reads the plan that `encode` returned.
+    /// Reads a plan that `encode` returned.
     #[staticmethod]
     #[pyo3(signature = (data, *, limits=None))]
     fn decode(py: Python<'_>, data: &[u8], limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {

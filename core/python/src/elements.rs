@@ -1,4 +1,4 @@
-//! The ways to make a `_core.Computed`: elements of tensors that are worked out when they are read.
+//! The ways to make a `_core.Computed`: elements of tensors that are computed when they are read.
 
 use std::sync::Arc;
 
@@ -22,34 +22,34 @@ impl Computed {
         Self::made(py, elements::Computed::swapped(data.held()?, width))
     }
 
-    /// `count` elements of `bits`, unpacked from a bit stream to one byte each.
+    /// `count` elements of `bits` bits each, unpacked from a bit stream to one byte each.
     #[staticmethod]
     #[pyo3(signature = (data, bits, count, *, signed))]
     fn unpacked(py: Python<'_>, data: RopeArgument<'_>, bits: u32, count: u64, signed: bool) -> PyResult<Self> {
         Self::made(py, elements::Computed::unpacked(data.held()?, bits, signed, count))
     }
 
-    /// Elements of `bits`, one to a byte; the upper bits are cleared, or sign-extended if `signed`.
+    /// Elements of `bits` bits in one byte each; the upper bits are cleared, or filled with the sign if `signed`.
     #[staticmethod]
     #[pyo3(signature = (data, bits, *, signed))]
     fn cleaned(py: Python<'_>, data: RopeArgument<'_>, bits: u32, signed: bool) -> PyResult<Self> {
         Self::made(py, elements::Computed::cleaned(data.held()?, bits, signed))
     }
 
-    /// The lowest `bits` of every byte, packed into a bit stream.
+    /// The lowest `bits` bits of every byte, packed into a bit stream.
     #[staticmethod]
     fn packed(py: Python<'_>, data: RopeArgument<'_>, bits: u32) -> PyResult<Self> {
         Self::made(py, elements::Computed::packed(data.held()?, bits))
     }
 
-    /// `count` elements of `width` bytes: those of the rope, padded with its last element, or with zeros if it is
-    /// empty.
+    /// `count` elements of `width` bytes. They are the elements of the rope, padded with its last element, or with
+    /// zeros if it is empty.
     #[staticmethod]
     fn filled(py: Python<'_>, data: RopeArgument<'_>, width: usize, count: u64) -> PyResult<Self> {
         Self::made(py, elements::Computed::filled(data.held()?, width, count))
     }
 
-    /// `count` varints as elements of `width` bytes. `digits` is their encoding: `plain`, `zigzag` or `truth` (bool).
+    /// `count` varints as elements of `width` bytes. `digits` is the encoding: `plain`, `zigzag` or `truth` (bool).
     #[staticmethod]
     #[pyo3(signature = (data, digits, width, count, *, repeat = false))]
     fn varints(
@@ -73,8 +73,8 @@ impl Computed {
         Self::made(py, elements::Computed::varints(data.held()?, digits, width, count, repeat))
     }
 
-    /// `count` numbers of type `source_type` as floats of type `to`. Types of GGUF's blocks have scales, which are
-    /// `big_endian` or not.
+    /// `count` numbers of type `source_type` as floats of type `to`. `big_endian` is the byte order of the scales in
+    /// block types of GGUF.
     #[staticmethod]
     #[pyo3(signature = (data, source_type, to, count, *, big_endian = false))]
     fn converted(
@@ -92,8 +92,8 @@ impl Computed {
         Self::made(py, elements::Computed::converted(data.held()?, source_type, to, count, big_endian))
     }
 
-    /// The elements of the tensor that `starts`, `steps` and `counts` select, in row-major order; `tiles` cover the
-    /// tensor.
+    /// The elements of a tensor that `starts`, `steps` and `counts` select, in row-major order. The `tiles` together
+    /// cover the tensor.
     #[staticmethod]
     fn gathered(
         py: Python<'_>,
@@ -110,19 +110,19 @@ impl Computed {
         Self::made(py, elements::Computed::gathered(tiles, &shape, width, &Cut { starts, steps, counts }))
     }
 
-    /// Number of bytes.
+    /// The number of bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.len()
     }
 
-    /// Stored bytes that these are computed from.
+    /// The number of stored bytes from which these bytes are computed.
     #[getter]
     fn stored(&self) -> u64 {
         self.0.stored()
     }
 
-    /// Bytes of the first elements, behind which one element repeats up to the end; all bytes if none does.
+    /// The number of bytes before the part in which one element repeats up to the end; all bytes without such a part.
     #[getter]
     fn distinct(&self) -> u64 {
         self.0.distinct()

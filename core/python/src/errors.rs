@@ -1,9 +1,9 @@
-//! Exceptions: each kind of [`WireError`] is one class of `protoslice.errors`.
+//! Exceptions: each kind of [`WireError`] corresponds to one class of `protoslice.errors`.
 
 use pyo3::prelude::*;
 use wire::{Kind, WireError};
 
-/// The exception for `error`; for a failure of a Python source, the exception that the source raised.
+/// The exception for `error`; if a Python source failed, the exception that the source raised.
 pub(crate) fn raise(py: Python<'_>, error: WireError) -> PyErr {
     let class = match error.kind() {
         Kind::Corrupt => "CorruptModel",

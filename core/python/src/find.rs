@@ -17,7 +17,7 @@ use crate::uses::uses;
 /// A field of a found message: number, wire type, start, end, count.
 type Place = (u32, u8, u64, u64, u64);
 
-/// Messages that `Document.find` found, in order. A Python object is made for each on access.
+/// The messages that `Document.find` found, in order. Each access makes a new Python object.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Findings {
     schema: Arc<wire::Schema>,
@@ -43,13 +43,13 @@ impl Findings {
         Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
     }
 
-    /// Bytes of memory of the messages.
+    /// The memory of the messages in bytes.
     #[getter]
     fn held(&self) -> u64 {
         self.found.held()
     }
 
-    /// Numbers of the messages that stand directly below `within` and have each of `names` at `field`; None without one.
+    /// For each of `names`, the number of the message directly below `within` whose `field` has this name, or None.
     fn named(
         &self,
         py: Python<'_>,
@@ -70,7 +70,7 @@ impl Findings {
         .map_err(|error| raise(py, error))
     }
 
-    /// Numbers of the messages whose path begins with `path`, at most `limit`.
+    /// The numbers of up to `limit` messages whose path begins with `path`.
     fn below(&self, py: Python<'_>, path: &str, limit: usize) -> Vec<usize> {
         py.detach(|| {
             let found = self.found.iter().enumerate().filter(|(_, found)| found.path.starts_with(path));
@@ -78,8 +78,9 @@ impl Findings {
         })
     }
 
-    /// Links between the messages, taken as nodes of graphs. `name`, `outputs` and `inputs` are numbers of fields, one
-    /// for each step down from a node; `op` those of the operator, or `kinds` the first of the fields of which one tells it.
+    /// The links between the messages, which are nodes of graphs. `name`, `outputs` and `inputs` are field numbers, one
+    /// for each step down from a node. `op` leads to the operator's name, or `kinds` is the first of the fields of
+    /// which exactly one, the one that is set, tells the operator.
     #[pyo3(signature = (name, outputs, inputs, *, op=Vec::new(), kinds=0, qualified=false, ordered=false, numbers=false))]
     #[expect(clippy::too_many_arguments, reason = "options by name")]
     fn links(
@@ -98,9 +99,9 @@ impl Findings {
         py.detach(|| Links::new(Arc::clone(&self.found), ports)).map_err(|error| raise(py, error))
     }
 
-    /// Kinds of the values that no operator computes, by name and, for those of operators without inputs, by the
-    /// operator's path; the messages are the operators. The first arguments are those of `wire::uses::Fields`.
-    /// `describe` says what a type of operators does, `named` gives a kind by a name.
+    /// The kinds of the values that no operator computes; the messages are the operators. The result has the kinds by
+    /// value name, and for operators without inputs, by the operator's path. The first arguments are those of
+    /// `wire::uses::Fields`. `describe` describes a type of operators, and `named` returns the kind for a name.
     #[expect(clippy::too_many_arguments, reason = "members of a tuple")]
     fn uses<'py>(
         &self,
@@ -131,33 +132,33 @@ pub(crate) struct Finding {
 
 #[pymethods]
 impl Finding {
-    /// Path of the message.
+    /// The path of the message.
     #[getter]
     fn path(&self) -> PyResult<&str> {
         self.get().map(|found| found.path)
     }
 
-    /// Full name of the message type.
+    /// The full name of the message type.
     #[getter]
     fn r#type(&self) -> PyResult<&str> {
         self.get().map(|found| self.type_name(found.type_id))
     }
 
-    /// The enclosing messages that have a name, the outermost first: type and name.
+    /// The enclosing messages that have a name, the outermost first, each with type and name.
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyBytes>)>> {
         let names = self.get()?.names;
         Ok(names.iter().map(|(id, name)| (self.type_name(*id), PyBytes::new(py, name))).collect())
     }
 
-    /// The message, serialized, without its large fields.
+    /// The serialized message without its large fields.
     #[getter]
     fn skeleton<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.get().map(|found| PyBytes::new(py, found.skeleton))
     }
 
-    /// All fields in order: number, wire type, start and end of the content, count. A run of scalars is one place,
-    /// which begins at its first tag.
+    /// All fields in order: number, wire type, start and end of the content, and count. A run of scalars is one row,
+    /// which begins at the first tag of the run.
     #[getter]
     fn places(&self) -> PyResult<Vec<Place>> {
         let found = self.get()?;

@@ -1,4 +1,4 @@
-//! `_core.Scanner`, `_core.Index`, and the index of a source in one call.
+//! `_core.Scanner`, `_core.Index`, and a function that indexes a source in one call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,7 +38,7 @@ impl Scanner {
     /// Takes the next piece of the proto; pieces may end anywhere.
     fn feed(&self, piece: &Bound<'_, PyAny>) -> PyResult<()> {
         each_piece(piece, |py, piece| {
-            // A piece that only passes by is not worth giving up the GIL for.
+            // If the scanner need not look at a piece, releasing the GIL would cost more than passing over it.
             if let Ok(mut scanner) = self.0.try_lock()
                 && scanner.as_mut().is_some_and(|scanner| scanner.pass(piece.len()))
             {
@@ -48,7 +48,7 @@ impl Scanner {
         })
     }
 
-    /// Offset of the next byte that the scan needs; `jump` may skip the bytes before it.
+    /// The offset of the next byte that the scan needs; `jump` may skip the bytes before it.
     #[getter]
     fn wants(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |scanner| Ok(scanner.wants()))
@@ -60,17 +60,17 @@ impl Scanner {
         self.with(py, |scanner| Ok(scanner.offset()))
     }
 
-    /// Skips to `wants` and returns that offset, where the next piece must begin.
+    /// Skips to the offset `wants` and returns it; the next piece must begin there.
     fn jump(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |scanner| Ok(scanner.jump()))
     }
 
-    /// The serialized state of the scan; `load` continues from it.
+    /// The serialized state of the scan, from which `load` continues.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.with(py, |scanner| scanner.save()).map(|bytes| PyBytes::new(py, &bytes))
     }
 
-    /// The scan that `save` serialized; schema and root must be the same.
+    /// Restores the scan that `save` serialized; schema and root type must be the same.
     #[staticmethod]
     #[pyo3(signature = (saved, schema=None, root=None, *, limits=None))]
     fn load(
@@ -87,7 +87,7 @@ impl Scanner {
         loaded.map(|scanner| Self(Mutex::new(Some(scanner)))).map_err(|error| errors::raise(py, error))
     }
 
-    /// The serialized index of a proto that ends here, after `size` bytes.
+    /// The serialized index of a proto that ends after `size` bytes.
     fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
         let scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let bytes = py.detach(|| scanner.ok_or_else(finished).and_then(|scanner| scanner.finish(size)));
@@ -138,8 +138,8 @@ fn types(schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> wire::Result
     Ok((table, root.transpose()?))
 }
 
-/// The serialized index of one source, or of the rope `image` over several. Reads tags, lengths and keys only.
-/// `progress` is called periodically with the bytes scanned and the total.
+/// The serialized index of one source, or of the rope `image` over several sources. Only tags, lengths and keys are
+/// read. `progress` is called periodically with the number of bytes scanned and the total.
 #[pyfunction]
 #[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=DEFAULT_FLOOR, limits=None, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "options with names")]
@@ -172,19 +172,19 @@ impl Index {
         index.map(|index| Self(Arc::new(index))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Size of the indexed proto, in bytes.
+    /// The size of the indexed proto in bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.size()
     }
 
-    /// Size in bytes below which a message has no node.
+    /// The size in bytes below which a message has no node.
     #[getter]
     fn floor(&self) -> u64 {
         self.0.floor()
     }
 
-    /// Name of the root's message type; None when the scan did not know it.
+    /// The name of the root's message type; None when the scan did not know the type.
     #[getter]
     fn root_type(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let node = self.0.node(0).map_err(|error| errors::raise(py, error))?;

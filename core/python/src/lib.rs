@@ -1,4 +1,4 @@
-//! `protoslice._core`: glue to the `wire` crate; `_core.pyi` declares the Python interface.
+//! `protoslice._core`: the binding of the `wire` crate; `_core.pyi` declares its Python interface.
 
 use pyo3::prelude::*;
 
@@ -27,7 +27,7 @@ mod strip;
 mod uses;
 mod xorb;
 
-/// The wire engine: bytes in, facts out.
+/// The wire engine, which finds facts in the bytes of protos.
 #[pymodule]
 mod _core {
     use super::*;

@@ -48,7 +48,7 @@ impl Limits {
     }
 }
 
-/// The caller's limits, or the defaults for None.
+/// The caller's limits, or the default limits for None.
 pub(crate) fn of(limits: Option<&Bound<'_, Limits>>) -> wire::Limits {
     limits.map_or_else(wire::Limits::default, |limits| limits.get().0)
 }

@@ -10,7 +10,7 @@ use wire::links::{holder, made, takes, text, values};
 use crate::errors::raise;
 use crate::strip::Strip;
 
-/// Nodes of all graphs of a proto, by their numbers among the findings, and their links.
+/// The nodes of all graphs of a proto, by their numbers among the findings, and the links between them.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Links {
     found: Arc<Findings>,
@@ -59,35 +59,36 @@ impl Links {
 
 #[pymethods]
 impl Links {
-    /// Bytes of memory of the nodes and of their links.
+    /// The memory of the nodes and links in bytes.
     #[getter]
     fn held(&self) -> u64 {
         self.found.held() + self.links.held()
     }
 
-    /// Name of `node`, as its bytes are; empty without one.
+    /// The name of `node` as bytes; empty if it has none.
     fn name(&self, py: Python<'_>, node: usize) -> PyResult<&[u8]> {
         self.named(node).map_err(|error| raise(py, error))
     }
 
-    /// Number of graphs.
+    /// The number of graphs.
     #[getter]
     fn graph_count(&self) -> usize {
         self.links.groups().len()
     }
 
-    /// Graphs from number `start` on, at most `limit`: path, first node, and number of nodes.
+    /// Up to `limit` graphs from number `start` on: path, first node, and number of nodes.
     fn graphs(&self, start: usize, limit: usize) -> Vec<(&str, u32, u32)> {
         let groups = self.links.groups().iter().skip(start).take(limit);
         groups.map(|group| (holder(self.path(group.first as usize)), group.first, group.count)).collect()
     }
 
-    /// Number of the graph at `path`; None when there is none.
+    /// The number of the graph at `path`; None when there is no such graph.
     fn graph(&self, path: &str) -> Option<usize> {
         self.links.groups().iter().position(|group| holder(self.path(group.first as usize)) == path)
     }
 
-    /// The first node of `graph` with this path; or else with this name; or else that takes a value of this name.
+    /// The first node of `graph` whose path is `called`; else the first with this name; else the first that takes a
+    /// value with this name.
     fn node(&self, py: Python<'_>, graph: u32, called: &str) -> PyResult<Option<usize>> {
         py.detach(|| {
             if let Some(node) = self.nodes(graph).find(|node| self.path(*node) == called) {
@@ -112,7 +113,7 @@ impl Links {
         .map_err(|error| raise(py, error))
     }
 
-    /// Nodes of `graph`, at most `limit`, with all of `words` in their name or path, in any case.
+    /// Up to `limit` nodes of `graph` that have all `words` in their name or path, in any case.
     fn search(&self, py: Python<'_>, graph: u32, words: Vec<String>, limit: usize) -> PyResult<Vec<usize>> {
         let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
         py.detach(|| {
@@ -129,7 +130,7 @@ impl Links {
         .map_err(|error| raise(py, error))
     }
 
-    /// Nodes of `graph`, at most `limit`, that take nothing (`taking` False), or whose values no node takes.
+    /// Up to `limit` nodes of `graph` that take no value (if `taking` is False), or whose values no node takes.
     fn ends(&self, py: Python<'_>, graph: u32, taking: bool, limit: usize) -> Vec<usize> {
         py.detach(|| {
             let ends = |node: &usize| {
@@ -143,18 +144,18 @@ impl Links {
         })
     }
 
-    /// Names of the values that `node` takes by slot, at most `limit`, as their bytes are.
+    /// The names of up to `limit` values that `node` takes, by slot, as bytes.
     fn values(&self, py: Python<'_>, node: usize, limit: usize) -> PyResult<Vec<Vec<u8>>> {
         self.listed(py, node, limit, |skeleton, each| values(skeleton, &self.ports, each))
     }
 
-    /// Names of the values that `node` makes, at most `limit`, as their bytes are.
+    /// The names of up to `limit` values that `node` makes, as bytes.
     fn made(&self, py: Python<'_>, node: usize, limit: usize) -> PyResult<Vec<Vec<u8>>> {
         self.listed(py, node, limit, |skeleton, each| made(skeleton, &self.ports, each))
     }
 
-    /// The strip of blocks of `graph`. `tensors` are weights, each with its name, the path of its message and its number
-    /// of elements; see `wire::strip::Strip::weigh`.
+    /// The blocks of `graph`, as a strip. `tensors` are its weights: name, path of the message, and number of elements
+    /// of each; see `wire::strip::Strip::weigh`.
     fn strip(
         &self,
         py: Python<'_>,
@@ -167,19 +168,20 @@ impl Links {
         py.detach(made).map_err(|error| raise(py, error))
     }
 
-    /// Makers of the inputs of `node` by slot, at most `limit`, and the number of inputs; None for a value of no node.
+    /// The makers of up to `limit` inputs of `node`, by slot, and the number of all inputs. The maker is None if no
+    /// node makes the value.
     fn makers(&self, node: usize, limit: usize) -> (Vec<Option<u32>>, usize) {
         (self.links.makers(node).take(limit).collect(), self.links.makers(node).count())
     }
 
-    /// Nodes that take values of `node`, at most `limit`, each with its slot, and the number of all.
+    /// Up to `limit` nodes that take values of `node`, each with its slot, and the number of all such nodes.
     fn takers(&self, node: usize, limit: usize) -> (Vec<(u32, u32)>, usize) {
         let takers = self.links.takers(node);
         (takers.iter().take(limit).copied().collect(), takers.len())
     }
 }
 
-/// `name` as text; bytes that are not UTF-8 are written `\xHH`, as in `schema.text_of` of the package.
+/// `name` as text. Bytes that are not UTF-8 become `\xHH`, as in the Python function `schema.text_of`.
 pub(crate) fn shown(name: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(name) {
         return Cow::Borrowed(text);
@@ -192,7 +194,7 @@ pub(crate) fn shown(name: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The bytes that `shown` gives as `text`: those of the text itself, and those with each `\xHH` as one byte.
+/// All byte strings for which `shown` returns `text`: each `\xHH` may be an escaped byte or these four characters.
 fn spellings(text: &str) -> Vec<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some(at) = rest.find("\\x") {

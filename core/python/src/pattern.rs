@@ -1,11 +1,11 @@
-//! `_core.Pattern`: a regular expression that is found in names.
+//! `_core.Pattern`: a regular expression that is searched in names.
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::errors::raise;
 
-/// A regular expression, which never backtracks; `InvalidInput` for one that is none, or too large.
+/// A regular expression that is matched without backtracking; raises `InvalidInput` if it is invalid or too large.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Pattern(wire::pattern::Pattern);
 
@@ -16,13 +16,13 @@ impl Pattern {
         py.detach(|| wire::pattern::Pattern::new(text)).map(Self).map_err(|error| raise(py, error))
     }
 
-    /// Work for a byte at the most, as a multiple of that of the smallest expressions.
+    /// The largest work per byte, as a multiple of the work for the smallest expressions.
     #[getter]
     fn weight(&self) -> usize {
         self.0.weight()
     }
 
-    /// True for each of the names in which the expression is found.
+    /// For each name, whether it contains a match of the expression.
     fn are_in(&self, py: Python<'_>, names: Vec<PyBackedBytes>) -> Vec<bool> {
         py.detach(|| names.iter().map(|name| self.0.is_in(name)).collect())
     }

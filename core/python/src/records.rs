@@ -1,4 +1,4 @@
-//! `_core.RecordScanner`, `_core.Records`, and the index of a stream in one call.
+//! `_core.RecordScanner`, `_core.Records`, and a function that indexes a stream in one call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::rope::Rope;
 use crate::schema::Schema;
 use crate::source::Sources;
 
-/// Indexes a stream of records that is fed in pieces.
+/// Indexes a stream of records that arrives in pieces.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct RecordScanner(Mutex<Option<records::Scanner>>);
 
@@ -37,13 +37,13 @@ impl RecordScanner {
         fed.map_err(|error| errors::raise(py, error))
     }
 
-    /// Passes over what need not be seen; returns the offset at which the next piece must begin.
+    /// Skips bytes that the index does not need; returns the offset at which the next piece must begin.
     fn jump(&self, py: Python<'_>) -> PyResult<u64> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_mut().map(records::Scanner::jump).ok_or_else(|| errors::raise(py, finished()))
     }
 
-    /// The saved index of a stream that ends here, after `size` bytes.
+    /// The saved index of a stream that ends after `size` bytes.
     fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let saved = py.detach(|| held.ok_or_else(finished)?.finish(size).map(|index| index.save()));
@@ -51,12 +51,12 @@ impl RecordScanner {
     }
 }
 
-/// Form in which records are taken for an answer in `framing`: a file of chunks is made of framed records.
+/// The form in which records are taken for an answer in `framing`; a framing with chunks is made of framed records.
 fn form_of(framing: Option<Framing>) -> Form {
     framing.map_or(Form::Bare, |framing| Form::Framed(if framing.is_chunked() { records::MADE_OF } else { framing }))
 }
 
-/// `stream`, over `sources`, as the file of chunks that `framing` asks for, if it asks for one.
+/// `stream`, a rope over `sources`, as a file in `framing` if this framing has chunks; else `stream` unchanged.
 fn in_chunks(
     stream: wire::Rope,
     sources: &Sources,
@@ -69,8 +69,9 @@ fn in_chunks(
     }
 }
 
-/// `stream`, a rope over `sources` of records with lengths of eight bytes, as a file in `framing`: riegeli or ArrayRecord.
-/// Reads all of it for the checksums of chunks; `LimitExceeded` for more bytes than `limits.held`.
+/// A file in `framing`, riegeli or ArrayRecord, made of the records in `stream`, a rope over `sources`. In `stream`,
+/// each record follows its length in eight bytes. All of it is read for the checksums of chunks. Raises `LimitExceeded`
+/// for more than `limits.held` bytes.
 #[pyfunction]
 #[pyo3(signature = (stream, sources, framing, *, limits=None))]
 pub(crate) fn chunked(
@@ -85,9 +86,9 @@ pub(crate) fn chunked(
     made.map(Rope).map_err(|error| errors::raise(py, error))
 }
 
-/// The saved index of the first source. Reads the heads of records; `progress` is called periodically with the bytes
-/// seen and the total. `behind`, a saved index of the source's beginning, is gone on with: nothing that it knows is
-/// read again.
+/// The saved index of the first source. Only the beginnings of records are read. `progress` is called periodically with
+/// the number of bytes seen and the total. If `behind` is a saved index of the stream's beginning, the new index
+/// continues it without reading that part again.
 #[pyfunction]
 #[pyo3(signature = (sources, framing, *, limits=None, progress=None, behind=None))]
 pub(crate) fn index_records<'py>(
@@ -109,7 +110,7 @@ pub(crate) fn index_records<'py>(
     saved.map(|saved| PyBytes::new(py, &saved)).map_err(|error| errors::raise(py, error))
 }
 
-/// The saved index of a stream in `framing`; `Unsupported` for one of another framing.
+/// The saved index of a stream in `framing`; raises `Unsupported` for an index of another framing.
 fn begun(saved: &[u8], framing: Framing) -> wire::Result<Index> {
     let index = Index::load(saved)?;
     if index.framing() == framing {
@@ -118,7 +119,7 @@ fn begun(saved: &[u8], framing: Framing) -> wire::Result<Index> {
     Err(WireError::new(Kind::Unsupported, "this index is for a stream with another framing; build a new one"))
 }
 
-/// Records of one stream, by number.
+/// The records of one stream, by number.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Records(Reading);
 
@@ -132,48 +133,49 @@ impl Records {
         Ok(Self(Reading::new(index, limits)))
     }
 
-    /// Number of whole records.
+    /// The number of whole records.
     #[getter]
     fn count(&self) -> u64 {
         self.0.index().count()
     }
 
-    /// Name of the framing.
+    /// The name of the framing.
     #[getter]
     fn framing(&self) -> &'static str {
         self.0.index().framing().name()
     }
 
-    /// End of the last whole record, in bytes.
+    /// The end of the last whole record in bytes.
     #[getter]
     fn end(&self) -> u64 {
         self.0.index().end()
     }
 
-    /// Bytes of the stream.
+    /// The size of the stream in bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.index().size()
     }
 
-    /// Offset and description of the damage that ends the records; None for a sound stream.
+    /// The offset and description of the damage that ends the records; None for an undamaged stream.
     #[getter]
     fn fault(&self) -> Option<(u64, String)> {
         self.0.index().fault().map(|fault| (fault.offset, fault.message.clone()))
     }
 
-    /// Start of a record's frame, start and end of the record, and end of the frame.
+    /// The start of a record's frame, the start and end of its content, and the end of the frame.
     fn place(&self, py: Python<'_>, number: u64) -> PyResult<(u64, u64, u64, u64)> {
         let place = self.0.index().place(number).map_err(|error| errors::raise(py, error))?;
         Ok((place.start, place.content, place.content_end, place.end))
     }
 
-    /// End of the longest run of records from `number` on whose frames take at most `bytes`; one record at least.
+    /// The number after the last of the records from `number` on whose frames have up to `bytes` bytes in total. At
+    /// least one record is included.
     fn within(&self, py: Python<'_>, number: u64, bytes: u64) -> PyResult<u64> {
         self.0.index().within(number, bytes).map_err(|error| errors::raise(py, error))
     }
 
-    /// The records of `ranges`, pairs of start and stop, in the framing `form`; None gives them bare.
+    /// The records of `ranges`, pairs of start and stop, in the framing `form`; None means without frames.
     fn rope(
         &self,
         py: Python<'_>,
@@ -192,8 +194,8 @@ impl Records {
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }
 
-    /// The part at `path` of each record of `ranges`, as in `rope`: `fields` masks it, and fields larger than `omit`
-    /// bytes are left out. Nothing, framed, for a record without the part; reads the records.
+    /// The part at `path` of each record of `ranges`, framed as in `rope`. `fields` selects fields of the part; fields
+    /// larger than `omit` bytes are left out. A record without the part gives an empty record. All records are read.
     #[pyo3(signature = (sources, ranges, form, schema, root, path="", fields=None, omit=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names")]
     fn views(
@@ -227,8 +229,8 @@ impl Records {
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }
 
-    /// As many records from `start` on as lie within `most` bytes, and before `stop`; one at least. Checksums of
-    /// TFRecords are compared.
+    /// As many records from `start` on as have up to `most` bytes and come before `stop`, but at least one. The
+    /// checksums of TFRecords are compared.
     fn read<'py>(
         &self,
         py: Python<'py>,

@@ -9,14 +9,14 @@ use wire::rope::{Bounds, Found, Piece};
 
 use crate::errors;
 
-/// Extents of numbered sources, and literals.
+/// A sequence of extents of numbered sources and of literal bytes.
 #[pyclass(frozen, eq, module = "protoslice._core")]
 #[derive(PartialEq)]
 pub(crate) struct Rope(pub(crate) wire::Rope);
 
 #[pymethods]
 impl Rope {
-    /// The rope of `pieces`: bytes, or (source, offset, length).
+    /// Makes a rope of `pieces`, each either bytes or (source, offset, length).
     #[new]
     fn new(py: Python<'_>, pieces: Vec<PieceArgument<'_>>) -> PyResult<Self> {
         let mut builder = wire::RopeBuilder::default();
@@ -31,39 +31,39 @@ impl Rope {
         Ok(Self(builder.finish()))
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.len()
     }
 
-    /// Number of pieces.
+    /// The number of pieces.
     #[getter]
     fn piece_count(&self) -> usize {
         self.0.piece_count()
     }
 
-    /// The bytes from `start` up to `stop`, clamped to what there is.
+    /// The bytes from `start` to `stop`, as far as they exist.
     fn slice(&self, start: u64, stop: u64) -> Self {
         Self(self.0.slice(start..stop))
     }
 
-    /// The pieces, each either bytes or (source, offset, length).
+    /// All pieces, each either bytes or (source, offset, length).
     fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.0.pieces().map(|piece| to_python(py, piece)).collect()
     }
 
-    /// The piece that holds the byte at `at`, from there on; None at the end.
+    /// The part from `at` on of the piece that contains the byte at `at`; None at the end.
     fn piece_at<'py>(&self, py: Python<'py>, at: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.0.slice(at..u64::MAX).pieces().next().map(|piece| to_python(py, piece)).transpose()
     }
 
-    /// Start and end of each extent of `source` that has `least` bytes or more.
+    /// Start and end of each extent of `source` that has at least `least` bytes.
     fn extents(&self, source: u32, least: u64) -> Vec<(u64, u64)> {
         self.0.extents(SourceId(source), least).map(|span| (span.start, span.end)).collect()
     }
 
-    /// The batch from `start` on: its end, and the spans to read for it as (source, start, end); see
+    /// The batch that begins at `start`: its end, and the spans that must be read for it as (source, start, end). See
     /// `wire::Rope::batch`.
     #[pyo3(signature = (start, stop, *, size, pieces, spans, covered, gap))]
     #[allow(clippy::too_many_arguments, reason = "named on the side of Python")]
@@ -82,7 +82,7 @@ impl Rope {
         (batch.end, batch.spans.into_iter().map(|(source, span)| (source.0, span.start, span.end)).collect())
     }
 
-    /// The bytes from `start` up to `stop`, taken from `found`: source, offset and bytes of each span of a batch.
+    /// The bytes from `start` to `stop`. `found` has the bytes of each span of the batch, with source and offset.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -96,7 +96,7 @@ impl Rope {
         PyBytes::new_with(py, len, |out| self.0.gather(start, &found, out).map_err(|error| errors::raise(py, error)))
     }
 
-    /// The same rope with extents of `source` replaced by the bytes of `base` that they stand for.
+    /// This rope with each extent of `source` replaced by those bytes of `base` that the extent refers to.
     fn through(&self, source: u32, base: &Bound<'_, Rope>) -> Self {
         Self(self.0.through(SourceId(source), &base.get().0))
     }
@@ -108,7 +108,7 @@ impl Rope {
         PyBytes::new(py, &out)
     }
 
-    /// Reads the rope that `encode` returned.
+    /// Reads a rope that `encode` returned.
     #[staticmethod]
     fn decode(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let mut reader = Reader::new(data, 0);
@@ -126,7 +126,7 @@ impl Rope {
     }
 }
 
-/// A piece as Python gives it.
+/// A piece as Python passes it.
 #[derive(FromPyObject)]
 enum PieceArgument<'py> {
     Rope(Bound<'py, Rope>),

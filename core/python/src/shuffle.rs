@@ -1,9 +1,9 @@
-//! Shuffling lists of many objects, which takes Python a microsecond for each.
+//! Shuffling of long lists, for which Python would need a microsecond per object.
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-/// Numbers drawn one after the other (splitmix64).
+/// A sequence of random numbers (splitmix64).
 struct Draws(u64);
 
 impl Draws {
@@ -15,13 +15,13 @@ impl Draws {
         z ^ z >> 31
     }
 
-    /// A number below `count`, which is above zero; each is as likely but for a share of 2^-64 of `count`.
+    /// A random number below `count`, which must not be 0. The probabilities differ by at most 2^-64 of `count`.
     fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 }
 
-/// A new list of the `items` in an order that `seed` decides, each order as likely as any other.
+/// A new list of the `items` in a random order that `seed` determines; all orders are equally likely.
 #[pyfunction]
 pub(crate) fn shuffled<'py>(items: &Bound<'py, PyList>, seed: u64) -> PyResult<Bound<'py, PyList>> {
     let mut order: Vec<usize> = (0..items.len()).collect();

@@ -1,4 +1,4 @@
-//! Sources brought from Python: anything with `size` and `read(offset, length)`, and plain files without a detour.
+//! Sources from Python: objects with `size` and `read(offset, length)`, and plain files, which are read directly.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -22,11 +22,11 @@ use crate::cached::unfilled;
 use crate::errors;
 use crate::rope::Rope;
 
-/// Computed source: a `RangeSource` that makes its bytes from other sources when they are read.
+/// A computed source: a `RangeSource` that computes its bytes from other sources when they are read.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Computed(pub(crate) Arc<elements::Computed>);
 
-/// A `RangeSource` of Python. Files and a `Computed` are read without Python; others through their `read`.
+/// A `RangeSource` of Python. Files and a `Computed` are read without Python, other sources through their `read`.
 pub(crate) struct PySource {
     object: Py<PyAny>,
     file: Option<Arc<File>>,
@@ -49,7 +49,7 @@ impl PySource {
         file.is_some_and(|file| file.read_exact_at(buffer, offset).is_ok())
     }
 
-    /// Fills `room` from a plain file; false where it is none, or does not have all of the bytes.
+    /// Fills `room` from a plain file; returns false if the source is not a file or does not have all bytes.
     #[allow(unsafe_code, reason = "the standard library reads into initialised memory only")]
     fn fill_from_file(&self, offset: u64, room: &mut [MaybeUninit<u8>]) -> bool {
         let inside = offset.checked_add(room.len() as u64).is_some_and(|end| end <= self.size);
@@ -69,8 +69,8 @@ impl PySource {
         true
     }
 
-    /// Calls Python's `read` and passes the answer to `take`. Direct reads fall back to it, so that Python raises the
-    /// error.
+    /// Calls Python's `read` and passes its result to `take`. A failed direct read also calls this, so that Python
+    /// raises the error.
     fn ask<T>(&self, offset: u64, len: usize, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         Python::attach(|py| {
             let answer = self.object.bind(py).call_method1("read", (offset, len))?;
@@ -129,7 +129,7 @@ impl Source for PySource {
     }
 }
 
-/// A source that checks Python's signals (Ctrl-C) and calls `progress` as it is read, at most every `PERIOD`.
+/// A source that checks Python's signals (Ctrl-C) and calls `progress` during reads, at most once per `PERIOD`.
 pub(crate) struct Watched<'a> {
     inner: &'a dyn Source,
     progress: Option<Py<PyAny>>,
@@ -138,7 +138,7 @@ pub(crate) struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// Interval at which signals are checked and progress is reported.
+    /// The shortest time between two checks of signals and reports of progress.
     const PERIOD: Duration = Duration::from_millis(100);
 
     /// Watches `inner` from now on; `progress` is called with the offset of the latest read and the size, in bytes.
@@ -184,9 +184,10 @@ impl Source for Watched<'_> {
     }
 }
 
-/// The open file of an `object` whose own class has `core_file`; None for any other object, and without an open file.
+/// The open file of an `object` whose class itself defines `core_file`; None for any other object or without an open
+/// file.
 fn file_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
-    // A class vouches for itself alone: one that inherits `core_file` may read other bytes by a `read` of its own.
+    // A class only vouches for itself: a subclass that inherits `core_file` may have a `read` that returns other bytes.
     if !object.get_type().getattr("__dict__")?.contains("core_file")? {
         return Ok(None);
     }
@@ -231,7 +232,7 @@ impl Sources {
         let length =
             usize::try_from(length).map_err(|_| PyOverflowError::new_err("more bytes than memory can hold"))?;
         let rope = &rope.get().0;
-        // New memory: another thread could write to a buffer of the caller's while the GIL is released.
+        // The memory is new, because another thread could write to a buffer of the caller while the GIL is released.
         let (bytes, room) = unfilled(py, length)?;
         py.detach(|| self.fill(rope, offset, room)).map_err(|error| errors::raise(py, error))?;
         Ok(bytes)
@@ -243,8 +244,8 @@ impl Sources {
     }
 }
 
-/// Bytes of an extent of a file from which on it is read into memory that was not cleared before: clearing it would
-/// take a third of the time that a read from the page cache takes.
+/// Length of an extent, in bytes, from which a file is read into uninitialised memory. Clearing the memory would take a
+/// third of the time of a read from the page cache.
 const LARGE: usize = 1 << 14;
 
 impl Sources {
@@ -252,7 +253,7 @@ impl Sources {
     fn fill(&self, rope: &wire::Rope, offset: u64, room: &mut [MaybeUninit<u8>]) -> Result<()> {
         let held = self.held()?;
         let slice = rope.slice(offset..offset.saturating_add(room.len() as u64));
-        // Pieces from `start` to `end` are read together, when a large one or the end of the rope follows.
+        // Pieces from `start` to `end` are read together, as soon as a large piece or the end of the rope follows.
         let (mut start, mut end) = (0, 0);
         for piece in slice.pieces() {
             let next = end + usize::try_from(piece.len()).unwrap_or(usize::MAX - end);
@@ -269,7 +270,7 @@ impl Sources {
         self.fill_cleared(rope, offset + start as u64, room.get_mut(start..))
     }
 
-    /// Clears `room`, if there is any, before a source of any kind gets to see it.
+    /// Clears `room` and fills it from sources of any kind, which must never see uninitialised memory.
     #[allow(unsafe_code, reason = "a slice of cleared memory has no safe type conversion")]
     fn fill_cleared(&self, rope: &wire::Rope, offset: u64, room: Option<&mut [MaybeUninit<u8>]>) -> Result<()> {
         let Some(room) = room.filter(|room| !room.is_empty()) else { return Ok(()) };
@@ -312,14 +313,14 @@ impl Sources {
         }
     }
 
-    /// Smallest stride of the sources: bytes to ask for at once when many are needed.
+    /// The smallest stride of the sources: how many bytes to read at once when many are needed.
     fn stride(&self) -> u64 {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().flat_map(|held| held.iter()).map(PySource::stride).min().unwrap_or(1 << 20)
     }
 }
 
-/// A rope of Python, `protoslice.sources.ropes.Rope`: extents and literals, and the sources of the extents.
+/// A Python rope, `protoslice.sources.ropes.Rope`: extents and literal bytes, and the sources of the extents.
 #[derive(FromPyObject)]
 pub(crate) struct RopeArgument<'py> {
     core: Bound<'py, Rope>,
@@ -327,7 +328,7 @@ pub(crate) struct RopeArgument<'py> {
 }
 
 impl RopeArgument<'_> {
-    /// The same bytes as a source, which keeps the sources alive.
+    /// The same bytes as a source, which keeps the rope's sources alive.
     pub(crate) fn held(&self) -> PyResult<Arc<Held>> {
         Ok(Arc::new(Held { rope: self.core.get().0.clone(), sources: Sources::new(&self.sources)? }))
     }
@@ -340,7 +341,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Calls `f` with the bytes, and lets Python handle its signals while they are read.
+    /// Calls `f` with the bytes, and lets Python handle its signals during reads.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&dyn Source) -> Result<R>) -> Result<R> {
         self.sources.with(Some(&self.rope), f)
     }

@@ -1,4 +1,4 @@
-//! `_core.Statistics` and `_core.Delta`: statistics of the elements of tensors, and of the distances of two.
+//! `_core.Statistics` and `_core.Delta`: statistics of tensor elements, and of the distances between two tensors.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,17 +8,17 @@ use wire::statistics;
 use crate::errors;
 use crate::source::RopeArgument;
 
-/// Numbers of elements: all, zeros, NaN, infinities.
+/// Numbers of elements: total, zeros, NaNs and infinities.
 type Counts = (u64, u64, u64, u64);
-/// Least, greatest, mean and deviation of the finite elements.
+/// Minimum, maximum, mean and standard deviation of the finite elements.
 type Moments = (f64, f64, f64, f64);
-/// Beginning of the first bin, width of each, and their counts.
+/// Start of the first bin, width of each bin, and the bins' counts.
 type Bins = (f64, f64, Vec<u64>);
 
-/// All pairs, those that differ, those of them without a distance, and pairs of finite numbers.
+/// Numbers of pairs: total, different pairs, different pairs without a distance, and pairs of finite numbers.
 type Pairs = (u64, u64, u64, u64);
 
-/// Statistics of elements of one type, read piece by piece.
+/// The statistics of elements of one type, which are read piece by piece.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Statistics(Mutex<statistics::Statistics>);
 
@@ -30,7 +30,7 @@ impl Statistics {
         made.map(|made| Self(Mutex::new(made))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes the elements in the bytes of `data` from `start` up to `end`, both at borders of elements.
+    /// Takes the elements in the bytes of `data` from `start` to `end`; both must be at an element's border.
     fn read(&self, py: Python<'_>, data: RopeArgument<'_>, start: u64, end: u64) -> PyResult<()> {
         let data = data.held()?;
         py.detach(|| {
@@ -40,12 +40,12 @@ impl Statistics {
         .map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes `times` more elements that are all the one in `element`.
+    /// Takes `element` another `times` times.
     fn repeat(&self, element: &[u8], times: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).repeat(element, times);
     }
 
-    /// Counts of the elements so far, and, if any of them is finite, their moments and at most `most` bins of them.
+    /// The counts of the elements so far. If any element is finite, also their moments and up to `most` bins.
     fn found(&self, most: usize) -> (Counts, Option<Moments>, Option<Bins>) {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = found.counts();
@@ -55,7 +55,7 @@ impl Statistics {
     }
 }
 
-/// Distances of the elements of two tensors of one type, read piece by piece.
+/// The distances between the elements of two tensors of one type, which are read piece by piece.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Delta(Mutex<statistics::Delta>);
 
@@ -67,7 +67,7 @@ impl Delta {
         made.map(|made| Self(Mutex::new(made))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes the pairs of elements in the bytes of both sides from `start` up to `end`.
+    /// Takes the pairs of elements in the bytes from `start` to `end` of both sides.
     fn read(
         &self,
         py: Python<'_>,
@@ -84,13 +84,13 @@ impl Delta {
         .map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes `times` more pairs that are all the one of the elements `one` and `other`.
+    /// Takes the pair of the elements `one` and `other` another `times` times.
     fn repeat(&self, one: &[u8], other: &[u8], times: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).repeat(one, other, times);
     }
 
-    /// Counts of the pairs so far, their greatest distance and the sum of all; of both as vectors the relative length
-    /// of the difference, and the cosine.
+    /// The counts of the pairs so far, the largest distance, and the sum of all distances. Then two values that take
+    /// both tensors as vectors: the relative length of their difference, and their cosine.
     fn found(&self) -> (Pairs, f64, f64, Option<f64>, Option<f64>) {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).distances();
         let pairs = (found.all, found.changed, found.incomparable, found.finite);

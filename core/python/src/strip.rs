@@ -1,4 +1,4 @@
-//! `_core.Strip`: a graph as a strip of blocks.
+//! `_core.Strip`: a graph whose nodes are in one row, divided into blocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use wire::strip::{Graph, Kind, Most, Part, Tensor};
 
 use crate::errors::raise;
 
-/// A graph, divided into blocks; block 0 is all of it.
+/// A graph that is divided into nested blocks; block 0 is the whole graph.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Strip {
     found: Arc<Findings>,
@@ -19,9 +19,9 @@ pub(crate) struct Strip {
     strip: wire::strip::Strip,
 }
 
-/// A part of a block: number of the block, or of the node; place and number of its nodes.
+/// A part of a block: the number of the block (None for a node) or of the node, and the place and number of its nodes.
 type Place = (Option<u32>, u32, u32, u32);
-/// A block: kind, the block around it, part of the names that it stands for, numbers of its items.
+/// A block: its kind, the enclosing block, the part of its nodes' names that it represents, and the range of its items.
 type About<'f> = (&'static str, u32, Option<&'f [u8]>, (u32, u32));
 
 impl Strip {
@@ -47,7 +47,7 @@ impl Strip {
 
 #[pymethods]
 impl Strip {
-    /// About block `id`; None without one.
+    /// Facts about block `id`; None if it does not exist.
     fn block(&self, py: Python<'_>, id: u32) -> PyResult<Option<About<'_>>> {
         let Some(block) = self.strip.block(id) else { return Ok(None) };
         let kind = match block.kind {
@@ -62,7 +62,7 @@ impl Strip {
         Ok(Some((kind, block.up, label, (begin, end))))
     }
 
-    /// Parts of block `id`, in order.
+    /// The parts of block `id`, in order.
     fn parts(&self, id: u32) -> Vec<Place> {
         let places = self.strip.parts(id).iter().map(|part| {
             let (first, end) = self.strip.span(*part);
@@ -74,46 +74,49 @@ impl Strip {
         places.collect()
     }
 
-    /// Number of the items in block `id`: more than its parts, if neighbours among them are one part each.
+    /// The number of items in block `id`; it exceeds the number of parts if a part combines several neighbouring items.
     fn item_count(&self, id: u32) -> u32 {
         self.strip.block(id).unwrap_or_default().items
     }
 
-    /// Place of a node; None in another graph.
+    /// The place of a node; None for a node of another graph.
     fn place(&self, node: u32) -> Option<u32> {
         Some(self.strip.place_of(node)).filter(|place| *place != u32::MAX)
     }
 
-    /// Blocks around a node, the root first.
+    /// The blocks that contain a node, the whole graph first.
     fn trail(&self, node: u32) -> Vec<u32> {
         self.strip.trail(node)
     }
 
-    /// Elements of the weights of all nodes from place `first` to `end`, and in bars for neighbours among them.
+    /// The number of elements in the weights of the nodes from place `first` to `end`: the total, and for a bar chart,
+    /// the totals of neighbouring nodes.
     fn weights(&self, first: u32, end: u32) -> (u64, Vec<u64>) {
         (self.strip.elements(first, end), self.strip.profile(first, end))
     }
 
-    /// Number of the largest tensor of the node with the most elements from place `first` to `end`; None without one.
+    /// The number of the largest tensor at the node with the most elements from place `first` to `end`; None without
+    /// weights.
     fn heaviest(&self, first: u32, end: u32) -> Option<u32> {
         self.strip.heaviest(first, end)
     }
 
-    /// Operators from place `first` to `end`, the most frequent first: a node that has it, and how many do.
+    /// The operators from place `first` to `end`, the most frequent first: a node with the operator, and how many have
+    /// it.
     fn operators(&self, py: Python<'_>, first: u32, end: u32, limit: usize) -> Vec<(u32, u32)> {
         py.detach(|| self.strip.operators(first, end, limit))
     }
 
-    /// Links between parts of block `id`: source and target, None for nodes outside, their count, and of the first one the
-    /// node that makes the value, that which takes it, and its slot.
+    /// The links between parts of block `id`: source and target (None for nodes outside the block) and number of links.
+    /// Then an example, the first link: the node that makes the value, the node that takes it, and the slot.
     #[expect(clippy::type_complexity, reason = "a row of a table")]
     fn edges(&self, py: Python<'_>, id: u32) -> Vec<(Option<u32>, Option<u32>, u32, (u32, u32, u32))> {
         let edges = py.detach(|| self.strip.edges(&self.links, id));
         edges.into_iter().map(|edge| (edge.source, edge.target, edge.count, edge.example)).collect()
     }
 
-    /// Values that the nodes from place `first` to `end` take, which are made by no node and are no weights: node and name,
-    /// each name once, at most `limit`.
+    /// Up to `limit` values that the nodes from place `first` to `end` take, but that no node makes and that are no
+    /// weights. Each has a node and a name, and each name occurs once.
     fn free(&self, py: Python<'_>, first: u32, end: u32, limit: usize) -> PyResult<Vec<(u32, Vec<u8>)>> {
         let mut seen = HashSet::new();
         let mut found = Vec::new();
@@ -137,15 +140,16 @@ impl Strip {
         Ok(found)
     }
 
-    /// Nodes from place `first` to `end` whose values no node takes, at most `limit`.
+    /// Up to `limit` nodes from place `first` to `end` whose values no node takes.
     fn ends(&self, first: u32, end: u32, limit: usize) -> Vec<u32> {
         let nodes = (first..end).filter_map(|place| self.strip.node_at(place));
         nodes.filter(|node| self.links.takers(*node as usize).is_empty()).take(limit).collect()
     }
 
-    /// Nodes on all ways from one span of places to another: their number, that of the elements of their weights, stretches
-    /// of them as place and number, the first ones, names of the values that they take from elsewhere, those of their
-    /// weights, and the last nodes. `most` limits stretches, nodes and weights, and the others.
+    /// The nodes on all paths from one span of places to another. The result has: their number; the number of elements
+    /// in their weights; stretches of such nodes as place and length; the first nodes; the names of values that they
+    /// take from other nodes; the names of their weights; and the last nodes. `most` has a limit for stretches, nodes
+    /// and weights, and a limit for the others.
     #[expect(clippy::type_complexity, reason = "a section")]
     fn section(
         &self,

@@ -1,4 +1,4 @@
-//! What `_core.Findings.uses` gives: kinds of the values that a graph stores.
+//! The result of `_core.Findings.uses`: the kinds of the values that a graph stores.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ const KINDS: [(Kind, &str); 8] = [
     (Kind::Other, "other"),
 ];
 
-/// What Python says of a type of operators.
+/// The description of an operator type that Python returned.
 #[derive(FromPyObject)]
 struct Described {
     kind: Option<String>,
@@ -58,7 +58,7 @@ fn kind(name: &str) -> Kind {
     KINDS.iter().find(|(_, known)| *known == name).map_or(Kind::Other, |(kind, _)| *kind)
 }
 
-/// Kinds by the names of values, and by the paths of operators without inputs.
+/// The kinds of values by their names, and by the paths of operators without inputs.
 pub(crate) fn uses<'py>(
     py: Python<'py>,
     found: &Findings,
@@ -86,7 +86,7 @@ pub(crate) fn uses<'py>(
     Ok((values, constants))
 }
 
-/// What Python answers to a text.
+/// Calls a Python function with a text and returns its result.
 fn asked<T>(function: &Py<PyAny>, text: &[u8], take: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
     Python::attach(|py| take(function.bind(py).call1((shown(text),))?.as_any()))
         .map_err(|error: PyErr| WireError::from_source(error))

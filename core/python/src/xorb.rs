@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use crate::digest::each_piece;
 use crate::errors;
 
-/// A xorb that is unpacked while it comes.
+/// A xorb that is unpacked while it arrives.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Xorb(Mutex<wire::xorb::Xorb>);
 
@@ -19,7 +19,7 @@ impl Xorb {
         Self(Mutex::default())
     }
 
-    /// The bytes of the chunks that `piece` completes.
+    /// The content of the chunks that `piece` completes.
     fn feed<'py>(&self, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let mut out = Vec::new();
         each_piece(piece, |py, piece| {
@@ -30,12 +30,12 @@ impl Xorb {
         Ok(PyBytes::new(piece.py(), &out))
     }
 
-    /// Ends of the chunks among the bytes so far.
+    /// The ends of the chunks so far.
     fn ends(&self) -> Vec<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ends()
     }
 
-    /// The hash that names the xorb, in the spelling of URLs.
+    /// The hash that names the xorb, written as in URLs.
     fn hash(&self, py: Python<'_>) -> PyResult<String> {
         let hash = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).hash());
         hash.map_err(|error| errors::raise(py, error))

@@ -1,11 +1,11 @@
-//! Block sums: a CRC-32C for every 64 KiB of an object, computed while bytes stream in and compared before they are
-//! served.
+//! Block sums: a CRC-32C for every 64 KiB of an object. They are computed while the bytes arrive and compared before
+//! the bytes are served.
 
-/// Bytes that one sum covers.
+/// Bytes that one checksum covers.
 pub const BLOCK: usize = 64 << 10;
 const WIDTH: usize = 4;
 
-/// Computes the sums of a stream.
+/// Computes the block checksums of a stream.
 #[derive(Debug, Default)]
 pub struct BlockSums {
     sums: Vec<u8>,
@@ -27,7 +27,7 @@ impl BlockSums {
         }
     }
 
-    /// All sums, four bytes each, little-endian. The last block may be short.
+    /// All checksums, four bytes each, little-endian. The last block may be short.
     pub fn finish(mut self) -> Vec<u8> {
         if self.filled > 0 {
             self.flush();
@@ -41,13 +41,13 @@ impl BlockSums {
     }
 }
 
-/// The CRC-32C of `bytes` appended to data with the CRC-32C `before`; `before` is 0 at the start.
+/// The CRC-32C of data that continues with `bytes`; `before` is the CRC-32C of the data so far, 0 at the start.
 pub fn crc32c(bytes: &[u8], before: u32) -> u32 {
     crc32c::crc32c_append(before, bytes)
 }
 
-/// Number of the first block in `bytes` that differs from its sum or has none; None when all agree. `bytes` begin with
-/// block number `first`.
+/// The number of the first block in `bytes` that differs from its checksum or has none; None when all blocks agree.
+/// `bytes` begin with block number `first`.
 pub fn first_bad_block(bytes: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
     let stored = sums.chunks_exact(WIDTH).skip(first).map(Some).chain(std::iter::repeat(None));
     let bad =

@@ -1,26 +1,26 @@
-//! Cuts by content: a piece ends where the bytes say so, and equal content has equal pieces at any offset.
+//! Cuts by content: the bytes determine where a piece ends, so equal content has equal pieces at any offset.
 //!
-//! A gear hash of the last 64 bytes is compared with a mask that is strict for short pieces and loose for long ones, as
-//! FastCDC does (Xia et al., 2016 and 2020), so that most pieces are of about a mebibyte.
+//! A gear hash of the last 64 bytes is compared with a mask. The mask is strict for short pieces and loose for long
+//! pieces, as in FastCDC (Xia et al., 2016 and 2020), so that most pieces have about a mebibyte.
 
-/// Bytes of the shortest piece that ends by its content.
+/// Bytes of the shortest piece that ends because of its content.
 pub const SHORTEST: usize = 256 << 10;
-/// Bytes from which on the loose mask decides.
+/// Length of a piece in bytes from which the loose mask applies.
 const NORMAL: usize = 1 << 20;
-/// Bits of the hash that are 0 where a piece shorter than `NORMAL` ends, and where a longer one does.
+/// Bits of the hash that must be 0 at the end of a piece: for pieces shorter than `NORMAL`, and for longer ones.
 const STRICT_BITS: u32 = 22;
 const LOOSE_BITS: u32 = 18;
-/// Bytes that a hash depends on: each step moves the older ones up by a bit.
+/// Bytes that a hash depends on: each step shifts the influence of older bytes up by one bit.
 const DEPTH: usize = u64::BITS as usize;
 
-/// A random number for each byte. Cuts follow from it: another table is another version of all pieces.
+/// A random number for each byte value. It determines the cuts, so a changed table would change all pieces.
 const GEAR: [u64; 256] = gear();
 
-/// Length of the first piece of `window`: up to a cut, or all of it.
+/// The length of the first piece of `window`: up to the first cut, or the whole window.
 pub fn first_piece(window: &[u8]) -> usize {
     let mut hash = 0u64;
     for (at, byte) in window.iter().enumerate().skip(SHORTEST - DEPTH) {
-        // The table has a row for each byte: the compiler sees that none is missed.
+        // The table has a row for each byte value, so the default is never used.
         hash = (hash << 1).wrapping_add(GEAR.get(usize::from(*byte)).copied().unwrap_or_default());
         let bits = if at < NORMAL { STRICT_BITS } else { LOOSE_BITS };
         if at >= SHORTEST && hash >> (u64::BITS - bits) == 0 {
@@ -30,7 +30,7 @@ pub fn first_piece(window: &[u8]) -> usize {
     window.len()
 }
 
-/// Numbers of SplitMix64.
+/// The table of random numbers, computed with SplitMix64.
 const fn gear() -> [u64; 256] {
     let (mut table, mut state, mut row) = ([0; 256], 0u64, 0);
     while row < table.len() {
@@ -51,7 +51,7 @@ const fn gear() -> [u64; 256] {
 mod tests {
     use super::*;
 
-    /// Bytes without a pattern.
+    /// Random bytes.
     fn noise(len: usize, mut state: u64) -> Vec<u8> {
         let next = |_| {
             state ^= state << 13;

@@ -203,7 +203,10 @@ class Uploads:
                 objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
-        """Return a complete upload, after extending its expiry if less than half of its lifetime is left."""
+        """Return a complete upload, after extending its expiry if less than half of its lifetime is left.
+
+        The xorbs of an upload that is a session expire together with it.
+        """
         held = await self._finished(upload_id)
         if held.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
             return held

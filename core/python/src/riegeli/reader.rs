@@ -1,4 +1,4 @@
-//! `RiegeliReader`: records one by one, positions, recovery.
+//! `RiegeliReader`: reads records one by one, seeks to positions, and recovers from damage.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -69,7 +69,7 @@ impl RiegeliReader {
 }
 
 impl RiegeliReader {
-    /// Reads a large record from the file straight into a `bytes` object.
+    /// Reads a large record from the file directly into a `bytes` object.
     fn read_direct<'py>(&mut self, py: Python<'py>, len: u64) -> PyResult<Bound<'py, PyBytes>> {
         let too_big = |_| raise(py, WireError::new(wire::Kind::Limit, "a record does not fit into memory"));
         PyBytes::new_with(py, usize::try_from(len).map_err(too_big)?, |into| {

@@ -1,4 +1,4 @@
-//! Destinations of a writer: a file opened here, or a Python object with `write`.
+//! Destinations of a writer: a file that this module opens, or a Python object with `write`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use wire::riegeli::Sink;
 use wire::{Result, WireError};
 
-/// Buffers in one vectored write: `IOV_MAX` of Linux.
+/// Most buffers in one vectored write: `IOV_MAX` of Linux.
 const VECTORS: usize = 1024;
 
 pub(super) enum PySink {
@@ -18,7 +18,7 @@ pub(super) enum PySink {
 }
 
 impl PySink {
-    /// Opens the file at `path`, emptied or to be appended to; returns its length too.
+    /// Opens the file at `path` and returns it with its length; the file is emptied unless `append` is true.
     pub(super) fn open(path: &Path, append: bool) -> std::io::Result<(Self, u64)> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).append(append).truncate(!append).open(path)?;
@@ -26,7 +26,7 @@ impl PySink {
         Ok((Self::File(file), position))
     }
 
-    /// Calls `write` with pieces that fit into a cache, again for the rest when a raw file takes less than a piece.
+    /// Calls `write` with pieces that fit into a cache; calls it again if a raw file takes less than a piece.
     fn write_object(object: &Py<PyAny>, parts: &[&[u8]]) -> PyResult<()> {
         Python::attach(|py| {
             for group in groups(parts) {
@@ -41,7 +41,7 @@ impl PySink {
     }
 }
 
-/// Splits `parts` into groups that end once they hold 192 KiB.
+/// Splits `parts` into groups; a group ends as soon as it has 192 KiB.
 fn groups<'a, 'b>(parts: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
     const ENOUGH: usize = 3 << 16;
     let mut held = 0;
@@ -75,7 +75,7 @@ impl Sink for PySink {
     }
 }
 
-/// Writes `parts` to the file with vectored writes, without a copy.
+/// Writes `parts` to the file with vectored writes, without copying them.
 fn write_all(file: &mut File, parts: &[&[u8]]) -> std::io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut left = slices.as_mut_slice();

@@ -1,4 +1,4 @@
-//! `RiegeliWriter`: records into a file or into anything with `write`.
+//! `RiegeliWriter`: writes records into a file or into any Python object with `write`.
 
 use std::path::PathBuf;
 

@@ -1,38 +1,38 @@
-//! Entries of a bundle's index: `BundleEntryProto`, decoded on the wire.
+//! Entries of a bundle's index, decoded from serialized `BundleEntryProto` messages.
 
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::reader::Reader;
 
-/// Largest element count: the bytes still fit into 63 bits, whatever the type.
+/// Most elements of a tensor; with this limit, its bytes fit in 63 bits for every type.
 const MOST_ELEMENTS: u64 = 1 << 58;
 
-/// Part of a dimension: start and length; None stands for the whole dimension.
+/// The range in one dimension: start and length; None as the length means the whole dimension.
 pub type Extent = (i64, Option<i64>);
 
-/// A decoded entry of the index: a tensor, or a slice of one.
+/// A decoded entry of the index, for a tensor or a slice of a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// Number of the tensor's type, as in `DataType`.
+    /// The number of the tensor's type in `DataType`.
     pub dtype: i32,
-    /// Dimensions as stored, not checked; `shape` checks them.
+    /// The dimensions as stored, which only `shape` checks.
     pub dims: Vec<i64>,
     /// True if the entry declares an unknown rank.
     pub unknown_rank: bool,
-    /// Number of the shard.
+    /// The number of the shard.
     pub shard: i32,
-    /// Offset of the tensor in its shard.
+    /// The offset of the tensor in its shard.
     pub offset: i64,
-    /// Bytes of the tensor in its shard.
+    /// The size of the tensor in its shard in bytes.
     pub size: i64,
-    /// Masked CRC-32C of the tensor's bytes, if the writer stored one.
+    /// The masked CRC-32C of the tensor's bytes, if the writer stored it.
     pub crc: Option<u32>,
-    /// Slices that the tensor is stored in; empty for a tensor that is stored whole.
+    /// The slices in which the tensor is stored; empty for a tensor that is stored as a whole.
     pub slices: Vec<Vec<Extent>>,
 }
 
 impl Placed {
-    /// The dimensions; None for an unknown rank and for invalid ones.
+    /// The dimensions; None if the rank is unknown or a dimension is invalid.
     pub fn shape(&self) -> Option<&[i64]> {
         let known = !self.unknown_rank && self.dims.iter().all(|dim| *dim >= 0);
         let empty = self.dims.contains(&0);
@@ -41,7 +41,7 @@ impl Placed {
         count.filter(|count| known && *count <= MOST_ELEMENTS).map(|_| self.dims.as_slice())
     }
 
-    /// The `BundleEntryProto` in `bytes`, in which groups may be nested `depth` deep.
+    /// Decodes the `BundleEntryProto` in `bytes`, in which groups may be nested `depth` deep.
     pub(super) fn decode(bytes: &[u8], depth: u32) -> Result<Self> {
         let mut placed = Self::default();
         Decoder { depth }.entry(Reader::new(bytes, 0), &mut placed)?;
@@ -49,13 +49,13 @@ impl Placed {
     }
 }
 
-/// Decoder of entries. Nearly all of their tags have one byte, so fields are matched by that byte first.
+/// A decoder of entries. Nearly all their tags have one byte, so fields are first matched by that byte.
 struct Decoder {
     depth: u32,
 }
 
 impl Decoder {
-    /// A `BundleEntryProto`.
+    /// Decodes a `BundleEntryProto`.
     fn entry(&self, mut reader: Reader<'_>, placed: &mut Placed) -> Result<()> {
         while !reader.is_empty() {
             let at = reader.clone();
@@ -73,7 +73,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A `TensorShapeProto`.
+    /// Decodes a `TensorShapeProto`.
     fn shape(&self, mut reader: Reader<'_>, placed: &mut Placed) -> Result<()> {
         while !reader.is_empty() {
             let at = reader.clone();
@@ -86,7 +86,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A `TensorSliceProto`.
+    /// Decodes a `TensorSliceProto`.
     fn slice(&self, mut reader: Reader<'_>) -> Result<Vec<Extent>> {
         let mut slice = Vec::new();
         while !reader.is_empty() {
@@ -99,7 +99,7 @@ impl Decoder {
         Ok(slice)
     }
 
-    /// A `TensorSliceProto.Extent`; also a `TensorShapeProto.Dim`, whose field 1 is a number too.
+    /// Decodes a `TensorSliceProto.Extent`, or a `TensorShapeProto.Dim`, whose field 1 is a number too.
     fn extent(&self, mut reader: Reader<'_>) -> Result<Extent> {
         let mut extent = (0, None);
         while !reader.is_empty() {
@@ -113,7 +113,7 @@ impl Decoder {
         Ok(extent)
     }
 
-    /// Steps over the field at which `reader` stands; the returned reader stands at the next field.
+    /// Skips the field at the position of `reader`; the returned reader is at the next field.
     fn skip<'a>(&self, mut reader: Reader<'a>) -> Result<Reader<'a>> {
         let start = reader.offset();
         let field = Fields::new(reader.clone().rest(), start, self.depth).next_field()?;

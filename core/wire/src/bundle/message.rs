@@ -1,22 +1,23 @@
-//! The index of a bundle as one message, `protoslice.TensorBundle`: entries get paths by their names.
+//! The index of a bundle as one `protoslice.TensorBundle` message, in which every entry has a path with its name.
 
 use super::{Bundle, Ends};
 use crate::header::put_field;
 
-/// Tag of `TensorBundle.header`.
+/// The tag of `TensorBundle.header`.
 const HEADER: u8 = 0x0a;
-/// Tag of `TensorBundle.entries`, a map by name.
+/// The tag of `TensorBundle.entries`, a map by name.
 const ENTRIES: u8 = 0x12;
-/// Tag of `TensorBundle.keyed`, for keys that are no text.
+/// The tag of `TensorBundle.keyed`, for keys that are not text.
 const KEYED: u8 = 0x1a;
-/// Tags of the key and the value, in both.
+/// The tags of key and value, which are the same in both fields.
 const KEY: u8 = 0x0a;
 const VALUE: u8 = 0x12;
 
 impl Bundle {
-    /// The serialized `protoslice.TensorBundle`: header and entries byte for byte, in the order of the keys.
+    /// The serialized `protoslice.TensorBundle`: header and entries are unchanged and in the order of the keys.
     ///
-    /// Entries of slices, whose keys begin with a zero byte, and others whose keys are no UTF-8 stand in `keyed`.
+    /// Entries of slices are in `keyed`, because their keys begin with a zero byte. So are other entries whose keys are
+    /// not UTF-8.
     pub fn message(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.header.len() + self.bytes.len() + 8 * self.ends.len());
         put_field(HEADER, &self.header, &mut out);

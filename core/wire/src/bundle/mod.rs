@@ -1,6 +1,6 @@
-//! Index of a tensor bundle: the tensors, and the shard, offset and size of each.
+//! The index of a tensor bundle: its tensors, and the shard, offset and size of each.
 //!
-//! The whole index is read once, block by block, and entries are kept serialized: a tensor takes as much memory as its
+//! The whole index is read once, block by block. Entries are kept serialized, so a tensor takes as much memory as its
 //! entry. Each access decodes one entry.
 
 use std::cmp::Ordering;
@@ -20,11 +20,11 @@ mod slice_key;
 pub use entry::{Extent, Placed};
 pub use slice_key::slice_key;
 
-/// Version of the bundle format that this reader knows.
+/// The version of the bundle format that this reader supports.
 const VERSION: u64 = 1;
-/// Key bytes allowed per byte of the table. Keys share prefixes there, but no writer reaches this ratio.
+/// Most bytes of keys per byte of the table. Keys share prefixes in the table, but no writer reaches this ratio.
 const KEYS_RATIO: u64 = 32;
-/// Largest initial capacity for the entries, in bytes.
+/// The largest initial capacity for the entries in bytes.
 const FIRST_ROOM: u64 = 1 << 20;
 
 /// All tensors of a bundle, by name.
@@ -32,17 +32,17 @@ const FIRST_ROOM: u64 = 1 << 20;
 pub struct Bundle {
     shards: u32,
     big_endian: bool,
-    /// The header as it is stored, a `BundleHeaderProto`.
+    /// The header as stored, a `BundleHeaderProto`.
     header: Vec<u8>,
-    /// Keys and values, concatenated.
+    /// The keys and values, concatenated.
     bytes: Vec<u8>,
     ends: Vec<Ends>,
-    /// Number of slice entries. Their keys begin with a zero byte, so they sort before all tensors.
+    /// The number of slice entries. Their keys begin with a zero byte, so they are sorted before all tensors.
     first: usize,
     depth: u32,
 }
 
-/// Ends of an entry's key and value in `bytes`; the entry begins where the previous one ends.
+/// The ends of an entry's key and value in `bytes`; the entry begins where the previous entry ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     key: usize,
@@ -73,7 +73,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Number of shards.
+    /// The number of shards.
     pub fn shards(&self) -> u32 {
         self.shards
     }
@@ -83,7 +83,7 @@ impl Bundle {
         self.big_endian
     }
 
-    /// Number of tensors, not counting slices.
+    /// The number of tensors; slices do not count.
     pub fn len(&self) -> usize {
         self.ends.len() - self.first
     }
@@ -93,7 +93,7 @@ impl Bundle {
         self.len() == 0
     }
 
-    /// The name of tensor `number`; None past the last one.
+    /// The name of tensor `number`; None after the last tensor.
     pub fn name(&self, number: usize) -> Option<&[u8]> {
         (number < self.len()).then(|| self.key(self.first + number))
     }
@@ -108,7 +108,7 @@ impl Bundle {
         self.search(name)?.checked_sub(self.first)
     }
 
-    /// The entry of a slice of the tensor `name`; None when it is missing.
+    /// The entry of the given slice of the tensor `name`; None when it is missing.
     pub fn slice(&self, name: &[u8], slice: &[Extent]) -> Result<Option<Placed>> {
         self.search(&slice_key(name, slice)).map(|at| self.decode(at)).transpose()
     }
@@ -169,7 +169,7 @@ impl Bundle {
     }
 }
 
-/// Fails when `versions`, a `VersionDef`, excludes this reader.
+/// Fails when `versions`, a `VersionDef`, excludes this version of the reader.
 fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
     let start = versions.end.saturating_sub(versions.content.len() as u64);
     let (mut newer, mut refused) = (false, false);

@@ -1,8 +1,8 @@
-//! Keys of slices: order-preserving encodings of a tensor's name and a slice's extents.
+//! The keys of slices: encodings of a tensor's name and a slice's extents that keep their order.
 
 use super::Extent;
 
-/// The key of a slice: an encoding of `name` and `slice` whose byte order is the order of the values.
+/// The key of a slice: an encoding of `name` and `slice` that sorts by bytes as the values themselves sort.
 pub fn slice_key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len() + 8 + 4 * slice.len());
     unsigned(0, &mut out);
@@ -22,19 +22,19 @@ pub fn slice_key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     out
 }
 
-/// Appends the number of significant bytes of `value`, then those bytes, big-endian.
+/// Appends the number of significant bytes of `value`, followed by these bytes in big-endian order.
 fn unsigned(value: u64, out: &mut Vec<u8>) {
     let zeros = value.leading_zeros() as usize / 8;
     out.push(8 - zeros as u8);
     out.extend(value.to_be_bytes().into_iter().skip(zeros));
 }
 
-/// Appends `value` in two's complement, big-endian, in as few bytes as leave room for a header: a one bit per byte,
-/// then a zero bit; both inverted for negative numbers.
+/// Appends `value` in two's complement, big-endian, in as few bytes as possible. The first bits are a header: as many
+/// one bits as bytes, then a zero bit. For negative numbers, all header bits are inverted.
 fn signed(value: i64, out: &mut Vec<u8>) {
     let bits = 64 - (if value < 0 { !value } else { value }).leading_zeros() as usize;
     let len = bits / 7 + 1;
-    // The widest form has ten bytes and a header of eleven bits.
+    // The longest form has ten bytes, and its header has eleven bits.
     let header = ((1u128 << len) - 1) << (7 * len);
     let wide = (i128::from(value) as u128 ^ header) << (128 - 8 * len);
     out.extend(wide.to_be_bytes().into_iter().take(len));

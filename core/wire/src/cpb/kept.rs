@@ -1,4 +1,4 @@
-//! The plan that a chunked proto came with: the chunks of the file, in its order, each with its first place in the
+//! The plan that a chunked proto contains: the chunks in the order of the file, each with its first place in the
 //! message.
 
 use super::records::Chunked;
@@ -11,12 +11,12 @@ use crate::path::quote;
 use crate::plan::{Chunk, Origin, Plan};
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 
-/// Bytes of paths allowed for each chunk that a plan may have, all chunks together.
+/// Bytes of paths allowed per chunk, on average over the most chunks that a plan may have.
 const PATH_BYTES: u64 = 1 << 10;
 
 impl Chunked {
-    /// The plan of the file, whose message is of type `root`; None for a split proto of XLA, which has no metadata.
-    /// A `Limit` error when there are too many chunks, or too long paths to them.
+    /// The plan of the file, whose message has the type `root`; None for a split proto of XLA, which has no metadata.
+    /// Fails with a `Limit` error when there are too many chunks, or when their paths are too long.
     pub fn plan(&self, schema: &Schema, root: Option<TypeId>, limits: &Limits) -> Result<Option<Plan>> {
         if self.declared.is_some() {
             return Ok(None);
@@ -52,26 +52,26 @@ fn too_much(what: &str) -> WireError {
     WireError::new(Kind::Limit, message)
 }
 
-/// First place of a chunk.
+/// The first place of a chunk.
 #[derive(Clone, Default)]
 struct Place {
     path: String,
-    /// Kind of the content there; None where the schema does not tell.
+    /// The kind of the content there; None where the schema does not define it.
     kind: Option<ChunkKind>,
     type_id: Option<TypeId>,
 }
 
-/// Position in the message while tags are followed.
+/// The position in the message while a chunk's tags are followed.
 #[derive(Clone, Copy)]
 struct Spot<'s> {
-    /// Type of the message there; None when unknown or not a message.
+    /// The type of the message at this position; None when unknown or not a message.
     type_id: Option<TypeId>,
     /// The field that the last tag named; None at the root and for an unknown field.
     field: Option<&'s Field>,
 }
 
-/// Walk over the metadata. The path grows and shrinks on the way, and is copied for chunks alone: the cost follows the
-/// metadata, however deep its fields are.
+/// A walk over the metadata. The current path grows and shrinks during the walk and is copied only for chunks. So the
+/// cost is proportional to the metadata, however deep its fields are.
 struct Places<'s> {
     schema: &'s Schema,
     longest: usize,
@@ -111,7 +111,7 @@ impl<'s> Places<'s> {
         Ok(())
     }
 
-    /// The spot that `tag` leads to; its step is appended to the path.
+    /// The position that `tag` leads to; appends the tag's step to the path.
     fn follow(&mut self, spot: Spot<'s>, tag: &Tag) -> Spot<'s> {
         match tag {
             Tag::Field(number) => {
@@ -139,7 +139,7 @@ impl<'s> Places<'s> {
         }
     }
 
-    /// The key as it stands in paths: as one of the map's kind, where that is known.
+    /// The key as it is written in paths, converted to the kind of the map's keys where this kind is known.
     fn label(&self, spot: Spot<'s>, key: &MapKey) -> String {
         let kind = self.schema.field(spot.type_id, 1).map_or(FieldKind::String, |key| key.kind);
         OwnedKey::of(kind, key).map_or_else(|| quote(b"?"), |key| key.label(kind))

@@ -1,7 +1,8 @@
-//! Merging the chunks of a chunked proto, as TensorFlow's Merger does, into the image of the whole.
+//! Merging the chunks of a chunked proto into the image of the whole proto, as TensorFlow's Merger does.
 //!
-//! Files that make that Merger abort the process are refused here with the chunk's number and its place. Beyond the
-//! Merger, values of maps may be scalars, text or bytes, and elements may be of repeated strings or bytes.
+//! Files that make that Merger abort the process are rejected with an error that names the chunk and its place. Unlike
+//! the Merger, this module also accepts scalars, text and bytes as values of maps, and elements of repeated strings or
+//! bytes.
 
 mod leaves;
 mod messages;
@@ -20,7 +21,7 @@ use crate::rope::{IMAGE, Piece, Rope};
 use crate::schema::{Field, Schema, TypeId};
 use crate::source::Source;
 
-/// The merged proto of type `root`, as a rope over the file and the side object. `records` has the bytes of
+/// The merged proto of type `root`, as a rope over the file and the side object. `records` is the source for
 /// [`Chunked::records`].
 pub fn image(
     chunked: &Chunked,
@@ -42,11 +43,11 @@ pub fn image(
 struct Merger<'a> {
     chunked: &'a Chunked,
     bytes: OnDemand<'a>,
-    /// Bytes of the chunks merged so far.
+    /// The number of bytes of the chunks merged so far.
     merged: Cell<u64>,
 }
 
-/// An addition to a tree: `message` goes where `tags` lead.
+/// An addition to a tree: `message` belongs at the place to which `tags` lead.
 #[derive(Clone, Copy)]
 struct Addition<'m> {
     tags: &'m [Tag],
@@ -59,19 +60,19 @@ impl<'m> Addition<'m> {
         Self { tags: &field.tags, message: &field.message, depth }
     }
 
-    /// The same addition with the remaining `tags`.
+    /// The same addition with only the remaining `tags`.
     fn from(self, tags: &'m [Tag]) -> Self {
         Self { tags, ..self }
     }
 
-    /// The same addition, one message deeper.
+    /// The same addition at a greater depth by one.
     fn below(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
 }
 
 impl Merger<'_> {
-    /// Merges `message` into `tree`, which stands at `path`.
+    /// Merges `message` into `tree`, the message at `path`.
     fn apply(&self, tree: &mut Tree, message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
         if depth > self.bytes.limits.depth {
             let text = format!("chunks are nested more than {} levels deep", self.bytes.limits.depth);
@@ -89,7 +90,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Merges the records of a split proto of the type `declared` into `tree`, one after the other.
+    /// Merges the records of a split proto of type `declared` into `tree`, in order.
     fn in_order(&self, tree: &mut Tree, declared: &str) -> Result<()> {
         let known = tree.type_id.and_then(|id| self.bytes.schema.message(id)).map(|message| message.name.as_str());
         if known.is_some_and(|known| known != declared) {
@@ -122,7 +123,7 @@ impl Merger<'_> {
         Ok(chunk)
     }
 
-    /// Merges `added` into `tree`, which stands at `path`.
+    /// Merges `added` into `tree`, the message at `path`.
     fn place(&self, tree: &mut Tree, added: Addition<'_>, path: &str) -> Result<()> {
         let Some((first, rest)) = added.tags.split_first() else {
             return self.apply(tree, added.message, path, added.depth);
@@ -172,7 +173,7 @@ impl Merger<'_> {
         }
     }
 
-    /// Merges `added` at the singular `field` of `tree`, or below that field.
+    /// Merges `added` at the singular `field` of `tree`, or at a place below that field.
     fn singular(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
         if !field.kind.is_message() {
             return self.set(tree, field, added, path);
@@ -184,7 +185,7 @@ impl Merger<'_> {
     }
 }
 
-/// The error for an index that skips past the next element of a list of `count`.
+/// The error for an index that leaves a gap after a list of `count` elements.
 fn gap(path: &str, count: usize) -> WireError {
     inconsistent(path, format!("the list has {count} elements: elements before this one are missing"))
 }
@@ -197,7 +198,7 @@ fn named(path: &str) -> &str {
     if path.is_empty() { "the root message" } else { path }
 }
 
-/// Converts `error` from an offset in the records to a chunk's number and an offset in that chunk.
+/// Converts the offset in `error` from the records to a chunk's number and an offset in that chunk.
 fn in_chunk(error: WireError, chunked: &Chunked) -> WireError {
     let Some((at, (number, chunk))) =
         error.offset().filter(|_| error.kind() == Kind::Corrupt).and_then(|at| Some((at, chunked.holding(at)?)))

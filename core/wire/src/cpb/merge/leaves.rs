@@ -1,4 +1,4 @@
-//! Leaves of a merge: numbers, strings and bytes whose values are chunks.
+//! The leaves of a merge: numbers, strings and bytes whose values are chunks.
 
 use super::super::tree::{Body, Item, Tree};
 use super::super::values::parse;
@@ -9,7 +9,7 @@ use crate::key;
 use crate::schema::Field;
 use crate::varint;
 
-/// Longest text of a number, in bytes.
+/// Longest text of a number in bytes.
 const LONGEST_NUMBER: u64 = 4096;
 
 impl Merger<'_> {
@@ -22,7 +22,8 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Sets element `index` of the repeated strings or bytes `field`: an existing or the next one; None appends.
+    /// Sets element `index` of the repeated strings or bytes `field`, an existing element or the next one; None
+    /// appends.
     pub(super) fn listed(
         &self,
         tree: &mut Tree,
@@ -57,7 +58,8 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// The value in chunk `chunk` for `field`: text or bytes as they are, a scalar parsed from text and serialized.
+    /// The value in chunk `chunk` for `field`. Text and bytes stay unchanged; a scalar is parsed from text and
+    /// serialized.
     fn leaf(&self, field: &Field, chunk: u64, path: &str) -> Result<Body> {
         let span = self.chunk(chunk, path)?;
         if key::is_text(field.kind) {
@@ -84,7 +86,7 @@ impl Merger<'_> {
     }
 }
 
-/// The number of the chunk with the value of leaf `field`; an error when the addition goes further down.
+/// The number of the chunk with the value of leaf `field`; fails when the addition leads below the leaf.
 fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
     if !added.tags.is_empty() || !added.message.fields.is_empty() {
         return Err(inconsistent(
