@@ -1,8 +1,8 @@
-//! Message types from a serialized `FileDescriptorSet`, without a protobuf runtime: names resolved, features
+//! Message types from a serialized `FileDescriptorSet`, without a protobuf runtime. Names are resolved and features are
 //! inherited.
 //!
-//! Only declarations that reading, showing and writing messages depend on are kept. Comments, options that change no
-//! bytes, default values and the names of files and oneofs are dropped.
+//! Only declarations that matter for reading, showing and writing messages are kept. Comments, options that change no
+//! bytes, default values, and the names of files and oneofs are dropped.
 
 mod canonical;
 mod count;
@@ -21,15 +21,15 @@ pub use declarations::Declarations;
 use crate::error::{Kind, Result, WireError};
 use crate::schema::FieldKind;
 
-/// The serialized size of the largest canonical set: a store keeps one, however small its files are.
+/// The largest serialized size of a canonical set; every store keeps such a set, even if its files are small.
 const MAX_CANONICAL: usize = 1 << 20;
 
 /// Limits on the size of a descriptor set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Files in the set.
+    /// Most files in the set.
     pub files: usize,
-    /// Messages, fields, enum values, imports and the like in it.
+    /// Most messages, fields, enum values, imports and similar parts in the set.
     pub parts: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct Descriptors {
 #[derive(Clone, Debug)]
 struct Message {
     name: String,
-    /// True if the set itself declares the type; a file that was added for the sake of an import does not count.
+    /// True if the set itself declares the type, false if the type is in a file that was added because of an import.
     own: bool,
     map_entry: bool,
     message_set: bool,
@@ -54,9 +54,9 @@ struct Message {
 #[derive(Clone, Debug)]
 struct Field {
     number: u32,
-    /// Of an extension, the full name.
+    /// The name; for an extension, the full name.
     name: String,
-    /// The declared name in JSON; empty if it is the default one.
+    /// The declared JSON name; empty if it is the default name.
     json_name: String,
     extension: bool,
     kind: FieldKind,
@@ -65,7 +65,7 @@ struct Field {
     packed: bool,
     /// True if a string must be UTF-8.
     verified: bool,
-    /// Counted from 1, in the order of the lowest field numbers; 0 for none.
+    /// The number of the oneof, counted from 1 in the order of the lowest field numbers; 0 without a oneof.
     oneof: u32,
     target: u32,
 }
@@ -82,26 +82,27 @@ struct Enum {
     name: String,
     own: bool,
     closed: bool,
-    /// Zero first, then by number; of the names of one number the first declared comes first.
+    /// The names and numbers: 0 first, then sorted by number; among equal numbers, the name declared first comes first.
     values: Vec<(String, i32)>,
 }
 
 impl Descriptors {
-    /// The types of the set `data`. Files of `library`, another set, stand in for imports of `google/protobuf/…` that are missing.
+    /// Reads the types of the set `data`. Missing files `google/protobuf/…` that it imports come from the set
+    /// `library`.
     pub fn parse(data: &[u8], library: &[u8], bounds: &Bounds) -> Result<Self> {
         let own = files::own(data, bounds)?;
         count::check(&own, bounds)?;
         link::linked(files::complete(own, library, bounds)?, bounds)
     }
 
-    /// The full names of all message types that the set declares, sorted; map entries are no types of their own.
+    /// The full names of all message types that the set declares, sorted; map entries do not count as types.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.types().map(|message| message.name.as_str()).collect();
         names.sort_unstable();
         names
     }
 
-    /// Number of types.
+    /// The number of types.
     pub fn len(&self) -> usize {
         self.types().count()
     }
@@ -149,7 +150,7 @@ impl Descriptors {
     }
 }
 
-/// A name in quotes, shortened when long.
+/// A name in quotes; a long name is shortened.
 fn shown(name: &str) -> String {
     let cut: String = name.chars().take(100).collect();
     if cut.len() < name.len() { format!("'{cut}…'") } else { format!("'{cut}'") }

@@ -1,4 +1,4 @@
-//! SHA-256 of a stream whose state can be saved and loaded, so that another process can continue an upload.
+//! The SHA-256 of a stream; its state can be saved and loaded, so that another process can continue an upload.
 
 use std::iter::once;
 
@@ -8,13 +8,13 @@ use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 use crate::error::{Result, WireError};
 use crate::reader::Reader;
 
-/// Bytes of the chaining value, first in a state.
+/// Bytes of the chaining value, with which a saved state begins.
 const CHAIN: usize = 32;
-/// Bytes of the crate's state before the unfinished block: the chaining value, a count of blocks, a length.
+/// Bytes of the crate's state before the unfinished block: the chaining value, a count of blocks, and a length.
 const COUNTED: usize = CHAIN + size_of::<u64>() + 1;
 /// Bytes of a block of SHA-256.
 const SHA_BLOCK: u64 = 64;
-/// Most bytes that SHA-256 is defined for: it counts bits in 64 bits.
+/// Most bytes for which SHA-256 is defined, because it counts bits in 64 bits.
 const MAX_SIZE: u64 = u64::MAX / 8;
 
 /// The digest of the bytes so far.
@@ -31,20 +31,21 @@ impl Sha256 {
         self.size = self.size.saturating_add(bytes.len() as u64);
     }
 
-    /// The digest of the bytes so far; more may follow.
+    /// The digest of the bytes so far; more bytes may follow.
     pub fn digest(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
 
-    /// The state for [`Sha256::load`]: chaining value, size in bytes, and the bytes of the unfinished block.
+    /// The state for [`Sha256::load`]: the chaining value, the size in bytes, and the bytes of the unfinished block.
     pub fn save(&self) -> Vec<u8> {
-        // Not the crate's own form: storages hold states of this one, and replicas of several versions share them.
+        // This is not the crate's own form: storages already contain states in this form, and replicas of different
+        // versions share them.
         let state = self.hash.serialize();
         let rest = state.iter().skip(COUNTED).take((self.size % SHA_BLOCK) as usize);
         state.iter().take(CHAIN).chain(&self.size.to_le_bytes()).chain(rest).copied().collect()
     }
 
-    /// The hasher whose state [`Sha256::save`] returned.
+    /// Restores the hasher whose state [`Sha256::save`] returned.
     pub fn load(saved: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(saved, 0);
         let chain = reader.array::<CHAIN>()?;
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A state that a program wrote before it used the crate's own: of 150 bytes, the multiples of seven.
+    /// A state from a version before the crate's own state was used, for the multiples of seven as 150 bytes.
     const OLDER: &str = concat!(
         "d03ec7e5a0991683362cb43731d0e3d7b7fddefc39969a04ae75e0afa051f938",
         "9600000000000000",

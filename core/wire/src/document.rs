@@ -1,6 +1,6 @@
-//! Proto with its index: messages with protobuf's meaning, found without reading more than the bytes concerned.
+//! A proto with its index. Messages are found as protobuf defines them, and only the bytes of the result are read.
 //!
-//! A message may lie in several pieces, because a singular field that occurs many times is merged. Pieces without a
+//! A message may consist of several pieces, because the occurrences of a singular field are merged. Pieces without a
 //! node in the index are scanned on demand.
 
 mod keyed;
@@ -20,7 +20,7 @@ pub use keyed::Wanted;
 
 /// An indexed proto.
 pub struct Document<'a> {
-    /// Index of the proto, which has the offsets of its messages and fields.
+    /// The index of the proto, which has the offsets of its messages and fields.
     pub index: &'a Index,
     bytes: OnDemand<'a>,
 }
@@ -33,12 +33,12 @@ impl<'a> std::ops::Deref for Document<'a> {
     }
 }
 
-/// A message: type, and the pieces that merge into it.
+/// A message: its type, and the pieces that are merged into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Message type; None when unknown.
+    /// The message type; None when unknown.
     pub type_id: Option<TypeId>,
-    /// Pieces in order; empty for a default message that is not on the wire.
+    /// The pieces in order; empty for a default message that has no bytes on the wire.
     pub parts: Vec<Part>,
 }
 
@@ -47,19 +47,19 @@ pub struct Message {
 pub enum Part {
     /// A node of the index.
     Node(NodeId),
-    /// Range and type of a message's content that the index has no node for.
+    /// The range and type of a message's content for which the index has no node.
     Span(Range<u64>, Option<TypeId>),
 }
 
 impl Part {
-    /// The content of `entry`, a message of type `type_id`.
+    /// The content of `entry` as a piece of a message of type `type_id`.
     pub fn of(entry: &Entry, type_id: Option<TypeId>) -> Self {
         entry.node.map_or_else(|| Self::Span(entry.content_span(), type_id), Self::Node)
     }
 }
 
 impl<'a> Document<'a> {
-    /// The proto of `index`, read from `source`.
+    /// Opens the proto of `index`, which is read from `source`.
     pub fn new(index: &'a Index, schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Result<Self> {
         if index.size() != source.len() {
             let message =
@@ -75,7 +75,7 @@ impl<'a> Document<'a> {
         Ok(Message { type_id, parts: vec![Part::Node(0)] })
     }
 
-    /// Range of the content of `part`.
+    /// The range of the content of `part`.
     pub fn span(&self, part: &Part) -> Result<Range<u64>> {
         match part {
             Part::Span(span, _) => Ok(span.clone()),
@@ -83,7 +83,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The fields of `part`, in order. Runs of one scalar field may be a single entry.
+    /// The fields of `part`, in order. A run of one scalar field may be a single entry.
     pub fn entries(&self, part: &Part) -> Result<PartEntries<'a>> {
         self.carry_on()?;
         match part {
@@ -95,7 +95,7 @@ impl<'a> Document<'a> {
     }
 
     /// Calls `visit` with each occurrence of field `number` in `part` and its position, from element `from` on, until
-    /// `visit` returns false. A run is passed whole, even when it begins before `from`.
+    /// `visit` returns false. A run is passed as a whole, even if it begins before `from`.
     pub fn visit(
         &self,
         part: &Part,
@@ -131,7 +131,7 @@ impl<'a> Document<'a> {
         Ok(())
     }
 
-    /// Number of occurrences of field `number` in `part`.
+    /// The number of occurrences of field `number` in `part`.
     pub fn count(&self, part: &Part, number: u32) -> Result<u64> {
         if let Part::Node(id) = part {
             return Ok(self.index.node(*id)?.field(number)?.map_or(0, |field| field.count()));
@@ -144,8 +144,8 @@ impl<'a> Document<'a> {
         Ok(count)
     }
 
-    /// The occurrences that make up the singular field `number` of `message`, without those that a later member of the
-    /// oneof replaced. Fails beyond `SCANNED_ENTRIES` in all.
+    /// The occurrences that form the value of the singular field `number`, without those that a later member of the
+    /// oneof has replaced. Fails for more than `SCANNED_ENTRIES` occurrences.
     pub fn singular(&self, message: &Message, number: u32) -> Result<Vec<Entry>> {
         let oneof = self.schema.field(message.type_id, number).map_or(0, |field| field.oneof);
         let mut found = Vec::new();
@@ -170,7 +170,7 @@ impl<'a> Document<'a> {
         Ok(found)
     }
 
-    /// The occurrence at position `ordinal` of field `number`, taken out of its run; None past the last one.
+    /// The occurrence at position `ordinal` of field `number`, taken out of its run; None after the last occurrence.
     pub fn element(&self, message: &Message, number: u32, ordinal: u64) -> Result<Option<Entry>> {
         let mut before = 0u64;
         for part in &message.parts {
@@ -193,8 +193,8 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Adds `entry` to the occurrences of a singular field, each of which takes memory. Any of them counts for the field's
-/// value, so that too many are a failure: without the last ones the value would be another.
+/// Adds `entry` to the occurrences of a singular field, each of which takes memory. Fails if there are too many: the
+/// field's value depends on all occurrences, so none may be dropped.
 fn keep(found: &mut Vec<Entry>, entry: Entry) -> Result<()> {
     if found.len() < SCANNED_ENTRIES {
         found.push(entry);
@@ -210,7 +210,7 @@ fn keep(found: &mut Vec<Entry>, entry: Entry) -> Result<()> {
 pub enum PartEntries<'a> {
     /// Read from the index.
     Indexed(Entries<'a>),
-    /// Scanned entries, and the number already returned.
+    /// Scanned entries, and the number of entries already returned.
     Scanned(Rc<[Entry]>, usize),
 }
 

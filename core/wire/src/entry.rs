@@ -1,4 +1,4 @@
-//! Entry of a field: its place on the wire, without its content. Indexes and on-demand scans consist of entries.
+//! Entries: the place of a field on the wire, without its content. Indexes and on-demand scans consist of entries.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use crate::varint;
 /// The number of a node in its index.
 pub type NodeId = u32;
 
-/// One field occurrence, or a run of scalar ones, within a message. Entries tile the message: each begins where
-/// the one before ends.
+/// One occurrence of a field in a message, or a run of scalar occurrences. The entries cover the whole message: each
+/// begins where the previous entry ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The field number.
@@ -20,27 +20,27 @@ pub struct Entry {
     pub start: u64,
     /// The offset of the content.
     pub content: u64,
-    /// The offset past the content; less than `end` only for groups.
+    /// The offset after the content; only for groups, this is less than `end`.
     pub content_end: u64,
-    /// The offset past the last byte.
+    /// The offset after the last byte.
     pub end: u64,
-    /// Number of occurrences: above 1 only for a run of one scalar field.
+    /// The number of occurrences; it is above 1 only for a run of one scalar field.
     pub count: u64,
     /// The index node of the content, for a message that has one.
     pub node: Option<NodeId>,
 }
 
-/// Fields of one number that follow each other in a message.
+/// Consecutive fields of a message that have the same number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// The field number.
     pub number: u32,
-    /// Range of the fields.
+    /// The range of the fields.
     pub span: Range<u64>,
 }
 
 impl Entry {
-    /// The entry of a field that begins at `start` and is no group.
+    /// Makes the entry of a field that begins at `start` and is not a group.
     pub fn new(header: &Header, start: u64) -> Self {
         let content = start.saturating_add(u64::from(header.head_len));
         let end = content.saturating_add(header.content_len);
@@ -63,7 +63,7 @@ impl Entry {
         self.content..self.content_end
     }
 
-    /// Bytes of the shortest tag and length of a length-delimited field.
+    /// The size in bytes of the shortest tag and length for a length-delimited field.
     pub fn minimal_head(number: u32, content_len: u64) -> u64 {
         (varint::len(header::tag(number, Wire::Len)) + varint::len(content_len)) as u64
     }

@@ -1,33 +1,33 @@
-//! Error of the crate: kind, message, and where known the byte offset and the field path.
+//! The error type of the crate: a kind, a message, and where known, the byte offset and the field path.
 
 use std::fmt;
 
-/// Category of a [`WireError`]; the binding maps each kind to one public exception class.
+/// The category of a [`WireError`]; the Python binding maps each kind to one public exception class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The bytes are not a proto (or riegeli file, or index): truncated, overlong, inconsistent.
+    /// The bytes are not a proto, riegeli file or index, because they are truncated, too long or inconsistent.
     Corrupt,
-    /// A checksum written by this software mismatches: stored data is damaged, the model itself is not at fault.
+    /// A checksum that this software wrote does not match: stored data is damaged, but the model itself is not wrong.
     Checksum,
     /// A limit of [`crate::Limits`] was reached.
     Limit,
-    /// A path, slice or option that does not parse.
+    /// A path, slice or option does not parse.
     Syntax,
-    /// A well-formed path that matches nothing here.
+    /// A valid path matches nothing in this proto.
     NotFound,
-    /// A chunked proto whose metadata contradicts its chunks.
+    /// The metadata of a chunked proto contradicts its chunks.
     Inconsistent,
-    /// A valid request that is not supported.
+    /// A request is valid but not supported.
     Unsupported,
-    /// The caller's source failed; the error carries the cause.
+    /// The caller's source failed; the error contains the cause.
     Source,
 }
 
-/// The result type used throughout.
+/// The result type of the whole crate.
 pub type Result<T> = std::result::Result<T, WireError>;
 
-/// An error with its kind and, where known, the byte offset and the field path it happened at.
+/// An error with its kind, and where known, the byte offset and the field path at which it occurred.
 pub struct WireError(Box<Inner>);
 
 struct Inner {
@@ -49,7 +49,7 @@ impl WireError {
         Self::new(Kind::Corrupt, message).at(offset)
     }
 
-    /// A failure of the caller's source; [`WireError::into_cause`] gives it back.
+    /// The error for a failure of the caller's source; [`WireError::into_cause`] returns the cause.
     pub fn from_source(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = cause.into();
         let mut error = Self::new(Kind::Source, cause.to_string());
@@ -57,43 +57,43 @@ impl WireError {
         error
     }
 
-    /// Sets the offset unless the error has one.
+    /// Sets the offset unless the error already has one.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }
 
-    /// Sets the field path unless the error has one.
+    /// Sets the field path unless the error already has one.
     #[must_use]
     pub fn on(mut self, path: impl Into<String>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// Moves the offset by `base`, for parsers that count from the start of a part.
+    /// Adds `base` to the offset, for parsers that count from the start of a part.
     #[must_use]
     pub fn shifted(mut self, base: u64) -> Self {
         self.0.offset = self.0.offset.map(|offset| offset.saturating_add(base));
         self
     }
 
-    /// Category of the error.
+    /// The category of the error.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// Description, without offset and path.
+    /// The description, without offset and path.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Byte offset of the error; None when unknown.
+    /// The byte offset of the error; None when unknown.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// Field path of the error; None when unknown.
+    /// The field path of the error; None when unknown.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }

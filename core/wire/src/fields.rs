@@ -1,9 +1,9 @@
-//! Fields of a message in memory, one after the other; groups are skipped as a whole.
+//! The fields of a message in memory, one after the other; a group is skipped as a whole.
 
 use crate::error::{Kind, Result, WireError};
 use crate::header::{self, Header, Wire, past_parent, stray_end};
 
-/// Iterator over the fields of a message in memory.
+/// An iterator over the fields of a message in memory.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     bytes: &'a [u8],
@@ -15,18 +15,18 @@ pub struct Fields<'a> {
 /// One field of a message in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct InMemory<'a> {
-    /// Tag, and length or value.
+    /// The tag, and the length or value.
     pub header: Header,
-    /// The offset of its tag.
+    /// The offset of the field's tag.
     pub start: u64,
     /// The content; for groups, the bytes between the two tags.
     pub content: &'a [u8],
-    /// The offset past its last byte.
+    /// The offset after the field's last byte.
     pub end: u64,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the message `bytes`, whose first byte lies at `base`; groups may be nested `depth` deep.
+    /// The fields of the message `bytes`, whose first byte is at the offset `base`; groups may be nested `depth` deep.
     pub fn new(bytes: &'a [u8], base: u64, depth: u32) -> Self {
         Self { bytes, at: 0, base, depth }
     }
@@ -59,14 +59,14 @@ impl<'a> Fields<'a> {
         Ok(Some(InMemory { header, start, content, end: self.base.saturating_add(end as u64) }))
     }
 
-    /// Like [`Fields::next_field`], but may skip fields other than `wanted`: those in the plainest form, with a tag of
-    /// one byte and a length of one or two.
+    /// Like [`Fields::next_field`], but may skip fields other than `wanted`. It can skip fields with a tag of one byte
+    /// and a length of one or two bytes.
     #[inline]
     pub fn next_but(&mut self, wanted: u32) -> Result<Option<InMemory<'a>>> {
         self.next_among(1u16.checked_shl(wanted).unwrap_or(0))
     }
 
-    /// Like [`Fields::next_but`] for several numbers: those whose bits are set in `wanted`, and all from 16 on.
+    /// Like [`Fields::next_but`] for several numbers: those whose bits are set in `wanted`, and all numbers from 16 on.
     #[inline]
     pub(crate) fn next_among(&mut self, wanted: u16) -> Result<Option<InMemory<'a>>> {
         while let Some([tag @ 0x08..0x80, len, more]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         header.ok_or_else(|| WireError::corrupt(start, "a field is truncated: its message ends inside it"))
     }
 
-    /// Skips the group `number` whose content begins here; returns the start and the end of its end tag.
+    /// Skips the rest of group `number`, whose content begins here; returns start and end of its end tag.
     fn skip_group(&mut self, number: u32, depth: u32) -> Result<(usize, usize)> {
         let mut open = vec![number];
         loop {

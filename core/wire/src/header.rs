@@ -37,25 +37,25 @@ impl Wire {
     }
 }
 
-/// Tag of a field, and the length or value that follows.
+/// The tag of a field, and the length or value that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The field number.
     pub number: u32,
     /// The wire type.
     pub wire: Wire,
-    /// Bytes of the tag.
+    /// The size of the tag in bytes.
     pub tag_len: u8,
-    /// Bytes of the tag and, for [`Wire::Len`], of the length: the distance from the tag to the content.
+    /// The distance from the tag to the content: the bytes of the tag and, for [`Wire::Len`], of the length.
     pub head_len: u8,
-    /// Bytes of the content; 0 for groups, whose end is not known yet.
+    /// The size of the content in bytes; 0 for groups, whose end is not known yet.
     pub content_len: u64,
     /// The value, for [`Wire::Varint`].
     pub value: u64,
 }
 
 impl Header {
-    /// Bytes of the whole field, for groups of the tag alone; None when the sum exceeds 64 bits.
+    /// The size of the whole field in bytes, but only of the tag for groups; None when it exceeds 64 bits.
     #[inline]
     pub fn size(&self) -> Option<u64> {
         u64::from(self.head_len).checked_add(self.content_len)
@@ -67,19 +67,19 @@ pub fn tag(number: u32, wire: Wire) -> u64 {
     u64::from(number) << 3 | wire as u64
 }
 
-/// Appends a field of bytes, whose `tag` takes one byte.
+/// Appends a length-delimited field; its `tag` must have one byte.
 pub fn put_field(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
     varint::write(content.len() as u64, out);
     out.extend_from_slice(content);
 }
 
-/// Reads the header at the start of `bytes`; None when more bytes are needed. The value of a varint belongs to the
-/// header, the content of other fields does not.
+/// Reads the header at the start of `bytes`; returns None when more bytes are needed. The value of a varint belongs to
+/// the header, but the content of other fields does not.
 #[inline]
 pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     let (tag, tag_len) = match bytes {
-        // One-byte tags are nearly all tags.
+        // Nearly all tags have one byte.
         [first, ..] if *first < 0x80 => (u64::from(*first), 1),
         _ => match varint::read(bytes) {
             Varint::Value(tag, len) => (tag, len),
@@ -132,7 +132,7 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     Ok(Some(header))
 }
 
-/// The error for an end tag without a group.
+/// The error for an end tag without an open group.
 pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
     WireError::corrupt(offset, format!("an end tag of field {number} without a matching open group"))
 }

@@ -1,4 +1,4 @@
-//! The largest children of a path, out of any number of them.
+//! The search for the largest children of a path, of any number of children.
 
 use std::cmp::Reverse;
 
@@ -9,22 +9,22 @@ use crate::listing::Child;
 use crate::resolve::Target;
 use crate::schema::Field;
 
-/// Size and position of an element, and the element.
+/// An element with its size and position.
 type Weighed = (u64, u64, Entry);
 
-/// The largest children of a place, and what it has in all.
+/// The largest children of a place, and its totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heaviest {
-    /// The largest children first.
+    /// The largest children, in falling order.
     pub children: Vec<Child>,
     /// Number of all children.
     pub total: u64,
-    /// Bytes of all children, with their tags.
+    /// The size of all children in bytes, including their tags.
     pub size: u64,
 }
 
 impl Document<'_> {
-    /// At most `most` children of `target`, each of at least `least` bytes, the largest first.
+    /// Up to `most` children of `target` that have at least `least` bytes, the largest first.
     pub fn heaviest(&self, target: &Target, most: usize, least: u64) -> Result<Heaviest> {
         match target {
             Target::Message(message) => self.heaviest_fields(message, most, least),
@@ -63,7 +63,7 @@ impl Document<'_> {
                     self.carry_on()?;
                 }
                 size += entry.end - entry.start;
-                // A run is of numbers, none of which is large.
+                // A run contains numbers, none of which is large.
                 if entry.content_len() >= least && entry.count == 1 {
                     kept.push((entry.content_len(), before + at, *entry));
                 }

@@ -15,7 +15,7 @@ pub enum Key<'a> {
 }
 
 impl Key<'_> {
-    /// Hash of the key, as stored in indexes.
+    /// The hash of the key, as stored in indexes.
     pub fn hash(&self) -> u32 {
         match self {
             Self::Text(bytes) => crc32c::crc32c(bytes),
@@ -24,7 +24,7 @@ impl Key<'_> {
     }
 }
 
-/// The key of an element whose key field is missing.
+/// The key of an element that has no key field.
 pub fn default_key(kind: FieldKind) -> Key<'static> {
     if is_text(kind) { Key::Text(b"") } else { Key::Number(0) }
 }
@@ -34,7 +34,7 @@ pub fn is_text(kind: FieldKind) -> bool {
     matches!(kind, FieldKind::String | FieldKind::Bytes)
 }
 
-/// The integer value of a scalar field of `kind`, sign-extended; None for floats and mismatched wire types.
+/// The integer value of a scalar field of `kind`, sign-extended; None for floats and for a wrong wire type.
 pub fn number(kind: FieldKind, header: &Header, content: &[u8]) -> Option<u64> {
     let raw = match header.wire {
         Wire::Varint => header.value,
@@ -45,7 +45,7 @@ pub fn number(kind: FieldKind, header: &Header, content: &[u8]) -> Option<u64> {
     number_of(kind, header.wire, raw)
 }
 
-/// [`number`] of the raw bits of a varint or fixed field.
+/// Like [`number`], for the raw bits of a varint or fixed-width field.
 pub fn number_of(kind: FieldKind, wire: Wire, raw: u64) -> Option<u64> {
     Some(match (kind, wire) {
         (FieldKind::Bool, Wire::Varint) => u64::from(raw != 0),
@@ -61,7 +61,7 @@ pub fn number_of(kind: FieldKind, wire: Wire, raw: u64) -> Option<u64> {
     })
 }
 
-/// The bits on the wire for the sign-extended `number` of `kind`: the inverse of [`number_of`].
+/// The bits on the wire for a sign-extended `number` of `kind`; the inverse of [`number_of`].
 pub fn to_wire(kind: FieldKind, number: u64) -> u64 {
     let signed = number as i64;
     match kind {
@@ -75,7 +75,7 @@ fn zigzag(raw: u64) -> i64 {
     (raw >> 1) as i64 ^ -((raw & 1) as i64)
 }
 
-/// The key in `field`, which is the key field of its message and of `kind`; None on a mismatched wire type.
+/// The key in `field`, which must be the key field of its message and of the kind `kind`; None for a wrong wire type.
 pub fn of_field<'a>(kind: FieldKind, field: &InMemory<'a>) -> Option<Key<'a>> {
     if is_text(kind) {
         (field.header.wire == Wire::Len).then_some(Key::Text(field.content))
@@ -84,13 +84,13 @@ pub fn of_field<'a>(kind: FieldKind, field: &InMemory<'a>) -> Option<Key<'a>> {
     }
 }
 
-/// The key of the element `bytes` of type `message`, which begins at `base`: the last one on the wire, else the
-/// default. None when the type has no key field.
+/// The key of the element `bytes`, a message of type `message` that begins at `base`. The last key on the wire counts;
+/// a missing key is the default. None when the type has no key field.
 pub fn of_element<'a>(message: &Message, bytes: &'a [u8], base: u64, depth: u32) -> Result<Option<Key<'a>>> {
     let Some(field) = message.key() else { return Ok(None) };
     let mut key = default_key(field.kind);
     let mut fields = Fields::new(bytes, base, depth);
-    // Every small element of a long list passes here, so other fields are skipped by the cheapest parse.
+    // Every small element of a long list is parsed here, so other fields are skipped with the cheapest parse.
     while let Some(found) = fields.next_but(field.number)? {
         if found.header.number == field.number {
             key = of_field(field.kind, &found).unwrap_or(key);

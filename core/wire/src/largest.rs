@@ -1,4 +1,4 @@
-//! Largest parts of a proto, found from its index.
+//! The largest parts of a proto, found with its index.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,22 +12,22 @@ use crate::schema::MISFIT;
 /// One large part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Large {
-    /// Path of the part; for small elements of one field together, the path of the field.
+    /// The path of the part; if this sums up the small elements of a field, the path of the field.
     pub path: String,
-    /// Bytes of the content, or of all those elements.
+    /// The size of the content in bytes, or of all these elements.
     pub size: u64,
-    /// Number of elements summed up; None for a single part.
+    /// The number of elements that are summed up; None for a single part.
     pub count: Option<u64>,
 }
 
-/// Ordinal that marks the small elements of a field together.
+/// The ordinal that means all small elements of a field together.
 const TOGETHER: u64 = u64::MAX;
 
-/// A candidate, ordered so that the smallest is dropped first: size, node, field, ordinal, count.
+/// A candidate: size, node, field, ordinal and count; ordered so that the smallest candidate is dropped first.
 type Candidate = Reverse<(u64, NodeId, u32, u64, u64)>;
 
 impl Document<'_> {
-    /// At most `limit` parts, the largest first: single fields, and the small elements of one field together.
+    /// Up to `limit` parts, the largest first. A part is a single field, or all small elements of one field together.
     pub fn largest(&self, limit: usize) -> Result<Vec<Large>> {
         let mut heap: BinaryHeap<Candidate> = BinaryHeap::new();
         let mut keep = |candidate: (u64, NodeId, u32, u64, u64)| {
@@ -37,7 +37,7 @@ impl Document<'_> {
             }
         };
         for id in 0..NodeId::try_from(self.index.node_count()).unwrap_or(NodeId::MAX) {
-            // Sums over the small elements of each field: bytes and count.
+            // The sums over the small elements of each field: bytes and number.
             let mut small: HashMap<u32, (u64, u64)> = HashMap::new();
             let mut ordinals: HashMap<u32, u64> = HashMap::new();
             for entry in self.entries(&Part::Node(id))? {
@@ -74,7 +74,7 @@ impl Document<'_> {
         let path = if in_map && number == 2 {
             above
         } else if in_map {
-            // No path leads to the key of an entry: the map stands for it.
+            // The key of a map entry has no path, so the map's path is used.
             self.field_path(node, 0)?
         } else if above.is_empty() {
             step
@@ -89,7 +89,7 @@ impl Document<'_> {
         self.path_from(id, 0)
     }
 
-    /// Path of a node, at recursion `depth`, which is limited: a damaged index may make a node its own ancestor.
+    /// The path of a node. The recursion `depth` is limited, because a damaged index may make a node its own ancestor.
     fn path_from(&self, id: NodeId, depth: u32) -> Result<String> {
         if id == 0 {
             return Ok(String::new());
@@ -109,7 +109,7 @@ impl Document<'_> {
         }
     }
 
-    /// Path of the field that the node `id` belongs to, without the element.
+    /// The path of the field that the node `id` belongs to, without the element's step.
     fn field_path(&self, id: NodeId, depth: u32) -> Result<String> {
         let record = self.index.node(id)?.record;
         let above = self.path_from(record.parent, depth + 1)?;

@@ -1,7 +1,7 @@
-//! Index any protobuf on the wire, and make every view of it a rope.
+//! This crate indexes any protobuf on the wire and represents every view of it as a rope.
 //!
-//! Nothing in this crate reads a file, opens a socket or depends on Python. Algorithms that need more bytes ask a
-//! [`source::Source`] that the caller provides.
+//! Nothing in this crate reads a file, opens a socket or depends on Python. An algorithm that needs more bytes reads
+//! them from a [`source::Source`] that the caller provides.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 

@@ -1,42 +1,43 @@
-//! Every bound on hostile input, in one place.
+//! All limits on hostile input.
 
 use crate::error::{Kind, Result, WireError};
 
-/// The largest field number protobuf allows.
+/// The largest field number that protobuf allows.
 pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
 
 const BYTES_A_CHUNK: u64 = 4 << 10;
 const FOUND_A_BYTE: u64 = 8;
-/// Findings are numbered in 32 bits.
+/// Most bytes of findings, so that positions in them fit in 32 bits.
 const MOST_FOUND: u64 = 1 << 30;
 
-/// Limits on the work that the engine does for one input. No allocation is made from a declared length alone.
+/// Limits on the work for one input. No memory is allocated because of a declared length alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Nesting of messages, groups included. The protobuf runtimes stop at 100 too.
+    /// Most nested messages, including groups. The protobuf runtimes have the same limit, 100.
     pub depth: u32,
-    /// Fields and elements in an index.
+    /// Most fields and elements in an index.
     pub nodes: u64,
-    /// Bytes of a path in UTF-8.
+    /// Most bytes of a path in UTF-8.
     pub path: usize,
-    /// Bytes that one compressed riegeli chunk may decode to.
+    /// Most bytes to which one compressed riegeli chunk may decode.
     pub decoded: u64,
-    /// Bytes of memory for decoding one chunk: all of a chunk that cannot be decoded in pieces, or a codec's window.
+    /// Most bytes of memory for decoding one chunk: the whole chunk if it cannot be decoded in pieces, else the codec's
+    /// window.
     pub held: u64,
-    /// Bytes that the compressed chunks of one chunked proto may decode to, all together.
+    /// Most bytes to which all compressed chunks of one chunked proto may decode.
     pub side: u64,
-    /// Extents and literals in one rope.
+    /// Most extents and literals in one rope.
     pub pieces: usize,
-    /// Work for one mask: each element and field examined counts once for every selection that may match it.
+    /// Most work for one mask: each examined element or field counts once for every selection that may match it.
     pub steps: u64,
-    /// Bytes of a `.cpb`'s metadata record.
+    /// Most bytes of a chunked proto's metadata record.
     pub metadata: u64,
-    /// Chunks of a plan, in addition to one for every 4 KiB of the proto. Each takes about a kilobyte of memory.
+    /// Most chunks of a plan, in addition to one for every 4 KiB of the proto. Each takes about a kilobyte of memory.
     pub chunks: u64,
-    /// Bytes of memory for the index of a stream of records.
+    /// Most bytes of memory for the index of a stream of records.
     pub records: u64,
-    /// Bytes of memory for the messages that a search finds, in addition to eight for each byte of the proto: a message
-    /// of two bytes takes about fifty.
+    /// Most bytes of memory for the messages that a search finds, in addition to eight for each byte of the proto. A
+    /// message of two bytes takes about fifty bytes.
     pub found: u64,
 }
 
@@ -60,7 +61,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits for a chunk that is decoded in memory as a whole.
+    /// The limits for a chunk that is decoded as a whole in memory.
     pub(crate) fn in_memory(self) -> Self {
         Self { decoded: self.decoded.min(self.held), ..self }
     }
@@ -70,7 +71,7 @@ impl Limits {
         self.chunks.saturating_add(size / BYTES_A_CHUNK)
     }
 
-    /// Most bytes of memory for what a search finds in a proto of `size` bytes.
+    /// Most bytes of memory for the findings of a search in a proto of `size` bytes.
     pub(crate) fn found_of(&self, size: u64) -> u64 {
         self.found.saturating_add(size.saturating_mul(FOUND_A_BYTE)).min(MOST_FOUND)
     }

@@ -1,4 +1,4 @@
-//! Links between the nodes of graphs: which node makes the value that another takes.
+//! Links between the nodes of graphs: which node makes a value that another node takes.
 
 use std::collections::HashMap;
 
@@ -11,61 +11,63 @@ use crate::varint::{self, Varint};
 
 /// Deepest nesting of groups in a node.
 const DEPTH: u32 = 100;
-/// Stands for a value that no node makes.
+/// Means that no node makes the value.
 const NOBODY: u32 = u32::MAX;
 
-/// Fields of a node that name it and its values; a number for each step down from the node.
+/// The fields of a node that contain its name and the names of its values; each has a number per step down from the
+/// node.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
-    /// Field with the node's name.
+    /// The field with the node's name.
     pub name: Vec<u32>,
-    /// Fields with the names of the values that the node makes.
+    /// The field with the names of the values that the node makes.
     pub outputs: Vec<u32>,
-    /// Fields with the names of the values that the node takes, in the order of their slots.
+    /// The fields with the names of the values that the node takes, in the order of their slots.
     pub inputs: Vec<Vec<u32>>,
-    /// Field with the operator.
+    /// The field with the operator's name.
     pub op: Vec<u32>,
-    /// First number of the fields of which one tells the operator; 0 where `op` tells it.
+    /// The first number of the fields of which the one that is set determines the operator; 0 if `op` has its name.
     pub kinds: u32,
-    /// True when inputs are written as in TensorFlow: `node`, `node:output` and `^node`.
+    /// True when inputs are written as in TensorFlow, that is `node`, `node:output` and `^node`.
     pub qualified: bool,
-    /// True when values may be made again, and a node takes the one before it.
+    /// True when several nodes may make a value of the same name, and a node takes the latest one before it.
     pub ordered: bool,
-    /// True when values are named by numbers, which may be packed.
+    /// True when values have numbers instead of names; the numbers may be packed.
     pub numbers: bool,
 }
 
-/// Nodes of one graph: number, of the first node in the findings, and how many.
+/// The nodes of one graph, which follow each other among the findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Number of the first node.
+    /// The number of the first node among the findings.
     pub first: u32,
     /// Number of nodes.
     pub count: u32,
 }
 
-/// Links between the messages of a search, each taken as a node of the graph that holds it.
+/// The links between the messages of a search; each message is a node of the graph that contains it.
 #[derive(Debug, Default)]
 pub struct Links {
     groups: Vec<Group>,
     group_of: Vec<u32>,
-    /// Ends of the inputs of each node in `makers`.
+    /// The end of each node's inputs in `makers`.
     input_ends: Vec<u32>,
-    /// Maker of each input; `NOBODY` where there is none.
+    /// The maker of each input; `NOBODY` where no node makes the value.
     makers: Vec<u32>,
-    /// Ends of the takers of each node in `takers`.
+    /// The end of each node's takers in `takers`.
     taker_ends: Vec<u32>,
-    /// Nodes that take a value of a node, with the slot.
+    /// The nodes that take a value of a node, each with the slot.
     takers: Vec<(u32, u32)>,
 }
 
-/// Path of the message that holds the node at `path`.
+/// The path of the message that contains the node at `path`.
 pub fn holder(path: &str) -> &str {
     path.rfind('.').and_then(|at| path.get(..at)).unwrap_or("")
 }
 
 impl Links {
-    /// Links between all of `found` by their `ports`. Fails when a node is damaged, or there are too many of them.
+    /// Finds the links between all of `found` with the fields `ports`. Fails when a node is damaged or when there are
+    /// too many nodes.
     pub fn of(found: &Findings, ports: &Ports) -> Result<Self> {
         let mut links = Self::default();
         links.group(found);
@@ -74,7 +76,7 @@ impl Links {
         Ok(links)
     }
 
-    /// Bytes of memory that the links take.
+    /// The memory of the links in bytes.
     pub fn held(&self) -> u64 {
         let held = size_of_val(self.groups.as_slice())
             + size_of_val(self.group_of.as_slice())
@@ -90,22 +92,22 @@ impl Links {
         &self.groups
     }
 
-    /// Number of the graph of a node.
+    /// The number of the graph that contains a node.
     pub fn group_of(&self, node: usize) -> Option<u32> {
         self.group_of.get(node).copied()
     }
 
-    /// Makers of the inputs of a node, slot by slot; None for a value that no node of the graph makes.
+    /// The makers of a node's inputs, slot by slot; None for a value that no node of the graph makes.
     pub fn makers(&self, node: usize) -> impl Iterator<Item = Option<u32>> {
         self.inputs(node).iter().map(|maker| (*maker != NOBODY).then_some(*maker))
     }
 
-    /// Makers of the inputs of a node as numbers, slot by slot; `u32::MAX` for a value that no node of the graph makes.
+    /// The makers of a node's inputs as numbers, slot by slot; `u32::MAX` for a value that no node of the graph makes.
     pub fn inputs(&self, node: usize) -> &[u32] {
         slice(&self.makers, &self.input_ends, node)
     }
 
-    /// Nodes that take a value of a node, with the slot that takes it.
+    /// The nodes that take a value of a node, each with the slot that takes it.
     pub fn takers(&self, node: usize) -> &[(u32, u32)] {
         slice(&self.takers, &self.taker_ends, node)
     }
@@ -157,7 +159,7 @@ impl Links {
         Ok(())
     }
 
-    /// Turns the links round: counts the takers of each node, and then places each behind those before it.
+    /// Reverses the links: counts the takers of each node, then writes each taker at its place.
     fn link_takers(&mut self) {
         let mut ends = vec![0u32; self.group_of.len()];
         for maker in &self.makers {
@@ -183,7 +185,7 @@ impl Links {
     }
 }
 
-/// The text at `fields` in a node's `skeleton`, the last one where there are several; None without any.
+/// The text at `fields` in a node's `skeleton`; the last text if there are several, None if there is none.
 pub fn text<'f>(skeleton: &'f [u8], fields: &[u32]) -> Result<Option<&'f [u8]>> {
     let mut found = None;
     visit(skeleton, fields, false, &mut |value| {
@@ -194,7 +196,7 @@ pub fn text<'f>(skeleton: &'f [u8], fields: &[u32]) -> Result<Option<&'f [u8]>> 
     Ok(found)
 }
 
-/// The number at `fields` in a node's `skeleton`, the last one where there are several; None without any.
+/// The number at `fields` in a node's `skeleton`; the last number if there are several, None if there is none.
 pub fn number(skeleton: &[u8], fields: &[u32]) -> Result<Option<u64>> {
     let mut found = None;
     visit(skeleton, fields, true, &mut |value| {
@@ -218,7 +220,7 @@ pub fn made(skeleton: &[u8], ports: &Ports, each: &mut dyn FnMut(&[u8])) -> Resu
     visit(skeleton, &ports.outputs, ports.numbers, &mut |value| named(value, each))
 }
 
-/// Calls `each` with a value's name; a number is written in digits.
+/// Calls `each` with a value's name; a number is passed as decimal digits.
 fn named(value: Key<'_>, each: &mut dyn FnMut(&[u8])) {
     match value {
         Key::Text(text) => each(text),
@@ -235,21 +237,21 @@ pub fn takes(skeleton: &[u8], ports: &Ports, value: &[u8]) -> Result<bool> {
     Ok(found)
 }
 
-/// The items of `node`, whose last one stands before `ends[node]`.
+/// The items of `node`, the last of which is directly before position `ends[node]`.
 fn slice<'l, T>(items: &'l [T], ends: &[u32], node: usize) -> &'l [T] {
     let begin = node.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     let end = ends.get(node).copied().unwrap_or(begin);
     items.get(begin as usize..end as usize).unwrap_or_default()
 }
 
-/// Name of the node in an input as TensorFlow writes it.
+/// The node's name in an input as TensorFlow writes it.
 fn unqualified(value: Key<'_>) -> Key<'_> {
     let Key::Text(text) = value else { return value };
     let text = text.strip_prefix(b"^").unwrap_or(text);
     Key::Text(text.split(|byte| *byte == b':').next().unwrap_or_default())
 }
 
-/// Calls `each` with all values at `fields` of a message: texts, or `numbers`.
+/// Calls `each` with all values at `fields` of a message, which are texts, or numbers if `numbers`.
 pub(crate) fn visit<'f>(message: &'f [u8], fields: &[u32], numbers: bool, each: &mut dyn FnMut(Key<'f>)) -> Result<()> {
     let Some((number, below)) = fields.split_first() else { return Ok(()) };
     let mut fields = Fields::new(message, 0, DEPTH);
@@ -268,7 +270,7 @@ pub(crate) fn visit<'f>(message: &'f [u8], fields: &[u32], numbers: bool, each: 
     Ok(())
 }
 
-/// Calls `each` with the varints in `bytes`, up to one that is damaged.
+/// Calls `each` with the varints in `bytes`, up to the first damaged one.
 fn unpack<'f>(mut bytes: &'f [u8], each: &mut dyn FnMut(Key<'f>)) {
     while let Varint::Value(value, len) = varint::read_value(bytes) {
         each(Key::Number(value));

@@ -1,4 +1,4 @@
-//! Listing of the children of a path, in pages.
+//! The listing of a path's children, in pages.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +10,41 @@ use crate::path::quote;
 use crate::resolve::Target;
 use crate::schema::{Field, FieldKind, MISFIT, TypeId};
 
-/// Longest text or key shown in a listing, in bytes.
+/// Longest text or key in a listing, in bytes.
 const SHOWN: u64 = 120;
 
 /// One child of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Step from the parent's path to the child: `name`, `[3]`, `["key"]`; of an extension `.[full.name]`, with the dot
-    /// that tells it from an element.
+    /// The step from the parent's path to the child: `name`, `[3]` or `["key"]`. For an extension, it is
+    /// `.[full.name]`; the dot distinguishes it from an element.
     pub step: String,
     /// The field's number.
     pub number: u32,
     /// The field's name; None when unknown.
     pub name: Option<String>,
-    /// Kind as in a `.proto` file, `map` for maps; None when unknown.
+    /// The kind as in a `.proto` file, or `map` for maps; None when unknown.
     pub kind: Option<&'static str>,
-    /// Name of the message type; None for other kinds and unknown types.
+    /// The name of the message type; None for other kinds and for unknown types.
     pub type_name: Option<String>,
-    /// Number of elements; None for a singular field, and when counting would mean decoding.
+    /// The number of elements; None for a singular field, and when counting would require decoding.
     pub count: Option<u64>,
-    /// Bytes of the content; of a repeated field, all its bytes.
+    /// The size of the content in bytes; for a repeated field, of all its elements.
     pub size: u64,
     /// True if the child has children.
     pub deeper: bool,
-    /// Key of an element, or value of a small field.
+    /// The key of an element, or the value of a small field.
     pub text: Option<String>,
 }
 
 impl Document<'_> {
-    /// At most `limit` children of `target` from position `from` on, and the number of all children.
+    /// Up to `limit` children of `target` from position `from` on, and the number of all children.
     pub fn children(&self, target: &Target, from: u64, limit: usize) -> Result<(Vec<Child>, u64)> {
         match target {
             Target::Message(message) => self.fields_of(message, from, limit),
             Target::Bytes { kind: None, part: Some(part) } => {
                 let message = Message { type_id: None, parts: vec![part.clone()] };
-                // Bytes of unknown type may be a message. When they do not parse as one, they have no children.
+                // Bytes of unknown type may be a message. If they do not parse as a message, they have no children.
                 self.fields_of(&message, from, limit).or_else(|_| Ok((Vec::new(), 0)))
             }
             Target::Repeated { owner, number, field } => self.elements_of(owner, *number, field.as_ref(), from, limit),
@@ -60,7 +60,7 @@ impl Document<'_> {
         Ok((children.collect::<Result<_>>()?, total))
     }
 
-    /// The fields that are set in `message`, by number: occurrences and bytes.
+    /// The fields that are set in `message`, by number: occurrences and bytes of each.
     pub(crate) fn fields_in(&self, message: &Message) -> Result<BTreeMap<u32, (u64, u64)>> {
         let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for part in &message.parts {
@@ -75,7 +75,7 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// Fields among `numbers` of `message` that a later member of their oneof replaced, so that they are not set.
+    /// Those of `numbers` whose fields are not set in `message`, because a later member of their oneof replaced them.
     fn replaced<'n>(&self, message: &Message, numbers: impl Iterator<Item = &'n u32>) -> Result<Vec<u32>> {
         let mut gone = Vec::new();
         for number in numbers {
@@ -87,7 +87,7 @@ impl Document<'_> {
         Ok(gone)
     }
 
-    /// Summary of each field of `part`: number, occurrences, bytes.
+    /// A summary of each field of `part`: number, occurrences, bytes.
     fn summary(&self, part: &Part) -> Result<Vec<(u32, u64, u64)>> {
         if let Part::Node(id) = part {
             let fields = self.index.node(*id)?.fields();
@@ -138,7 +138,7 @@ impl Document<'_> {
         }
     }
 
-    /// Number of values in a field of numbers; None when packed values have no fixed width.
+    /// The number of values in a field of numbers; None when packed values have no fixed width.
     fn count_numbers(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<Option<u64>> {
         let width = match field.map(|field| field.kind.wire()) {
             Some(Wire::Fixed32) => 4,
@@ -217,7 +217,7 @@ impl Document<'_> {
         Ok(child)
     }
 
-    /// A small scalar or text in readable form.
+    /// A small scalar or text in a readable form.
     fn preview(&self, entry: &Entry, field: Option<&Field>) -> Result<Option<String>> {
         if entry.wire == Wire::Len {
             let text = field.is_some_and(|field| field.kind == FieldKind::String) && entry.content_len() <= SHOWN;
@@ -229,7 +229,7 @@ impl Document<'_> {
         })
     }
 
-    /// The key of a map's `entry` as it stands in paths.
+    /// The key of a map's `entry` as written in paths.
     pub(crate) fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
         if let Some((kind, bytes)) = self.key_text(entry, entry_type, self.limits.path as u64)? {
             return Ok(key_label(kind, &bytes));

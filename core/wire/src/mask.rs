@@ -6,12 +6,12 @@ use std::rc::Rc;
 use crate::error::{Kind, Result, WireError};
 use crate::path::{Name, Path, Select};
 
-/// Mask of a message.
+/// A mask of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
     /// True to keep the whole message.
     pub whole: bool,
-    /// Otherwise the fields and elements to keep, each with a mask of its own.
+    /// Otherwise, the fields and elements to keep, each with its own mask.
     pub picks: BTreeMap<Pick, Rc<Mask>>,
 }
 
@@ -20,12 +20,12 @@ pub struct Mask {
 pub struct Pick {
     /// The field.
     pub name: Name,
-    /// Elements to keep; None keeps all.
+    /// The elements to keep; None keeps all.
     pub select: Option<Select>,
 }
 
 impl Mask {
-    /// The mask that keeps the parts at `paths`.
+    /// Makes the mask that keeps the parts at `paths`.
     pub fn new(paths: &[Path]) -> Result<Self> {
         let mut root = Self::default();
         for path in paths {
@@ -42,7 +42,7 @@ impl Mask {
         Ok(root)
     }
 
-    /// The mask that keeps every part that one of `masks` keeps. `spend` is called for each pick examined.
+    /// The mask that keeps every part that at least one of `masks` keeps. `spend` is called for each examined pick.
     pub fn union(masks: &[Rc<Self>], spend: &mut dyn FnMut() -> Result<()>) -> Result<Rc<Self>> {
         if let [only] = masks {
             return Ok(Rc::clone(only));
@@ -60,7 +60,7 @@ impl Mask {
     }
 
     fn child(&mut self, name: &Name, select: Option<&Select>) -> &mut Self {
-        // No brackets and `[*]` mean the same.
+        // Missing brackets and `[*]` have the same meaning.
         let select = select.filter(|select| !matches!(select, Select::All | Select::Slice(None, None)));
         let pick = Pick { name: name.clone(), select: select.cloned() };
         Rc::make_mut(self.picks.entry(pick).or_default())

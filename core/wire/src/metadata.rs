@@ -1,14 +1,14 @@
-//! `ChunkMetadata` of TensorFlow's proto splitter, read from and written to the wire without a protobuf runtime.
+//! `ChunkMetadata` of TensorFlow's proto splitter, read and written without a protobuf runtime.
 
 mod coded;
 mod fit;
 
-/// Metadata of a chunked proto: its chunks, and the place of each in the message.
+/// The metadata of a chunked proto: its chunks, and the place of each chunk in the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The chunks, by number.
     pub chunks: Vec<ChunkInfo>,
-    /// Message that the chunks make up.
+    /// The message that the chunks form.
     pub message: ChunkedMessage,
 }
 
@@ -19,14 +19,14 @@ pub struct ChunkInfo {
     pub kind: ChunkKind,
     /// Size in bytes.
     pub size: u64,
-    /// The numeric position of its record in a `.cpb` file.
+    /// The numeric position of the chunk's record in a `.cpb` file.
     pub offset: u64,
 }
 
 /// Kind of a chunk's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChunkKind {
-    /// Not stated.
+    /// The kind is not stated.
     #[default]
     Unset = 0,
     /// A serialized message, or a part of one.
@@ -38,7 +38,7 @@ pub enum ChunkKind {
 /// A message made of a chunk and of additions from other chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedMessage {
-    /// The chunk to start from. None differs from chunk 0.
+    /// The chunk to start from; None means no chunk, and differs from chunk 0.
     pub chunk: Option<u64>,
     /// Additions to the message.
     pub fields: Vec<ChunkedField>,
@@ -47,24 +47,24 @@ pub struct ChunkedMessage {
 /// An addition to a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedField {
-    /// The place; empty for the message itself.
+    /// The place of the addition; empty for the message itself.
     pub tags: Vec<Tag>,
-    /// Content at that place.
+    /// The content at that place.
     pub message: ChunkedMessage,
 }
 
-/// One step of a path to a place.
+/// One step of the path to a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// A field, by number.
     Field(u32),
-    /// An element of the field before it.
+    /// An element of the field in the previous step.
     Index(u64),
-    /// An entry of the map before it.
+    /// An entry of the map in the previous step.
     Key(MapKey),
 }
 
-/// A map key, in the kinds that the format has.
+/// A map key, in one of the kinds that the format supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the format")]
 pub enum MapKey {

@@ -1,8 +1,8 @@
-//! Skeleton of a message: the message without its large fields.
+//! The skeleton of a message: the message without its large fields.
 //!
-//! A parsed skeleton equals the parsed message with its large fields cleared. Therefore an omitted value takes along
-//! the values that it replaced (earlier values of a singular field, and of other members of its oneof), which would
-//! show otherwise; and all occurrences of a singular message are handled together.
+//! A parsed skeleton equals the parsed message after its large fields were cleared. A value can replace earlier values
+//! of a singular field, or of other members of its oneof. If the value is omitted, these earlier values must be omitted
+//! too, because they would reappear. For this reason, all occurrences of a singular message are handled together.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use crate::header::Wire;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::TypeId;
 
-/// Fields that a view leaves out: large ones, and those at some places.
+/// The fields that a view leaves out: large fields, and fields at certain places.
 #[derive(Clone, Debug, Default)]
 pub struct Omit {
     larger_than: Option<u64>,
-    /// Spans of fields, in order and without overlap.
+    /// The spans of fields to leave out, in order and without overlap.
     dropped: Rc<[Range<u64>]>,
 }
 
 impl Omit {
-    /// Omits fields larger than `larger_than` bytes, and those at the spans `dropped`.
+    /// Leaves out fields larger than `larger_than` bytes and fields at the spans `dropped`.
     pub fn new(larger_than: Option<u64>, mut dropped: Vec<Range<u64>>) -> Self {
         dropped.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
-        // A field within one that is omitted needs no mention.
+        // A field inside an omitted field needs no span of its own.
         let mut end = 0;
         dropped.retain(|span| {
             let apart = span.start >= end;
@@ -42,14 +42,14 @@ impl Omit {
         self.larger_than.is_none() && self.dropped.is_empty()
     }
 
-    /// Spans that begin in `span`.
+    /// The spans to leave out that begin in `span`.
     fn within(&self, span: &Range<u64>) -> &[Range<u64>] {
         let from = self.dropped.partition_point(|dropped| dropped.start < span.start);
         let to = self.dropped.partition_point(|dropped| dropped.start < span.end);
         self.dropped.get(from..to).unwrap_or_default()
     }
 
-    /// True if all of `entry` is at an omitted place.
+    /// True if `entry` as a whole is at an omitted place.
     pub(crate) fn drops(&self, entry: &Entry) -> bool {
         self.within(&entry.span()).first().is_some_and(|dropped| *dropped == entry.span())
     }
@@ -69,20 +69,20 @@ enum Slot {
     Oneof(u32),
 }
 
-/// Offset of the last large value in each slot.
+/// The offset of the last large value in each slot.
 #[derive(Debug, Default)]
 pub(crate) struct Hidden(BTreeMap<Slot, u64>);
 
-/// Facts about slots that are set more than once.
+/// Facts about the slots that are set more than once.
 #[derive(Default)]
 struct Repeats {
     hidden: Hidden,
-    /// Skeletons of repeated occurrences of singular messages, by offset.
+    /// The skeletons of repeated occurrences of singular messages, by offset.
     messages: BTreeMap<u64, Rope>,
 }
 
 impl Document<'_> {
-    /// The skeleton of `message` without the fields that `omit` names, a rope for each of its pieces.
+    /// The skeleton of `message`, without the fields that `omit` selects, as a rope for each of its pieces.
     pub(crate) fn without_large(&self, message: &Message, omit: &Omit, depth: u32) -> Result<Vec<Rope>> {
         let spans = message.parts.iter().map(|part| self.span(part)).collect::<Result<Vec<_>>>()?;
         if !spans.iter().any(|span| omit.touches(span)) {
@@ -106,7 +106,7 @@ impl Document<'_> {
         Ok(ropes)
     }
 
-    /// Appends `entry` without its parts that `omit` names; appends nothing when `entry` itself is omitted.
+    /// Appends `entry` without the parts that `omit` selects; appends nothing when `entry` itself is omitted.
     pub(crate) fn kept_small(
         &self,
         entry: &Entry,
@@ -137,7 +137,7 @@ impl Document<'_> {
         self.rewrap(entry, &rope, out)
     }
 
-    /// Offset of the last omitted value in each slot; `entries` are the fields of a message in order.
+    /// The offset of the last omitted value in each slot; `entries` are the fields of a message in order.
     pub(crate) fn hidden<'e>(
         &self,
         entries: impl Iterator<Item = &'e Entry>,
@@ -179,7 +179,7 @@ impl Document<'_> {
         Ok(repeats)
     }
 
-    /// Slots of `message` that are set more than once, with their counts.
+    /// The slots of `message` that are set more than once, with their counts.
     fn given_again(&self, message: &Message) -> Result<BTreeMap<Slot, u64>> {
         let mut given = BTreeMap::new();
         let mut add = |number, count| {
@@ -210,7 +210,8 @@ impl Document<'_> {
         Some(if field.oneof == 0 { Slot::Field(number) } else { Slot::Oneof(field.oneof) })
     }
 
-    /// True if `entry` is omitted: at an omitted place, or large, length-delimited, not a message, and not a map key.
+    /// True if `entry` is omitted because of its place, or because it is a large length-delimited field that is neither
+    /// a message nor a map key.
     fn is_omitted(&self, entry: &Entry, type_id: Option<TypeId>, omit: &Omit) -> bool {
         let is_large = omit.larger_than.is_some_and(|limit| entry.content_len() > limit);
         let is_map_key = entry.number == 1 && self.schema.is_map_entry(type_id);
@@ -221,7 +222,7 @@ impl Document<'_> {
         entry.wire == Wire::Group || self.child_type(entry, type_id).is_some()
     }
 
-    /// Type of the message in `entry`; None for other fields and unknown types.
+    /// The type of the message in `entry`; None for other fields and for unknown types.
     fn child_type(&self, entry: &Entry, type_id: Option<TypeId>) -> Option<TypeId> {
         let field = self.schema.field(type_id, entry.number);
         field.filter(|field| field.kind.is_message()).map(|field| field.target)

@@ -1,4 +1,4 @@
-//! On-demand reading: where the index has no node, the few bytes needed are read and scanned.
+//! On-demand reading: where the index has no node, only the few bytes that are needed are read and scanned.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,16 +13,16 @@ use crate::limits::Limits;
 use crate::schema::{Schema, TypeId};
 use crate::source::Source;
 
-/// Bytes that a small read is enlarged to: the next read is often close by.
+/// Bytes to which a small read is enlarged, because the next read is often nearby.
 const WINDOW: usize = 64 << 10;
-/// Longest run of scalars that is one entry, in bytes.
+/// Longest run of scalars in one entry, in bytes.
 const RUN_BYTES: u64 = 4096;
-/// Most entries of one on-demand scan: more than fit under any sensible floor.
+/// Most entries of one on-demand scan; this is more than can be below any reasonable floor.
 pub(crate) const SCANNED_ENTRIES: usize = 1 << 22;
 
 /// A proto without an index.
 pub struct OnDemand<'a> {
-    /// Message types of the proto.
+    /// The message types of the proto.
     pub schema: &'a Schema,
     /// Limits on the work.
     pub limits: Limits,
@@ -30,15 +30,15 @@ pub struct OnDemand<'a> {
     window: RefCell<(u64, Vec<u8>)>,
     scanned: RefCell<Option<Scanned>>,
     budget: Cell<Option<u64>>,
-    /// Stretches that may still be kept.
+    /// How many stretches may still be kept.
     room: Cell<usize>,
 }
 
-/// Fields of a scanned message, with its range and type.
+/// The fields of a scanned message, with the message's range and type.
 type Scanned = (Range<u64>, Option<TypeId>, Rc<[Entry]>);
 
 impl<'a> OnDemand<'a> {
-    /// A proto in `source`, with the message types of `schema`.
+    /// Opens the proto in `source`; `schema` has its message types.
     pub fn new(schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Self {
         Self {
             schema,
@@ -51,12 +51,12 @@ impl<'a> OnDemand<'a> {
         }
     }
 
-    /// Starts counting steps of work, of which [`Limits::steps`] are allowed.
+    /// Starts counting the steps of work, up to [`Limits::steps`].
     pub(crate) fn count_steps(&self) {
         self.budget.set(Some(self.limits.steps));
     }
 
-    /// Counts `steps` of work; fails once they exceed the limit. Nothing is counted before `count_steps`.
+    /// Counts `steps` of work and fails once they exceed the limit. Before `count_steps`, nothing is counted.
     pub(crate) fn spend(&self, steps: u64) -> Result<()> {
         let Some(left) = self.budget.get() else { return Ok(()) };
         self.budget.set(Some(left.saturating_sub(steps)));
@@ -71,12 +71,12 @@ impl<'a> OnDemand<'a> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Fails when the work is to be cancelled: see [`Source::carry_on`].
+    /// Fails when the work should be cancelled; see [`Source::carry_on`].
     pub fn carry_on(&self) -> Result<()> {
         self.source.carry_on()
     }
 
-    /// Source of the bytes.
+    /// The source of the bytes.
     pub(crate) fn source(&self) -> &'a dyn Source {
         self.source
     }
@@ -102,7 +102,7 @@ impl<'a> OnDemand<'a> {
             .ok_or_else(|| WireError::corrupt(offset, "the source gave fewer bytes than asked"))
     }
 
-    /// The bytes of `span`, which must fit into memory.
+    /// The bytes of `span`, which must fit in memory.
     pub fn read_span(&self, span: &Range<u64>) -> Result<Cow<'_, [u8]>> {
         let len = usize::try_from(span.end.saturating_sub(span.start));
         self.read(span.start, len.map_err(|_| WireError::corrupt(span.start, "a field is larger than memory"))?)
@@ -124,7 +124,7 @@ impl<'a> OnDemand<'a> {
         Ok(Entry::new(&field.header, field.start))
     }
 
-    /// Like [`OnDemand::scan`], with a cache of the last message scanned.
+    /// Like [`OnDemand::scan`], but keeps the result for the message that was scanned last.
     pub fn scanned(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Rc<[Entry]>> {
         if let Some((known, of, entries)) = &*self.scanned.borrow()
             && (known, of) == (&span, &type_id)
@@ -155,8 +155,8 @@ impl<'a> OnDemand<'a> {
         Ok(entries)
     }
 
-    /// The top-level fields of `span`, parsed as a message; None when they change too often to be kept. Fails unless
-    /// they end exactly where `span` ends: a truncated field would swallow later bytes.
+    /// The top-level fields of `span`, parsed as a message; None when the field number changes too often to keep them.
+    /// Fails unless they end exactly at the end of `span`, because a truncated field would absorb later bytes.
     pub fn stretches(&self, span: &Range<u64>, type_id: Option<TypeId>) -> Result<Option<Vec<Stretch>>> {
         let (mut stretches, mut room, mut all) = (Vec::<Stretch>::new(), self.room.get(), true);
         self.walk(span, |found| {
@@ -197,17 +197,17 @@ impl<'a> OnDemand<'a> {
     }
 }
 
-/// Scan of one level, window by window.
+/// A scan of one level of nesting, window by window.
 struct Shallow {
     entries: Vec<Entry>,
-    /// Open groups: field number, offset of the tag, offset of the content.
+    /// The open groups: field number, offset of the tag, offset of the content.
     open: Vec<(u32, u64, u64)>,
     depth: u32,
 }
 
 impl Shallow {
-    /// Parses the fields that begin in `bytes`, which lie at offset `position`; returns the number of bytes done,
-    /// more than `bytes` has when the last field is longer.
+    /// Parses the fields that begin in `bytes`, whose offset is `position`. Returns the number of parsed bytes, which
+    /// exceeds the length of `bytes` when the last field is longer.
     fn window(&mut self, bytes: &[u8], position: u64, end: u64) -> Result<u64> {
         let mut at = 0u64;
         while at < bytes.len() as u64 {
@@ -256,7 +256,7 @@ impl Shallow {
     }
 }
 
-/// Appends `entry`, or extends the last run with it.
+/// Appends `entry`, or adds it to the last run.
 pub(crate) fn append(entries: &mut Vec<Entry>, entry: Entry) {
     let scalar = !matches!(entry.wire, Wire::Len | Wire::Group);
     match entries.last_mut() {

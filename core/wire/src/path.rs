@@ -1,5 +1,6 @@
-//! Paths: `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]`, `node[name="conv1"]`, of an extension
-//! `options.[my.package.weight]`; for masks also `[2:10]` and `[*]`. Parsing checks the syntax only; the meaning depends on the message that the path is applied to.
+//! Paths, such as `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]` or `node[name="conv1"]`. An extension is
+//! written as `options.[my.package.weight]`. Masks may also contain `[2:10]` and `[*]`. The parser only checks the
+//! syntax; the meaning depends on the message to which the path is applied.
 
 mod condition;
 mod parser;
@@ -11,7 +12,7 @@ pub use condition::{Condition, Values};
 /// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Segments; empty for the message itself.
+    /// The segments; empty for the message itself.
     pub segments: Vec<Segment>,
 }
 
@@ -20,31 +21,31 @@ pub struct Path {
 pub struct Segment {
     /// The field.
     pub name: Name,
-    /// Selection in brackets; None without brackets.
+    /// The selection in brackets; None without brackets.
     pub select: Option<Select>,
 }
 
 /// A field by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// By name, which needs a schema; of an extension by its full name in brackets.
+    /// A name, which needs a schema; for an extension, its full name in brackets.
     Text(String),
-    /// By number.
+    /// A number.
     Number(u32),
 }
 
-/// Selection of elements, in brackets.
+/// A selection of elements in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Select {
-    /// An element by position, or a map's integer key.
+    /// The position of an element, or an integer key of a map.
     Integer(i128),
-    /// A map's string key.
+    /// A string key of a map.
     Text(Vec<u8>),
-    /// A map's bool key.
+    /// A bool key of a map.
     Word(bool),
-    /// The first element that meets all of these conditions, of which there is at least one.
+    /// The first element that meets all these conditions; at least one condition exists.
     Where(Vec<Condition>),
-    /// Elements by position, from the first up to but without the second.
+    /// The elements from the first position to the second, which is excluded.
     Slice(Option<u64>, Option<u64>),
     /// All elements.
     All,
@@ -94,7 +95,7 @@ impl fmt::Display for Select {
     }
 }
 
-/// Quotes `bytes` for a path; bytes that are not UTF-8 are written `\xHH`.
+/// Quotes `bytes` for a path; bytes that are not UTF-8 are written as `\xHH`.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::from('"');
     for chunk in bytes.utf8_chunks() {

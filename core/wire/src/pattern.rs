@@ -1,24 +1,25 @@
-//! Regular expressions over names: no backtracking, in bounded memory, at a cost that is told before it is paid.
+//! Regular expressions for names: they never backtrack, need bounded memory, and have a cost that is known beforehand.
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::{Kind, Result, WireError};
 
-/// Characters of an expression.
+/// Most characters of an expression.
 const LONGEST: usize = 256;
-/// Nesting of groups.
+/// Most nested groups.
 const DEEPEST: u32 = 16;
-/// Bytes that a compiled expression may take, the smallest that is enough: more states cost more for each byte.
+/// Sizes of a compiled expression in bytes; the smallest sufficient size is used, because more states cost more per
+/// byte.
 const SIZES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
 
-/// A compiled expression, which is found anywhere in a name unless it is anchored; case counts unless `(?i)` is set.
+/// A compiled expression, which may match anywhere in a name unless it is anchored. Case matters unless `(?i)` is set.
 pub struct Pattern {
     regex: Regex,
     size: usize,
 }
 
 impl Pattern {
-    /// Compiles `text`; a `Syntax` error tells where it fails.
+    /// Compiles `text`; a `Syntax` error describes the problem.
     pub fn new(text: &str) -> Result<Self> {
         if text.chars().count() > LONGEST {
             return Err(WireError::new(
@@ -39,18 +40,18 @@ impl Pattern {
         Err(WireError::new(Kind::Syntax, message))
     }
 
-    /// True if the expression is found in `name`.
+    /// True if `name` contains a match of the expression.
     pub fn is_in(&self, name: &[u8]) -> bool {
         self.regex.is_match(name)
     }
 
-    /// Work for a byte at the most, as a multiple of that of the smallest expressions.
+    /// The largest work per byte, as a multiple of the work for the smallest expressions.
     pub fn weight(&self) -> usize {
         self.size / SIZES[0]
     }
 }
 
-/// The parser's message in one line: its first lines draw the place.
+/// The last line of the parser's message; the lines before it only draw the place of the error.
 fn told(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Plan of a split: the parts of a proto that become chunks, and the metadata that puts them together.
+//! The plan of a split: the parts of a proto that become chunks, and the metadata with which the chunks are merged.
 //!
-//! Plans use only what TensorFlow's Merger accepts: messages by field, index or map key, singular bytes and strings,
-//! and runs of repeated fields as pieces of their parent. Parts that cannot be placed that way stay in their message.
+//! A plan only uses what TensorFlow's Merger accepts. These are messages (by field, index or map key), singular bytes
+//! and strings, and runs of repeated fields as pieces of their parent. All other parts stay in their message.
 
 mod maps;
 mod planner;
@@ -17,30 +17,31 @@ use crate::error::Result;
 use crate::metadata::{ChunkKind, ChunkedField, ChunkedMessage};
 use crate::rope::Rope;
 
-/// Version of the planner, which is part of the identity of every store whose root was planned.
+/// The version of the planner, which is part of the identity of every store whose root was planned.
 ///
-/// A change to the plans, or to the input of the planner (the metadata, the paths), must raise the version; one to the
-/// image of a chunked proto raises the two versions below. The same files are then another store, and no URL or entity tag ever stands for other bytes.
+/// A change to the plans, or to the planner's input (metadata or paths), must raise this version. A change to the image
+/// of a chunked proto must raise the two versions below. The same files then give another store, so a URL or entity tag
+/// never refers to other bytes.
 pub const VERSION: u32 = 1;
 
-/// Version of plans that chunked files came with, in the place of [`VERSION`] in the identity of their stores. No number
-/// may be used for two kinds of plans, nor be used again.
+/// The version of plans that were kept from chunked protos; it replaces [`VERSION`] in the identity of their stores. A
+/// number must never be used for two kinds of plans, nor be reused.
 pub const KEPT_VERSION: u32 = 3;
 
-/// Version of plans by sizes of chunked files, in the place of [`VERSION`]: it covers the merge too.
+/// The version of plans made from sizes for chunked protos; it replaces [`VERSION`] and covers the merge too.
 pub const MERGED_VERSION: u32 = 4;
 
-/// True if `version` is, or was, the [`KEPT_VERSION`].
+/// True if `version` is or was the [`KEPT_VERSION`].
 pub fn is_kept(version: u64) -> bool {
     matches!(version, 2 | 3)
 }
 
-/// Sizes that decide which parts become chunks.
+/// The sizes that determine which parts become chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Fields at least this large, in bytes, are split out.
+    /// Fields of at least this size in bytes become chunks.
     pub min_chunk: u64,
-    /// A run of repeated elements is cut at this size.
+    /// A run of repeated elements is cut at this size in bytes.
     pub max_chunk: u64,
 }
 
@@ -53,33 +54,33 @@ impl Default for Policy {
 /// One chunk of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Kind of the content: message or bytes.
+    /// The kind of the content: message or bytes.
     pub kind: ChunkKind,
-    /// Name of the message type; None for bytes and for unknown types.
+    /// The name of the message type; None for bytes and for unknown types.
     pub type_name: Option<String>,
-    /// Path of the part that the chunk holds.
+    /// The path of the part that the chunk contains.
     pub path: String,
-    /// Bytes of the chunk.
+    /// The bytes of the chunk.
     pub rope: Rope,
 }
 
-/// Split plan: the chunks and how they make up the proto.
+/// A split plan: the chunks, and how they form the proto.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The chunks, by number.
     pub chunks: Vec<Chunk>,
-    /// Message that the chunks make up; left empty where the metadata of `origin` has it.
+    /// The message that the chunks form; empty if `origin` exists, whose metadata contains it.
     pub message: ChunkedMessage,
-    /// The chunked file that the plan came with; None for a plan made here.
+    /// The chunked proto from which the plan was kept; None for a plan made by the planner.
     pub origin: Option<Origin>,
 }
 
-/// Chunked file that came with a plan, which is kept byte for byte.
+/// A chunked proto from which a plan was kept; the file stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The serialized `ChunkMetadata` of the file.
     pub metadata: Vec<u8>,
-    /// Size of the file in bytes.
+    /// The size of the file in bytes.
     pub size: u64,
 }
 
@@ -89,7 +90,7 @@ impl Document<'_> {
         self.plan_by(policy, &[])
     }
 
-    /// Plans the split of the proto by `rules`, and by `policy` where they say nothing.
+    /// Plans the split of the proto by `rules`, and by `policy` where no rule applies.
     pub fn plan_by(&self, policy: &Policy, rules: &[Rule]) -> Result<Plan> {
         let root = self.root()?;
         let mut plan = Plan::default();
@@ -102,7 +103,7 @@ impl Document<'_> {
             && fields.is_empty()
             && let [whole] = runs.as_mut_slice()
         {
-            // A single piece is the whole proto, which is then not split.
+            // A single piece would be the whole proto, which is then not split.
             rest = std::mem::take(&mut whole.rope);
             runs.clear();
         }
@@ -120,7 +121,7 @@ impl Document<'_> {
     }
 }
 
-/// Numbers chunks in merge order: pieces of the message first, then the chunks below it.
+/// Numbers the chunks in merge order: first the pieces of the message, then the chunks below it.
 fn number(runs: Vec<Chunk>, fields: Vec<PlannedField>, chunks: &mut Vec<Chunk>) -> Vec<ChunkedField> {
     let mut out = Vec::new();
     for run in runs {

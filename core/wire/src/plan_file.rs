@@ -1,10 +1,11 @@
-//! Serialized plan: written when a proto is ingested, read for every request of a chunk.
+//! The serialized plan, which is written when a proto is ingested and read for every request of a chunk.
 //!
-//! `pslplan1`; a varint count; per chunk a byte for its kind, type name and path as varint length and text, its rope;
-//! the `ChunkedMessage` as varint length and bytes; the CRC-32C of all bytes before.
+//! A plan begins with `pslplan1` and the number of chunks as a varint. Each chunk follows as a byte for its kind, its
+//! type name and its path (each a varint length and text), and its rope. Then comes the `ChunkedMessage` as varint
+//! length and bytes, and at last the CRC-32C of all bytes before.
 //!
-//! `pslplan2` for a plan that a chunked file came with: in the place of the `ChunkedMessage` the file's `ChunkMetadata`,
-//! and then the size of the file as a varint. Readers of the first version alone refuse the second.
+//! A plan that was kept from a chunked proto begins with `pslplan2`. In place of the `ChunkedMessage`, it has the
+//! file's `ChunkMetadata`, followed by the file's size as a varint. Readers of only the first version reject it.
 
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
@@ -39,7 +40,7 @@ impl Plan {
         out
     }
 
-    /// Reads the plan that [`Plan::encode`] wrote.
+    /// Reads a plan that [`Plan::encode`] wrote.
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
         let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "not a plan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {

@@ -1,9 +1,9 @@
-//! A bounded cursor over bytes in memory: it cannot run past its end, and says where it stopped.
+//! A bounded cursor over bytes in memory: it cannot pass the end, and it knows its offset.
 
 use crate::error::{Result, WireError};
 use crate::varint::{self, Varint};
 
-/// Reads from the front of `bytes`; `base` is the offset that errors count from.
+/// Reads from the front of `bytes`; errors contain the offset.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -11,7 +11,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of `bytes`, the first of which lies at `base`.
+    /// Makes a reader of `bytes`, whose first byte is at the offset `base`.
     pub fn new(bytes: &'a [u8], base: u64) -> Self {
         Self { bytes, offset: base }
     }
@@ -44,14 +44,14 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Everything that is left.
+    /// All bytes that are left.
     pub fn rest(&mut self) -> &'a [u8] {
         let taken = std::mem::take(&mut self.bytes);
         self.offset += taken.len() as u64;
         taken
     }
 
-    /// A reader of the next `n` bytes, which cannot run past them.
+    /// A reader of only the next `n` bytes.
     #[inline]
     pub fn sub(&mut self, n: u64) -> Result<Reader<'a>> {
         let base = self.offset;
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
     /// The next varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
-        // One-byte varints are most varints.
+        // Most varints have one byte.
         if let [first @ 0..0x80, rest @ ..] = self.bytes {
             self.bytes = rest;
             self.offset += 1;
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         taken.try_into().map_err(|_| WireError::corrupt(offset, "a fixed-width value is cut off"))
     }
 
-    /// An error unless everything was read.
+    /// Fails unless everything was read.
     pub fn finish(self, what: &str) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());

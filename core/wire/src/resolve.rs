@@ -1,4 +1,4 @@
-//! Resolution of paths in a proto: the target of a path, or the reason why it matches nothing.
+//! The resolution of paths in a proto: the target of a path, or the reason why the path matches nothing.
 
 mod conditions;
 mod content;
@@ -15,32 +15,32 @@ use crate::key::Key;
 use crate::path::{Name, Path, Segment, Select};
 use crate::schema::{Field, FieldKind, MISFIT};
 
-/// Target of a path.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// A message, or a group.
     Message(Message),
-    /// A string, bytes, or a field of unknown type that has a length.
+    /// A string, bytes, or a length-delimited field of unknown type.
     Bytes {
-        /// Kind of the field; None when unknown.
+        /// The kind of the field; None when unknown.
         kind: Option<FieldKind>,
-        /// Place of the content; None for an empty default.
+        /// The place of the content; None for an empty default.
         part: Option<Part>,
     },
     /// A number, bool or enum value.
     Scalar {
         /// The field; None when unknown.
         field: Option<Field>,
-        /// Wire type.
+        /// The wire type.
         wire: Wire,
-        /// Value of the varint, or bits of the fixed-width value.
+        /// The value of the varint, or the bits of the fixed-width value.
         raw: u64,
     },
     /// A repeated field or map as a whole.
     Repeated {
-        /// Message that has the field.
+        /// The message that has the field.
         owner: Message,
-        /// Field number.
+        /// The field number.
         number: u32,
         /// The field; None when unknown.
         field: Option<Field>,
@@ -48,7 +48,7 @@ pub enum Target {
 }
 
 impl<'a> Document<'a> {
-    /// Resolves `path`; `NotFound` when it matches nothing.
+    /// Resolves `path`; fails with a `NotFound` error when it matches nothing.
     pub fn resolve(&self, path: &Path) -> Result<Target> {
         let mut at = Target::Message(self.root()?);
         let mut walked = Path::default();
@@ -80,7 +80,7 @@ impl<'a> Document<'a> {
         message.parts.iter().map(|part| self.count(part, number)).sum()
     }
 
-    /// The field of `message` with this name or number: its number, and the schema's field, None when unknown.
+    /// The field of `message` with this name or number: its number, and the schema's field or None when unknown.
     pub fn field_of(&self, message: &Message, name: &Name) -> Result<(u32, Option<&'a Field>)> {
         let known = message.type_id.and_then(|id| self.schema.message(id));
         let text = match name {
@@ -109,7 +109,7 @@ impl<'a> Document<'a> {
             && self.total(&message, number)? == 0
             && self.total(&message, misfit)? > 0
         {
-            // A field that misfits the schema is still found by its number, as an unknown field.
+            // A field whose wire type does not fit the schema can still be found by its number, as an unknown field.
             (number, field) = (misfit, None);
         }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
@@ -138,7 +138,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// A field without schema and brackets: its only occurrence, or all occurrences as a repeated field.
+    /// An unknown field without brackets: its only occurrence, or all occurrences as a repeated field.
     fn unknown(&self, message: Message, number: u32) -> Result<Target> {
         match self.total(&message, number)? {
             0 => Err(not_here(&(number & !MISFIT).to_string())),
@@ -179,7 +179,7 @@ impl<'a> Document<'a> {
         self.merged(&[found], field)?.ok_or_else(|| no_such(&label, select, Some(count)))
     }
 
-    /// Target for the occurrences of one field or one element, merged; None without any.
+    /// The target for the merged occurrences of a field or an element; None without occurrences.
     pub fn merged(&self, found: &[Entry], field: Option<&Field>) -> Result<Option<Target>> {
         let Some(last) = found.last() else { return Ok(None) };
         let message = |type_id| {

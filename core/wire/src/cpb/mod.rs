@@ -1,8 +1,8 @@
-//! Chunked protos (`.cpb`): a riegeli file whose records are the chunks of a proto, and last their metadata.
+//! Chunked protos (`.cpb`): riegeli files whose records are the chunks of a proto, followed by their metadata.
 //!
-//! Reading gives an image: the merged proto as a rope of the records' bytes and of rewritten lengths, to be indexed
-//! like any proto. Writing gives a rope of the file. XLA's split protos, whose first record is a manifest of the
-//! others, are read in the same way.
+//! Reading gives an image, which is indexed like any proto. The image is the merged proto as a rope of the records'
+//! bytes and of rewritten lengths. Writing gives a rope of the file. XLA's split protos are read in the same way; their
+//! first record is a manifest of the other records.
 
 mod kept;
 mod merge;
@@ -24,10 +24,10 @@ use crate::source::Source;
 pub use merge::image;
 pub use records::{Chunked, FILE, SIDE, Side, open, read_metadata};
 
-/// Bytes allowed beyond a multiple of those of the file, for files of any size.
+/// Bytes that a file of any size may have beyond a limit that is a multiple of its size.
 const FREE_BYTES: u64 = 1 << 20;
 
-/// Writer of a `.cpb` file: its chunks, and the hashes of their data.
+/// A writer of a `.cpb` file: its chunks and the hashes of their data.
 #[derive(Debug)]
 pub struct Writing<'a> {
     plan: &'a Plan,
@@ -36,17 +36,17 @@ pub struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// A writer for the chunks of `plan`.
+    /// Makes a writer for the chunks of `plan`.
     pub fn new(plan: &'a Plan, limits: &Limits) -> Self {
         Self { plan, framer: Framer::new(limits), chunks: Vec::new() }
     }
 
-    /// A hasher for the data of a chunk of `len` bytes: feed it the bytes of the chunk.
+    /// A hasher for the data of a chunk of `len` bytes, which must get all bytes of the chunk.
     pub fn hasher(len: u64) -> Hasher {
         record_hasher(len)
     }
 
-    /// Appends the next chunk; `hash` is the result of its hasher.
+    /// Appends the next chunk; `hash` is the result of the chunk's hasher.
     pub fn push(&mut self, hash: u64) -> Result<()> {
         let Some(chunk) = self.plan.chunks.get(self.chunks.len()) else { return Ok(()) };
         let offset = self.framer.push(&chunk.rope, hash)?;
@@ -54,7 +54,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Finishes the file with the metadata as the last record.
+    /// Ends the file with the metadata as the last record, and returns the file.
     pub fn finish(mut self) -> Result<Rope> {
         let metadata = Metadata { chunks: self.chunks, message: self.plan.message.clone() }.encode();
         let mut hasher = record_hasher(metadata.len() as u64);
@@ -73,7 +73,7 @@ pub fn metadata(plan: &Plan, limits: &Limits) -> Result<Metadata> {
     Ok(Metadata { chunks: writing.chunks, message: plan.message.clone() })
 }
 
-/// Most bytes of metadata for `source`: decoded, they take many times as much memory.
+/// Most bytes of metadata for `source`, because decoded metadata takes many times as much memory.
 fn description(source: &dyn Source) -> u64 {
     source.len().saturating_add(FREE_BYTES)
 }

@@ -1,19 +1,19 @@
-//! The order in which chunks are merged: TensorFlow's, made total.
+//! The order in which chunks are merged, which extends TensorFlow's order to a total order.
 
 use std::cmp::Ordering;
 
 use crate::error::{Kind, Result, WireError};
 use crate::metadata::{ChunkedField, MapKey, Tag};
 
-/// Sorts `fields` into merge order: additions to the message itself first, parents before children, elements by
-/// position; at equal places by chunk number, then in the order given.
+/// Sorts `fields` into merge order: additions to the message itself come first, parents come before children, and
+/// elements are sorted by position. Fields at the same place are sorted by chunk number, and else keep their order.
 pub(super) fn sorted(fields: &[ChunkedField]) -> Result<Vec<&ChunkedField>> {
     let mut sorted: Vec<&ChunkedField> = fields.iter().collect();
     sorted.sort_by(|a, b| {
         let chunks = a.message.chunk.unwrap_or(0).cmp(&b.message.chunk.unwrap_or(0));
         compare(&a.tags, &b.tags).then(chunks)
     });
-    // Tags of different kinds at one place contradict each other; in a total order two of them are neighbours.
+    // Tags of different kinds at one place contradict each other. In a total order, two such fields are neighbours.
     for pair in sorted.windows(2) {
         let [a, b] = pair else { continue };
         let differing = a.tags.iter().zip(&b.tags).find(|(a, b)| a != b);

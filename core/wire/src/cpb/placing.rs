@@ -1,24 +1,24 @@
-//! Places of merged fields: each where its number belongs, so that a message that was split in the order of its field
-//! numbers comes back byte for byte.
+//! The places of merged fields: each field is placed according to its number. So a message that was split in the order
+//! of its field numbers is restored byte for byte.
 
 use std::collections::HashMap;
 
 use crate::schema::{MISFIT, Message};
 
-/// Place of an added field, and the rank among fields at one place.
+/// The place of an added field, and its rank among the fields at the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
-    /// Number of base fields before it.
+    /// The number of base fields before it.
     after: usize,
     number: u32,
 }
 
-/// The order of the fields `numbers` of a message of type `known`, as positions in `numbers`. The first `base` of them
-/// stay in order; each of the others goes behind the last base field of its number, or else before the first one of a
-/// higher number.
+/// The order of the fields `numbers` of a message of type `known`, as positions in `numbers`. The first `base` fields
+/// stay in order. Each added field goes after the last base field with its number, or else before the first base field
+/// with a higher number.
 ///
-/// None where that could change the meaning and all fields stay in order: if members of one oneof exclude each other.
-/// Unknown fields, which may belong to a oneof too, are placed last.
+/// Returns None, so that all fields stay in order, if members of one oneof exclude each other: another order could then
+/// change the meaning. Unknown fields may belong to a oneof too, so they are placed last.
 pub(super) fn arranged(numbers: &[u32], base: usize, known: &Message) -> Option<Vec<usize>> {
     let (first, added) = numbers.split_at_checked(base)?;
     if added.is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn arranged(numbers: &[u32], base: usize, known: &Message) -> Option<
     Some(order)
 }
 
-/// True unless two members of one oneof are among `numbers`.
+/// True unless `numbers` contains two members of one oneof.
 fn is_free<'a>(numbers: impl Iterator<Item = &'a u32>, known: &Message) -> bool {
     let mut members: HashMap<u32, u32> = HashMap::new();
     let mut last = 0;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::schema::{Field, FieldKind};
 
-    /// A type with fields 1 to 9, of which 7 and 8 are members of a oneof.
+    /// A type with the fields 1 to 9; the fields 7 and 8 are members of a oneof.
     fn known() -> Message {
         let field = |number| {
             let oneof = u32::from(number == 7 || number == 8);
@@ -96,7 +96,7 @@ mod tests {
         Message::new("t".to_owned(), false, (1..10).map(field).collect())
     }
 
-    /// The numbers in the order that `arranged` gives.
+    /// The field numbers in the order that `arranged` returns.
     fn order(base: &[u32], added: &[u32]) -> Option<Vec<u32>> {
         let numbers: Vec<u32> = base.iter().chain(added).copied().collect();
         let order = arranged(&numbers, base.len(), &known())?;

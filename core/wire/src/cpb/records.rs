@@ -1,4 +1,4 @@
-//! Records of a chunked proto: the place of each chunk, and the metadata.
+//! The records of a chunked proto: the place of each chunk, and the metadata.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::source::Source;
 
 /// The chunked file itself.
 pub const FILE: SourceId = SourceId(0);
-/// Decoded records, concatenated.
+/// The decoded records, concatenated.
 pub const SIDE: SourceId = SourceId(1);
 
-/// Chunks with records that `counted` looks at.
+/// Most riegeli chunks whose records `counted` counts.
 const COUNTED: u32 = 256;
 
-/// Times that the bytes of a file may be repeated in the merged proto: writers name each chunk once.
+/// How often the bytes of a file may be repeated in the merged proto; writers use each chunk only once.
 const REPEATS: u64 = 4;
-/// Records allowed beyond those that the metadata names.
+/// Records allowed in addition to those that the metadata names.
 const FREE_RECORDS: u64 = 1 << 10;
 
-/// Sink for decoded records.
+/// A destination for decoded records.
 pub trait Side {
     /// Appends `bytes`.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
@@ -37,24 +37,24 @@ impl Side for Vec<u8> {
     }
 }
 
-/// A chunked proto: its metadata, and its chunks one after the other as a rope over [`FILE`] and [`SIDE`].
+/// A chunked proto: its metadata, and its concatenated chunks as a rope over [`FILE`] and [`SIDE`].
 #[derive(Clone, Debug)]
 pub struct Chunked {
-    /// Metadata of the last record, or built from the manifest of a split proto.
+    /// The metadata from the last record, or built from the manifest of a split proto.
     pub metadata: Metadata,
-    /// Type name that a split proto declares; None for other files.
+    /// The type name that a split proto declares; None for other files.
     pub declared: Option<String>,
-    /// All chunks, by number, as one run of bytes.
+    /// All chunks in the order of their numbers, concatenated.
     pub records: Rope,
-    /// The metadata's record, as it stands in the file; empty for a split proto.
+    /// The metadata's record as stored in the file; empty for a split proto.
     pub(super) record: Vec<u8>,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub(super) size: u64,
     ends: Vec<u64>,
 }
 
 impl Chunked {
-    /// Range of chunk `number` in `records`; None past the last chunk.
+    /// The range of chunk `number` in `records`; None after the last chunk.
     pub fn chunk(&self, number: u64) -> Option<Range<u64>> {
         let at = usize::try_from(number).ok()?;
         let end = *self.ends.get(at)?;
@@ -62,13 +62,13 @@ impl Chunked {
         Some(begin..end)
     }
 
-    /// The chunk with byte `offset` of `records`: its number and its range.
+    /// The chunk that contains byte `offset` of `records`: its number and its range.
     pub(super) fn holding(&self, offset: u64) -> Option<(u64, Range<u64>)> {
         let number = self.ends.partition_point(|end| *end <= offset) as u64;
         Some((number, self.chunk(number)?))
     }
 
-    /// The chunks that make up the root message itself, concatenated; type detection reads them.
+    /// The chunks that belong directly to the root message, concatenated; type detection reads them.
     pub fn root(&self) -> Rope {
         let message = &self.metadata.message;
         let own = message.fields.iter().filter(|field| field.tags.is_empty()).map(|field| field.message.chunk);
@@ -79,7 +79,7 @@ impl Chunked {
         out.finish()
     }
 
-    /// Number of chunks.
+    /// The number of chunks.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -90,13 +90,13 @@ impl Chunked {
     }
 }
 
-/// The metadata of the chunked proto `source`: its last record, found by a few small reads. `Unsupported` when the
-/// file holds other records.
+/// The metadata of the chunked proto `source`, which is its last record and takes a few small reads. Fails with an
+/// `Unsupported` error when the file contains other records.
 pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     metadata_record(source, limits).map(|(metadata, _)| metadata)
 }
 
-/// The metadata, and its record.
+/// The metadata and its record.
 fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Vec<u8>)> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
         return Err(plain_records(source, "the file has no records"));
@@ -121,7 +121,7 @@ fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Ve
     Ok((metadata, record.to_vec()))
 }
 
-/// The error for a riegeli file that is no chunked proto because of `reason`.
+/// The error for a riegeli file that is not a chunked proto, for the given `reason`.
 fn plain_records(source: &dyn Source, reason: &str) -> WireError {
     let message = format!(
         "a riegeli file of {}, not a chunked proto: {reason}; use protoslice.riegeli to read its records",
@@ -130,7 +130,7 @@ fn plain_records(source: &dyn Source, reason: &str) -> WireError {
     WireError::new(Kind::Unsupported, message)
 }
 
-/// Number of records in `source`, for an error message: "more than" after `COUNTED` chunks.
+/// The number of records in `source`, for an error message; it begins with "more than" if `COUNTED` chunks are not all.
 fn counted(source: &dyn Source) -> String {
     let (mut records, mut left) = (0u64, COUNTED);
     for chunk in Chunks::new(source, 0) {
@@ -144,7 +144,7 @@ fn counted(source: &dyn Source) -> String {
     format!("{records} record{}", if records == 1 { "" } else { "s" })
 }
 
-/// Finds the chunks of `source`; compressed and transposed records are decoded into `side`.
+/// Finds the chunks of `source`; compressed and transposed records are decoded and appended to `side`.
 pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
     let (mut metadata, record, declared) = match xla_split::read(source, limits)? {
         Some(split) => (split.metadata, Vec::new(), Some(split.type_name)),
@@ -169,7 +169,7 @@ pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result
     Ok(Chunked { metadata, declared, records: records.finish(), record, size: source.len(), ends })
 }
 
-/// Fails when chunks of `len` bytes come out of `there` bytes, which means that chunks are named repeatedly.
+/// Fails when chunks with `len` bytes in total have only `there` different bytes, so that chunks repeat too often.
 pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     let most = there.saturating_mul(REPEATS).saturating_add(FREE_BYTES);
     if len <= most {
@@ -180,7 +180,7 @@ pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     Err(WireError::new(Kind::Limit, message))
 }
 
-/// Fills in the sizes of the chunks, which a manifest does not state.
+/// Sets the sizes of the chunks, which a manifest does not contain.
 fn note_sizes(metadata: &mut Metadata, ends: &[u64]) {
     let mut begin = 0;
     for (chunk, end) in metadata.chunks.iter_mut().zip(ends) {
@@ -189,7 +189,7 @@ fn note_sizes(metadata: &mut Metadata, ends: &[u64]) {
     }
 }
 
-/// Finds records by their numeric positions; looks into each riegeli chunk once.
+/// Finds records by their numeric positions, and examines each riegeli chunk once.
 struct Finder<'a> {
     source: &'a dyn Source,
     side: &'a mut dyn Side,
@@ -197,14 +197,14 @@ struct Finder<'a> {
     side_len: u64,
     known: HashMap<u64, Contents>,
     last: Option<ChunkRef>,
-    /// Records that compressed chunks may still have.
+    /// How many records compressed chunks may still have.
     records: u64,
 }
 
-/// Place of the records of one riegeli chunk.
+/// The place of the records of one riegeli chunk.
 enum Contents {
     Plain(Spans),
-    /// Offset in the side object, and the ends of the records relative to that offset.
+    /// The offset in the side object, and the ends of the records relative to this offset.
     Decoded(u64, Vec<u64>),
 }
 
@@ -228,7 +228,7 @@ impl Finder<'_> {
         if found { Ok(()) } else { Err(no_record(offset)) }
     }
 
-    /// The riegeli chunk of the record at `offset`: usually the last one used or its successor.
+    /// The riegeli chunk with the record at `offset`, usually the last used chunk or the chunk after it.
     fn chunk_of(&mut self, offset: u64) -> Result<ChunkRef> {
         let holds = |chunk: &ChunkRef| chunk.begin <= offset && offset - chunk.begin < chunk.header.records;
         if let Some(last) = self.last {
@@ -265,7 +265,7 @@ impl Finder<'_> {
         Ok(Contents::Decoded(base, ends))
     }
 
-    /// Fails when decoding `chunk` would exceed a limit: bytes in the side object, or records that the metadata names.
+    /// Fails when decoding `chunk` would exceed a limit: on bytes in the side object, or on the number of records.
     fn admit(&mut self, chunk: &ChunkRef) -> Result<()> {
         let (header, source) = (&chunk.header, self.source.len());
         let total = self.side_len.saturating_add(header.decoded_size);

@@ -1,4 +1,4 @@
-//! Tree of a message while chunks are merged into it: untouched parts stay ranges of the records.
+//! The tree of a message while chunks are merged into it; parts that do not change stay ranges of the records.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::ondemand::OnDemand;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{FieldKind, TypeId};
 
-/// A message: serialized parts until its fields are first asked for, then items.
+/// A message: serialized parts until a caller first needs its fields, and then items.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) type_id: Option<TypeId>,
@@ -22,23 +22,23 @@ pub(super) struct Tree {
     items: Option<Items>,
 }
 
-/// Serialized part of a message.
+/// A serialized part of a message.
 #[derive(Debug)]
 struct Part {
     span: Range<u64>,
-    /// Fields of the message; None when they are too many to keep.
+    /// The fields of the message; None when they are too many to keep.
     stretches: Option<Vec<Stretch>>,
 }
 
-/// Parsed fields of a message, in the order in which they were merged.
+/// The parsed fields of a message, in the order in which they were merged.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     pub(super) list: Vec<Item>,
-    /// Number of items of the first part that was merged.
+    /// The number of items from the part that was merged first.
     base: usize,
-    /// Positions of each field's items in `list`.
+    /// The positions of each field's items in `list`.
     places: HashMap<u32, Vec<usize>>,
-    /// For maps that were searched: position of the last entry with each key.
+    /// For each map that was searched, the position of the last entry with each key.
     keys: HashMap<u32, HashMap<OwnedKey, usize>>,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct Item {
     pub(super) body: Body,
 }
 
-/// State of a field.
+/// The state of a field.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Unchanged: written as it stands in the records.
+    /// An unchanged field, which is written as it is in the records.
     Kept,
-    /// Removed: not written.
+    /// A removed field, which is not written.
     Dropped,
-    /// A message that others were merged into.
+    /// A message into which others were merged.
     Message(Box<Tree>),
-    /// Range of text or bytes in the records.
+    /// A range of text or bytes in the records.
     Bytes(Range<u64>),
     /// A serialized field with its tag.
     Literal(Vec<u8>),
@@ -71,7 +71,7 @@ impl Tree {
         Self { type_id, ..Self::default() }
     }
 
-    /// A message of type `type_id`, merged from the contents of `entries`.
+    /// Makes a message of type `type_id` by merging the contents of `entries`.
     pub(super) fn of(entries: impl IntoIterator<Item = Entry>, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Self> {
         let mut tree = Self::new(Some(type_id));
         for entry in entries {
@@ -101,8 +101,8 @@ impl Tree {
         Ok(Some(key.unwrap_or(key::default_key(field.kind)).into()))
     }
 
-    /// Merges the serialized message at `span`, whose fields follow those of the same numbers. Checks `span` first: a
-    /// truncated field would swallow the bytes after it.
+    /// Merges the serialized message at `span`, whose fields come after earlier fields of the same numbers. `span` is
+    /// checked first, because a truncated field would absorb the bytes after it.
     pub(super) fn merge(&mut self, span: Range<u64>, bytes: &OnDemand<'_>) -> Result<()> {
         match &mut self.items {
             _ if span.is_empty() => {}
@@ -119,7 +119,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The fields, parsed from the serialized parts at the first call.
+    /// The fields; the first call parses them from the serialized parts.
     pub(super) fn items(&mut self, bytes: &OnDemand<'_>) -> Result<&mut Items> {
         if self.items.is_none() {
             let mut items = Items::default();
@@ -150,7 +150,7 @@ impl Tree {
         Ok(out.finish())
     }
 
-    /// The serialized parts, each field where its number belongs.
+    /// The serialized parts, with each field at the place where its number belongs.
     fn spans(&self, bytes: &OnDemand<'_>) -> Vec<Range<u64>> {
         let whole = || self.parts.iter().map(|part| part.span.clone()).collect();
         if self.parts.len() < 2 {
@@ -216,13 +216,13 @@ impl Items {
         }
     }
 
-    /// Appends `item`; returns its position.
+    /// Appends `item` and returns its position.
     pub(super) fn push(&mut self, item: Item) -> usize {
         self.keys.remove(&item.number);
         self.push_known(item)
     }
 
-    /// Appends an entry with this `key` to its map; returns its position.
+    /// Appends an entry with this `key` to its map and returns the entry's position.
     pub(super) fn push_entry(&mut self, item: Item, key: OwnedKey) -> usize {
         let number = item.number;
         let at = self.push_known(item);
@@ -239,12 +239,12 @@ impl Items {
         at
     }
 
-    /// Positions of the items of field `number`, in order.
+    /// The positions of the items of field `number`, in order.
     pub(super) fn of(&self, number: u32) -> &[usize] {
         self.places.get(&number).map_or(&[], Vec::as_slice)
     }
 
-    /// Position of the last entry with this key in map `number`, whose entries are of type `type_id`.
+    /// The position of the last entry with this key in map `number`, whose entries have the type `type_id`.
     pub(super) fn entry(
         &mut self,
         number: u32,
@@ -283,7 +283,7 @@ impl Items {
         }
     }
 
-    /// The message at position `at` as a tree, made from its entry at the first call.
+    /// The message at position `at` as a tree; the first call makes the tree from the item's entry.
     pub(super) fn message(&mut self, at: usize, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Option<&mut Tree>> {
         let Some(item) = self.list.get_mut(at) else { return Ok(None) };
         if !matches!(item.body, Body::Message(_)) {
@@ -295,7 +295,7 @@ impl Items {
         })
     }
 
-    /// Merges the items at `places` into one message at the last of these positions.
+    /// Merges the items at `places` into one message, which is at the last of these positions.
     pub(super) fn unite(
         &mut self,
         number: u32,

@@ -1,4 +1,4 @@
-//! Scalar values given as text, and keys of maps.
+//! Scalar values that are stored as text, and keys of maps.
 
 use crate::header::{self, Wire};
 use crate::key::{self, Key};
@@ -8,8 +8,8 @@ use crate::path::quote;
 use crate::schema::{Field, FieldKind, Schema};
 use crate::varint;
 
-/// Parses `text` as a value of `field`, to wire type and bits: numbers as C's `strtol` and `strtod` do, `true` and
-/// `false` for bools, names for enums. None for other texts.
+/// Parses `text` as a value of `field` and returns its wire type and bits. Numbers are parsed like in C's `strtol` and
+/// `strtod`, bools are `true` and `false`, and enums are names. Returns None for any other text.
 pub(super) fn parse(field: &Field, text: &str, schema: &Schema) -> Option<(Wire, u64)> {
     let wire = field.kind.wire();
     let bits = match field.kind {
@@ -42,12 +42,12 @@ fn leading_integer(text: &str) -> Option<i128> {
 
 fn leading_float(text: &str) -> Option<f64> {
     let text = text.trim_start();
-    // The longest prefix that is a number counts; texts of numbers are short.
+    // The longest prefix that is a number counts. Only 64 characters are tried, because texts of numbers are short.
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(64);
     ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
 }
 
-/// An owned map key.
+/// A map key that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnedKey {
     Text(Vec<u8>),
@@ -55,8 +55,8 @@ pub(super) enum OwnedKey {
 }
 
 impl OwnedKey {
-    /// Converts `key` to a key of `kind` as the Merger does, numbers to text and text to numbers; None when
-    /// impossible.
+    /// Converts `key` to a key of `kind` as the Merger does: numbers become text, or text becomes a number. Returns
+    /// None when this is impossible.
     pub(super) fn of(kind: FieldKind, key: &MapKey) -> Option<Self> {
         let number = match key {
             MapKey::Text(text) if kind == FieldKind::String => return Some(Self::Text(text.clone())),
@@ -81,7 +81,7 @@ impl OwnedKey {
         }
     }
 
-    /// Serializes the key field of an entry.
+    /// Serializes the key field of a map entry.
     pub(super) fn encode(&self, field: &Field) -> Vec<u8> {
         let mut out = Vec::new();
         varint::write(header::tag(field.number, field.kind.wire()), &mut out);

@@ -1,7 +1,7 @@
-//! Split protos of XLA: a riegeli file whose first record is a manifest. The manifest declares each of the other
-//! records: a message to merge into the result, or the value of one of the result's fields.
+//! Split protos of XLA: riegeli files whose first record is a manifest. The manifest declares what each other record
+//! is: a message that is merged into the result, or the value of a field of the result.
 //!
-//! The file is read as a chunked proto whose chunks are the records, merged in their order in the file.
+//! The file is read as a chunked proto. Its chunks are the records, which are merged in the order of the file.
 
 use super::description;
 use crate::error::{Kind, Result, WireError};
@@ -13,9 +13,9 @@ use crate::riegeli::{self, ChunkRef, Chunks};
 use crate::rope::{Rope, RopeBuilder, SourceId};
 use crate::source::{RopeSource, Source};
 
-/// Longest manifest, in bytes; a longer first record is not taken for one.
+/// Longest manifest in bytes; a longer first record is not a manifest.
 const LONGEST: u64 = 16 << 20;
-/// The only value type that XLA writes for a field: string or bytes.
+/// The only type of a field's value that XLA writes: string or bytes.
 const TYPE_STRING: u64 = 1;
 
 /// A parsed manifest.
@@ -23,7 +23,7 @@ const TYPE_STRING: u64 = 1;
 pub(super) struct XlaSplit {
     /// Full name of the result's type.
     pub(super) type_name: String,
-    /// The records as chunks, and the place of each in the result, in the order of the records.
+    /// The records as chunks, and their places in the result, in the order of the records.
     pub(super) metadata: Metadata,
 }
 
@@ -45,15 +45,15 @@ pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<XlaSpl
         record.offset = chunk.position(index);
         index += 1;
     }
-    // Any first record with a dotted name parses as a manifest. A manifest that uses no record stands for an empty
-    // proto if the file ends there; if records follow, it is a plain record.
+    // Any first record with a dotted name parses as a manifest. If the manifest uses no record and the file ends there,
+    // the file is an empty proto. If records follow, the first record is a plain record.
     let used = !split.metadata.message.fields.is_empty();
     let mut more = || index < chunk.header.records || chunks.any(|next| next.is_ok_and(|next| next.header.records > 0));
     Ok(if used || !more() { Some(split) } else { None })
 }
 
-/// The first chunk with records, and its first record. None when they cannot be read: another reader of the file
-/// reports what is wrong. Errors of the source are returned.
+/// The first chunk that has records, and its first record. Returns None when they cannot be read, because another
+/// reader of the file reports the problem. Errors of the source are returned.
 fn opening(
     chunks: &mut Chunks<'_, dyn Source + '_>,
     source: &dyn Source,
@@ -78,7 +78,7 @@ fn first_with_record(
     Ok(None)
 }
 
-/// The first record of `chunk`; None when it is too long for a manifest.
+/// The first record of `chunk`; None when it is too long to be a manifest.
 fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Vec<u8>>> {
     if let Some(spans) = riegeli::spans(source, chunk, limits).map_err(|fault| fault.error)? {
         let mut rope = RopeBuilder::default();
@@ -94,7 +94,7 @@ fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Resul
     Ok(decoded.get(0).map(<[u8]>::to_vec))
 }
 
-/// Parses `record` as a manifest: a dotted type name, and only fields of a manifest. None when it is something else.
+/// Parses `record` as a manifest, which has a dotted type name and no unknown fields. Returns None for anything else.
 fn manifest(record: &[u8], limits: &Limits) -> Result<Option<XlaSplit>> {
     let mut split = XlaSplit::default();
     let mut entries = Vec::new();
@@ -134,7 +134,7 @@ fn is_type_name(name: &str) -> bool {
     name.contains('.') && name.split('.').all(word)
 }
 
-/// Role of a record.
+/// The role of a record.
 enum Entry {
     /// A message, merged into the result.
     Merged,
@@ -142,7 +142,7 @@ enum Entry {
     Field(u32),
 }
 
-/// The role that `entry` of a manifest gives its record; None for an unknown role, whose record is skipped.
+/// The role of a record according to `entry` of a manifest; None for an unknown role, whose record is skipped.
 fn kind_of(entry: &InMemory<'_>) -> Result<Option<Entry>> {
     let mut kind = None;
     let mut fields = below(entry);
@@ -156,7 +156,7 @@ fn kind_of(entry: &InMemory<'_>) -> Result<Option<Entry>> {
     Ok(kind)
 }
 
-/// The number of the field that a record is the value of; only fields of the result itself are supported.
+/// The number of the field whose value is a record; only fields of the result itself are supported.
 fn overridden(message: &InMemory<'_>) -> Result<u32> {
     let (mut path, mut kind) = (Vec::new(), 0);
     let mut fields = below(message);

@@ -1,7 +1,7 @@
-//! Canonical descriptor set of one type and all it reaches: the same bytes, however and wherever it was declared.
+//! The canonical descriptor set of a type and all types that it reaches: the same bytes, however it was declared.
 //!
-//! The set is one file of edition 2023. Nested messages stand for packages too, so that types keep their full names
-//! whatever files they came from. Declarations are sorted by name or number and written in one form.
+//! The set is one file of edition 2023. Packages become nested messages, so that types from different files keep their
+//! full names. Declarations are sorted by name or number and are written in one form.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,11 +13,11 @@ use crate::header::{self, Wire};
 use crate::schema::FieldKind;
 use crate::varint;
 
-/// The type whose messages hold one of any type.
+/// The type whose messages can contain a message of any type.
 const ANY: &str = "google.protobuf.Any";
 const FILE_NAME: &[u8] = b"type.proto";
 const EDITION_2023: u64 = 1000;
-/// `json_format` `LEGACY_BEST_EFFORT`: names that differ in case alone were allowed where these types come from.
+/// `json_format` `LEGACY_BEST_EFFORT`, because the original sets may contain JSON names that only differ in case.
 const LENIENT_JSON: u64 = 2;
 const OPTIONAL: u64 = 1;
 const REPEATED: u64 = 3;
@@ -28,19 +28,19 @@ struct Scope<'a> {
     inner: BTreeMap<&'a str, Scope<'a>>,
     message: Option<&'a Message>,
     enums: BTreeMap<&'a str, &'a Enum>,
-    /// By the name of the extended message and the field number.
+    /// The extensions, by the name of the extended message and the field number.
     extensions: BTreeMap<(&'a str, u32), &'a Field>,
 }
 
 impl Descriptors {
-    /// The canonical set of type `name`: two sets give the same bytes exactly when their declarations of the type
-    /// agree.
+    /// The canonical set of type `name`. Two sets give the same bytes exactly if they declare the type, and all types
+    /// that it reaches, in the same way.
     pub fn canonical(&self, name: &str) -> Result<Vec<u8>> {
         self.canonical_of(&self.closure(name)?)
     }
 
-    /// Like [`Descriptors::canonical`], but where the type reaches `Any` with all types that the set declares, since an
-    /// `Any` may hold each of them. Without them when they are too large.
+    /// Like [`Descriptors::canonical`]. But if the type reaches `Any`, the result has all types that the set declares,
+    /// because an `Any` may contain each of them. If they are too large, they are left out.
     pub fn canonical_with_any(&self, name: &str) -> Result<Vec<u8>> {
         let closure = self.closure(name)?;
         let holds_any = closure.messages.iter().any(|id| self.message(*id).is_some_and(|each| each.name == ANY));
@@ -76,7 +76,7 @@ impl Descriptors {
         Ok(nested(1, &file))
     }
 
-    /// Appends the messages, enums and extensions of a scope, as the fields `numbers`.
+    /// Appends the messages, enums and extensions of a scope; `numbers` are the field numbers for the three.
     fn scope(&self, scope: &Scope<'_>, numbers: [u32; 3], out: &mut Vec<u8>) -> Result<()> {
         let [messages, enums, extensions] = numbers;
         for (name, inner) in &scope.inner {
@@ -99,7 +99,7 @@ impl Descriptors {
         let mut out = nested(1, name.as_bytes());
         self.scope(scope, [3, 4, 6], &mut out)?;
         let Some(message) = scope.message else { return Ok(out) };
-        // Field numbers do not rise here as they do in protoc's output; a constant order is enough.
+        // Unlike in protoc's output, field numbers do not rise here. A constant order suffices.
         out.extend(self.declaration(message));
         for field in message.fields.iter().filter(|field| field.extension) {
             let mut range = number(1, u64::from(field.number));
@@ -109,7 +109,8 @@ impl Descriptors {
         Ok(out)
     }
 
-    /// The serialized declaration of a message: fields, options and oneofs, without name, nested types and extensions.
+    /// The serialized declaration of a message: its fields, options and oneofs. Name, nested types and extensions are
+    /// left out.
     pub(super) fn declaration(&self, message: &Message) -> Vec<u8> {
         let (mut out, fields) = (Vec::new(), &message.fields);
         let crowded = crowded(fields);
@@ -166,13 +167,13 @@ impl Descriptors {
 }
 
 impl<'a> Scope<'a> {
-    /// The scope called `name`, created when missing.
+    /// The scope called `name`, created if missing.
     fn at(&mut self, name: &'a str) -> &mut Self {
         name.split('.').filter(|_| !name.is_empty()).fold(self, |scope, part| scope.inner.entry(part).or_default())
     }
 }
 
-/// The features in which a field differs from the defaults of edition 2023.
+/// The features of a field that differ from the defaults of edition 2023.
 fn features(field: &Field) -> Vec<u8> {
     let mut out = Vec::new();
     if field.presence != Presence::Explicit {
@@ -210,13 +211,13 @@ pub(super) fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
     out
 }
 
-/// JSON names that several fields would share; the protobuf runtime demands unique ones.
+/// The JSON names that several fields share; the protobuf runtime requires unique names.
 fn crowded(fields: &[Field]) -> HashSet<String> {
     let mut met = HashSet::new();
     fields.iter().map(json_name).filter(|name| !met.insert(name.clone())).collect()
 }
 
-/// The JSON name that a declaration gives to a field; empty if it is the default one, or none that protoc takes.
+/// The declared JSON name of a field; empty if it is the default name, or if protoc would not accept it.
 pub(super) fn declared_json_name<'a>(declared: &'a str, name: &str) -> &'a str {
     let refused = declared.contains('\0') || (declared.starts_with('[') && declared.ends_with(']'));
     if refused || is_unique_json_name(declared) || declared == default_json_name(name) { "" } else { declared }
@@ -226,7 +227,7 @@ fn json_name(field: &Field) -> String {
     if field.json_name.is_empty() { default_json_name(&field.name) } else { field.json_name.clone() }
 }
 
-/// The name that stands for the JSON name of a field which shares it with another.
+/// The replacement for a JSON name that two fields share.
 fn unique_json_name(name: &str, number: u32) -> String {
     format!("{name}#{number}")
 }
@@ -247,7 +248,7 @@ fn default_json_name(name: &str) -> String {
     out
 }
 
-/// A unique name for each oneof; the declared names of oneofs are not kept, since they change no bytes.
+/// A unique name for each oneof; the declared names are not kept, because they do not affect the bytes of messages.
 fn oneof_names(fields: &[Field]) -> Vec<String> {
     let taken: HashSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
     let count = fields.iter().map(|field| field.oneof).max().unwrap_or_default();
@@ -258,7 +259,7 @@ fn oneof_names(fields: &[Field]) -> Vec<String> {
     (1..=count).map(|each| format!("oneof{marks}{each}")).collect()
 }
 
-/// A full name, split into its scope and its last part.
+/// Splits a full name into its scope and its last part.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or(("", name))
 }

@@ -1,4 +1,4 @@
-//! Count of the parts that files declare, taken before any is kept: two bytes of a file can be a part, which takes a
+//! Counts the parts that files declare before any part is kept. A part may have only two bytes in the file, but takes a
 //! hundred bytes of memory.
 
 use super::files::{File, each, in_file};
@@ -10,9 +10,9 @@ use crate::header::Wire;
 /// Role of a field in a declaration.
 #[derive(Clone, Copy)]
 enum Part {
-    /// A declaration with declarations below it.
+    /// A declaration that contains other declarations.
     Declares(Declaration),
-    /// A declaration without counted declarations below it.
+    /// A declaration whose content is not counted.
     Value,
     Options,
     Import,
@@ -28,7 +28,7 @@ enum Declaration {
     Oneof,
 }
 
-/// Number of parts by kind; none may exceed the bound.
+/// The numbers of parts by kind; none may exceed the bound.
 struct Counts<'b> {
     bounds: &'b Bounds,
     names: usize,
@@ -36,7 +36,7 @@ struct Counts<'b> {
     imports: usize,
 }
 
-/// Fails when the files together have more parts than the bounds allow.
+/// Fails when all files together have more parts than the bounds allow.
 pub(super) fn check(files: &[File<'_>], bounds: &Bounds) -> Result<()> {
     let mut counts = Counts { bounds, names: 0, options: 0, imports: 0 };
     files.iter().try_for_each(|file| {
@@ -45,8 +45,8 @@ pub(super) fn check(files: &[File<'_>], bounds: &Bounds) -> Result<()> {
 }
 
 impl Counts<'_> {
-    /// Counts the parts in `bytes`, the content of a declaration, down to `depth`: a name that is nested deeper is
-    /// refused before its declarations are examined.
+    /// Counts the parts in `bytes`, the content of a declaration. Declarations may be nested `depth` levels deep; a
+    /// deeper one is rejected before its content is examined.
     fn below(&mut self, declaration: Declaration, bytes: &[u8], depth: usize) -> Result<()> {
         each(bytes, |field| {
             let part = if field.header.wire == Wire::Len { declaration.part(field.header.number) } else { None };
@@ -94,7 +94,7 @@ mod tests {
         check(&[File { name: "a.proto", bytes, own: true }], &BOUNDS).err().map(|error| error.kind())
     }
 
-    /// `content` as a field.
+    /// A serialized length-delimited field with this content.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
     }

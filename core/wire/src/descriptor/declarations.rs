@@ -1,4 +1,4 @@
-//! Digests of a set's declarations, 32 bytes for each type: enough to compare two sets type by type.
+//! Digests of a set's declarations, 32 bytes per type, with which two sets can be compared type by type.
 
 use super::Descriptors;
 use super::canonical;
@@ -7,14 +7,14 @@ use crate::digest::Sha256;
 type Row = ([u8; HALF], [u8; HALF]);
 const HALF: usize = 16;
 
-/// Digests of declarations, sorted by the digests of their names.
+/// The digests of declarations, sorted by the digests of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
     rows: Vec<Row>,
 }
 
 impl Declarations {
-    /// Number of declared types.
+    /// The number of declared types.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -36,7 +36,7 @@ impl Declarations {
 }
 
 impl Descriptors {
-    /// Digests of the types that the set itself declares.
+    /// The digests of the types that the set itself declares.
     pub fn declarations(&self) -> Declarations {
         let mut rows: Vec<Row> = self.declared().map(|(name, declared)| (half(name.as_bytes()), declared)).collect();
         rows.sort_unstable();
@@ -44,7 +44,7 @@ impl Descriptors {
     }
 
     /// The first type by name that `others` declare differently; None when no declaration differs. Types of
-    /// `google.protobuf` are not compared, because sets bring those of the compiler that made them.
+    /// `google.protobuf` are not compared, because each set contains those of the compiler that made it.
     pub fn differing(&self, others: &Declarations) -> Option<&str> {
         let differs = |name: &str, declared: &[u8; HALF]| {
             !name.starts_with("google.protobuf.")
@@ -61,7 +61,7 @@ impl Descriptors {
     }
 }
 
-/// First half of the SHA-256 of `bytes`.
+/// The first half of the SHA-256 of `bytes`.
 fn half(bytes: &[u8]) -> [u8; HALF] {
     let mut digest = Sha256::default();
     digest.update(bytes);

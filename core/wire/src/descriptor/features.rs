@@ -1,11 +1,11 @@
-//! Features of editions; proto2 and proto3 are sets of defaults.
+//! The features of protobuf editions; proto2 and proto3 are treated as sets of default features.
 
 use super::invalid;
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::header::Wire;
 
-/// The features that reading, showing and writing depend on, with the numbers of `FeatureSet`.
+/// The features that affect reading, showing and writing, with the numbers of `FeatureSet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) presence: u64,
@@ -30,7 +30,7 @@ const PREFIXED: u64 = 1;
 const EDITION_2023: u64 = 1000;
 const EDITION_2024: u64 = 1001;
 
-/// Syntax of a file, which decides the default features.
+/// The syntax of a file, which determines the default features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     Proto2,
@@ -49,7 +49,7 @@ impl Syntax {
         }
     }
 
-    /// Features that hold unless options override them.
+    /// The default features, which options may override.
     pub(super) fn defaults(self) -> Features {
         match self {
             Self::Proto2 => Features {
@@ -70,7 +70,7 @@ impl Syntax {
 }
 
 impl Features {
-    /// Features overridden by those that the serialized `FeatureSet` sets.
+    /// These features, overridden by the features in the serialized `FeatureSet` `set`.
     pub(super) fn with(mut self, set: &[u8]) -> Result<Self> {
         let mut fields = Fields::new(set, 0, 16);
         while let Some(field) = fields.next_field()? {

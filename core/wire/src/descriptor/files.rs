@@ -1,4 +1,4 @@
-//! Files of a set, completed by imported well-known files that the set leaves out.
+//! The files of a set, completed by well-known files that the set imports but does not contain.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,10 +17,10 @@ pub(super) struct File<'a> {
 
 const WELL_KNOWN: &str = "google/protobuf/";
 
-/// Depth limit for groups among the unknown fields of a descriptor.
+/// Most nested groups among the unknown fields of a descriptor.
 const GROUPS: u32 = 32;
 
-/// The files of `data`, each once.
+/// The files of `data`; each file occurs once.
 pub(super) fn own<'a>(data: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let own = named(data, true, bounds)?;
     if own.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn own<'a>(data: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> 
     Ok(files)
 }
 
-/// `files`, and the files of `library` that they import and lack.
+/// `files`, and those files of `library` that they import but do not contain.
 pub(super) fn complete<'a>(files: Vec<File<'a>>, library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let mut shelf: HashMap<&str, File<'a>> = HashMap::new();
     for file in named(library, false, bounds)?.into_iter().filter(|file| file.name.starts_with(WELL_KNOWN)) {
@@ -89,7 +89,7 @@ fn each_import<'a>(bytes: &'a [u8], importer: &str) -> Result<Vec<&'a str>> {
     Ok(names)
 }
 
-/// The files of a set by name, in order.
+/// The files of a set with their names, in order.
 fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let (mut files, mut count) = (Vec::new(), 0usize);
     let taken = each(data, |field| {
@@ -122,7 +122,7 @@ fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>
     Ok(files)
 }
 
-/// Calls `take` with every field of the message `bytes`.
+/// Calls `take` with each field of the message `bytes`.
 pub(super) fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(InMemory<'a>) -> Result<()>) -> Result<()> {
     let mut fields = Fields::new(bytes, 0, GROUPS);
     while let Some(field) = fields.next_field()? {

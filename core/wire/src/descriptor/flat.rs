@@ -1,4 +1,4 @@
-//! Flat table of one type and all types that it reaches.
+//! The flat table of a type and all types that it reaches.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,7 +6,7 @@ use super::{Descriptors, Field};
 use crate::error::Result;
 use crate::schema::{self, FieldKind, Schema};
 
-/// The types that a root reaches, in the order in which a walk by field numbers meets them, the root first.
+/// The types that a root reaches, the root first, in the order of a walk by field numbers.
 pub(super) struct Closure {
     pub(super) messages: Vec<u32>,
     pub(super) enums: Vec<u32>,
@@ -14,7 +14,7 @@ pub(super) struct Closure {
 }
 
 impl Descriptors {
-    /// The table for messages of type `name`, whose own number is 0.
+    /// The table for messages of type `name`, which has the number 0 in the table.
     pub fn schema(&self, name: &str) -> Result<Schema> {
         let closure = self.closure(name)?;
         let messages = closure.messages.iter().filter_map(|id| self.message(*id)).map(|message| {
@@ -29,7 +29,7 @@ impl Descriptors {
         Ok(self.closure_of(vec![self.root(name)?]))
     }
 
-    /// The types that `roots`, which are distinct messages, reach.
+    /// The types that `roots` reach; the roots must be different messages.
     pub(super) fn closure_of(&self, roots: Vec<u32>) -> Closure {
         let places = (0..).zip(&roots).map(|(place, root)| ((true, *root), place)).collect();
         let mut pending = VecDeque::from(roots.clone());
@@ -46,7 +46,7 @@ impl Descriptors {
 }
 
 impl Closure {
-    /// Adds the type of `field`; true when it is a message type not met before.
+    /// Adds the type of `field`; returns true if it is a message type that was not added before.
     fn add(&mut self, field: &Field) -> bool {
         let is_message = field.kind.is_message();
         if !is_message && field.kind != FieldKind::Enum {

@@ -1,4 +1,4 @@
-//! Linking of fields to their types, once all names are known.
+//! The linking of fields to their types, once all names are known.
 
 use std::collections::{HashMap, HashSet};
 
@@ -82,7 +82,7 @@ fn unknown(unlinked: &Unlinked<'_>, name: &str) -> crate::WireError {
 }
 
 impl Unlinked<'_> {
-    /// The field with its inherited features; maps and fields of map entries are `plain`, never delimited.
+    /// The field with its inherited features. Maps and fields of map entries are `plain`, which means never delimited.
     fn linked(self, kind: FieldKind, target: u32, plain: bool) -> Result<Field> {
         let extension = self.message.is_none();
         let number = u32::try_from(self.number).ok().filter(|number| (1..=MAX_FIELD_NUMBER).contains(number));
@@ -124,7 +124,7 @@ impl Unlinked<'_> {
     }
 }
 
-/// Orders the fields of a message, renumbers its oneofs, and makes the checks that need all fields.
+/// Sorts the fields of a message, renumbers its oneofs, and makes the checks that need all fields.
 fn finish(message: &mut Message) -> Result<()> {
     message.fields.sort_by_key(|field| field.number);
     let twice = message.fields.windows(2).find_map(|pair| match pair {
@@ -135,7 +135,7 @@ fn finish(message: &mut Message) -> Result<()> {
         return Err(invalid(format!("{} has two fields with the number {number}", shown(&message.name))));
     }
     if message.fields.iter().any(|field| !field.json_name.is_empty()) {
-        // The protobuf runtime takes no JSON name that is the name of another field.
+        // The protobuf runtime rejects a JSON name that is the name of another field.
         let names: HashSet<String> = message.fields.iter().map(|field| field.name.clone()).collect();
         message
             .fields

@@ -1,4 +1,4 @@
-//! Declarations of a file: entered into the tree of names; fields are kept until all names are known.
+//! The declarations of a file, which are entered into the tree of names; fields wait until all names are known.
 
 use super::features::{Features, Syntax};
 use super::files::{File, each, text};
@@ -16,9 +16,9 @@ pub(super) struct Declared<'a> {
     pub(super) fields: Vec<Unlinked<'a>>,
 }
 
-/// A field whose type is still a name.
+/// A field whose type is only known by name.
 pub(super) struct Unlinked<'a> {
-    /// Scope in which names are resolved first.
+    /// The scope in which names are looked up first.
     pub(super) scope: u32,
     /// The message that declares the field; None for an extension.
     pub(super) message: Option<u32>,
@@ -27,7 +27,7 @@ pub(super) struct Unlinked<'a> {
     pub(super) syntax: Syntax,
     pub(super) features: Features,
     pub(super) name: &'a str,
-    /// Full name of an extension; empty for other fields.
+    /// The full name of an extension; empty for other fields.
     pub(super) full_name: String,
     pub(super) number: u64,
     pub(super) label: u64,
@@ -40,7 +40,7 @@ pub(super) struct Unlinked<'a> {
     pub(super) optional: bool,
 }
 
-/// Context of a declaration.
+/// The context of a declaration.
 #[derive(Clone, Copy)]
 struct Place {
     scope: u32,
@@ -146,7 +146,7 @@ impl<'a> Declared<'a> {
                 (1, Wire::Len) => name = text(&field)?,
                 (2, Wire::Len) => {
                     let (value, number) = enum_value(&field)?;
-                    // Values of an enum are names in the scope around it.
+                    // The value names of an enum belong to the scope that contains the enum.
                     scopes.define(place.scope, value, Symbol::Other)?;
                     values.push((value.to_owned(), number));
                 }
@@ -166,8 +166,8 @@ impl<'a> Declared<'a> {
 }
 
 impl Enum {
-    /// Orders the values: zero and above by number, then negative ones; the first declared of equal numbers stays
-    /// first.
+    /// Sorts the values: numbers from 0 on in rising order, then negative numbers. Among equal numbers, the value that
+    /// was declared first stays first.
     fn sort(&mut self) -> Result<()> {
         self.values.sort_by_key(|(_, number)| number.cast_unsigned());
         for same in self.values.chunk_by_mut(|(_, one), (_, other)| one == other) {
@@ -242,7 +242,7 @@ fn enum_value<'a>(field: &InMemory<'a>) -> Result<(&'a str, i32)> {
     Ok((name, number.cast_signed()))
 }
 
-/// The given `features`, overridden by the field `wanted` of serialized options.
+/// The `features`, overridden by the field `wanted` of serialized options.
 fn with_options(mut features: Features, options: &[&[u8]], wanted: u32) -> Result<Features> {
     for part in options {
         each(part, |field| {
@@ -259,7 +259,7 @@ fn flag(options: &[&[u8]], wanted: u32) -> Result<bool> {
     Ok(number(options, wanted)?.is_some_and(|value| value != 0))
 }
 
-/// The last value of field `wanted` in serialized options; None when it is not set.
+/// The last value of field `wanted` in serialized options; None when the field is not set.
 fn number(options: &[&[u8]], wanted: u32) -> Result<Option<u64>> {
     let mut found = None;
     for part in options {

@@ -1,11 +1,11 @@
-//! Names that a set declares: a tree of packages, messages and their members.
+//! The names that a set declares: a tree of packages, messages and their members.
 
 use std::collections::HashMap;
 
 use super::{Bounds, invalid, shown, too_many};
 use crate::error::{Kind, Result, WireError};
 
-/// Longest full name in bytes, and the most parts of one.
+/// Longest full name in bytes; `MAX_DEPTH` is the most parts of a full name.
 const MAX_NAME: usize = 1024;
 pub(super) const MAX_DEPTH: usize = 64;
 
@@ -37,7 +37,7 @@ impl<'a> Scopes<'a> {
         Self { nodes: vec![root], children: HashMap::new(), bounds: *bounds }
     }
 
-    /// The scope of a package, created when missing.
+    /// The scope of a package, created if missing.
     pub(super) fn package(&mut self, name: &'a str) -> Result<u32> {
         let mut at = 0;
         for part in name.split('.').filter(|_| !name.is_empty()) {
@@ -49,7 +49,7 @@ impl<'a> Scopes<'a> {
         Ok(at)
     }
 
-    /// Enters `name` into `scope`; an error when the name is taken or no identifier, or when there are too many names.
+    /// Adds `name` to `scope`; fails if the name is taken or is not an identifier, or if there are too many names.
     pub(super) fn define(&mut self, scope: u32, name: &'a str, symbol: Symbol) -> Result<u32> {
         if !is_name(name) {
             return Err(invalid(format!("{} is not a valid name", shown(name))));
@@ -65,7 +65,7 @@ impl<'a> Scopes<'a> {
         Ok(id)
     }
 
-    /// The full name of a node, its parts joined by dots.
+    /// The full name of a node, with its parts joined by dots.
     pub(super) fn full_name(&self, id: u32) -> Result<String> {
         let (mut parts, mut length, mut at) = (Vec::new(), 0, id);
         while let Some(node) = self.nodes.get(at as usize).filter(|_| at > 0) {
@@ -81,7 +81,8 @@ impl<'a> Scopes<'a> {
         Ok(parts.join("."))
     }
 
-    /// Symbol that `name` refers to in `scope`: absolute with a leading dot, else searched in `scope` and outwards.
+    /// The symbol for `name` in `scope`. A name with a leading dot is absolute; any other name is searched in `scope`
+    /// and in the scopes around it.
     pub(super) fn resolve(&self, scope: u32, name: &str) -> Option<Symbol> {
         if let Some(full) = name.strip_prefix('.') {
             return self.walk(0, full);

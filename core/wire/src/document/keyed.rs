@@ -1,4 +1,4 @@
-//! Look-up of elements of repeated fields and maps by key.
+//! Look-up of elements in repeated fields and maps by key.
 
 use super::{Document, Message, Part};
 use crate::entry::Entry;
@@ -8,23 +8,23 @@ use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::schema::{FieldKind, TypeId};
 
-/// Elements of a repeated field or map that are looked for: one of their fields equals a value.
+/// A search for elements of a repeated field or map in which one field has a given value.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The repeated field.
     pub number: u32,
-    /// The type of its elements.
+    /// The type of the elements.
     pub type_id: Option<TypeId>,
-    /// Number of the field that is compared.
+    /// The number of the field that is compared.
     pub key: u32,
-    /// Kind of that field.
+    /// The kind of this field.
     pub kind: FieldKind,
-    /// Value of that field.
+    /// The value of this field.
     pub value: Key<'a>,
 }
 
 impl Document<'_> {
-    /// The last entry with this key in the map, which is the one in effect, and its position; None without one.
+    /// The last entry with this key in the map and its position; the last entry is in effect. None without an entry.
     pub fn map_entry(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
         let mut found = None;
         let mut before = 0;
@@ -38,7 +38,7 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// Calls `take` for all entries with this key in the map; the last one is in effect.
+    /// Calls `take` with every entry that has this key in the map; the last entry is in effect.
     pub fn map_entries(
         &self,
         message: &Message,
@@ -51,7 +51,7 @@ impl Document<'_> {
             .try_for_each(|part| self.with_key(part, wanted, &mut |_, entry| take(*entry).map(|()| true)))
     }
 
-    /// The entries of the map in `part` with the key asked for.
+    /// The entries of the map in `part` that have the wanted key.
     fn with_key(
         &self,
         part: &Part,
@@ -66,7 +66,7 @@ impl Document<'_> {
         })
     }
 
-    /// The elements in `part` that may be wanted: by the index's keys where there are any, else all of them.
+    /// The elements in `part` that may match: the index's keys select them if it has keys; else all elements.
     pub(crate) fn candidates(
         &self,
         part: &Part,
@@ -119,7 +119,7 @@ impl Document<'_> {
         last.map(|run| self.of_run(&run, run.count - 1)).transpose()
     }
 
-    /// The key of the element `entry`; None when it has no key, or one of more than `longest` bytes.
+    /// The key of the element `entry`; None when it has no key or when the key is longer than `longest` bytes.
     pub fn key_text(&self, entry: &Entry, type_id: TypeId, longest: u64) -> Result<Option<(FieldKind, Vec<u8>)>> {
         let Some(field) = self.schema.message(type_id).and_then(|message| message.key()) else {
             return Ok(None);

@@ -1,12 +1,12 @@
-//! Elements narrower than a byte: packed into a bit stream, or one to a byte.
+//! Elements narrower than a byte: packed into a bit stream, or one element per byte.
 
 use super::{Shared, Work, check_len};
 use crate::error::{Kind, Result, WireError};
 
-/// Elements processed at a time.
+/// Elements that are processed at a time.
 const BLOCK: usize = 1 << 17;
 
-/// Widening of a narrow element to a byte: zero-extended, or sign-extended.
+/// The way to extend a narrow element to a byte: with zeros or with the sign.
 #[derive(Clone, Copy)]
 struct Extension {
     bits: u32,
@@ -21,7 +21,7 @@ impl Extension {
         Err(WireError::new(Kind::Syntax, format!("invalid width of packed elements: use 1 to 8 bits, not {bits}")))
     }
 
-    /// The lowest bits of `value`, extended by zeros or by the sign.
+    /// The lowest bits of `value`, extended with zeros or with the sign.
     fn extend(self, value: u8) -> u8 {
         let free = 8 - self.bits;
         let high = value << free;
@@ -29,7 +29,7 @@ impl Extension {
     }
 }
 
-/// Bytes that `count` elements of `bits` take when packed.
+/// The bytes that `count` elements of `bits` bits take when packed.
 fn packed_len(count: u64, bits: u32) -> Result<u64> {
     let all = count.checked_mul(u64::from(bits));
     let all = all.ok_or_else(|| WireError::new(Kind::Limit, format!("{count} elements are more than 2^61 bytes")))?;
@@ -71,7 +71,7 @@ impl Work for Unpacked {
     }
 }
 
-/// Unpacks elements into `out`, from bit `skip` of `bytes` on.
+/// Unpacks elements from `bytes`, from bit `skip` on, into `out`.
 fn take_bits(bytes: &[u8], skip: u32, extension: Extension, out: &mut [u8]) {
     let mut bytes = bytes.iter();
     let (mut held, mut count) = (u32::from(bytes.next().copied().unwrap_or_default()) >> skip, 8 - skip);
@@ -86,7 +86,7 @@ fn take_bits(bytes: &[u8], skip: u32, extension: Extension, out: &mut [u8]) {
     }
 }
 
-/// Unpacks elements of four bits, by far the most common width, from the start of a byte.
+/// Unpacks elements of four bits, by far the most common width; the first element begins a byte.
 fn take_halves(bytes: &[u8], extension: Extension, out: &mut [u8]) {
     let (pairs, last) = out.as_chunks_mut::<2>();
     let halves = |byte: &u8| [byte & 15, byte >> 4];
@@ -158,7 +158,8 @@ impl Work for Packed {
     }
 }
 
-/// Packs the lowest bits of `elements` into `out`, without the first `skip` bits; zeros follow the last.
+/// Packs the lowest `bits` bits of each element into `out`, but skips the first `skip` bits. After the last element,
+/// zeros follow.
 fn put_bits(elements: &[u8], skip: u32, bits: u32, out: &mut [u8]) {
     let mask = 0xff >> (8 - bits);
     let mut elements = elements.iter().map(|element| u32::from(*element) & mask);

@@ -1,4 +1,4 @@
-//! Boxes of a selection: arithmetic from an element's place in a source to its place in the output.
+//! Boxes of a selection: they map an element's place in a source to its place in the output.
 
 use std::ops::Range;
 
@@ -12,8 +12,9 @@ pub(super) struct Dim {
     pub(super) to: u64,
 }
 
-/// A box: element `from` of a source belongs at `to` of the output, and so on along its dimensions, each longer than
-/// one. In the output, a step along a dimension is longer than the extent of all dimensions inside it.
+/// A box: element `from` of a source belongs at place `to` of the output, and further elements follow along the
+/// dimensions. Each dimension has more than one element. In the output, a step along a dimension is longer than the
+/// extent of all inner dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) from: u64,
@@ -22,7 +23,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A box in which dimensions are merged where possible.
+    /// Makes a box and merges its dimensions where possible.
     pub(super) fn new(from: u64, to: u64, dims: impl IntoIterator<Item = Dim>) -> Self {
         let mut merged: Vec<Dim> = Vec::new();
         for dim in dims.into_iter().filter(|dim| dim.count > 1) {
@@ -37,12 +38,12 @@ impl Block {
         Self { from, to, dims: merged }
     }
 
-    /// Place of the last element in the output.
+    /// The place of the last element in the output.
     pub(super) fn last(&self) -> u64 {
         self.to + span(&self.dims)
     }
 
-    /// Appends to `found` the boxes of the elements that belong in `range` of the output: one or two per dimension.
+    /// Appends to `found` the boxes of the elements whose place is in `range` of the output: one or two per dimension.
     pub(super) fn within(&self, range: &Range<u64>, found: &mut Vec<Self>) {
         let last = self.last();
         if last < range.start || range.end <= self.to {
@@ -68,13 +69,13 @@ impl Block {
         }
     }
 
-    /// The box at index `number` of the outermost dimension.
+    /// The part of the box at index `number` of the outermost dimension.
     fn at(&self, number: u64, outer: &Dim, inner: &[Dim]) -> Self {
         Self { from: self.from + number * outer.from, to: self.to + number * outer.to, dims: inner.to_vec() }
     }
 }
 
-/// Distance in the output from the first to the last element along `dims`.
+/// The distance in the output from the first to the last element along `dims`.
 fn span(dims: &[Dim]) -> u64 {
     dims.iter().map(|dim| (dim.count - 1) * dim.to).sum()
 }

@@ -1,21 +1,21 @@
-//! Numbers of any type, and of quantized blocks, as floats of another type.
+//! Conversion of numbers of any type, and of quantized blocks, to floats of another type.
 
 use super::numbers::Numbers;
 use super::quantized::Blocks;
 use super::{Shared, Work, bytes_of, check_len, in_whole};
 use crate::error::{Kind, Result, WireError};
 
-/// Elements decoded at a time: a multiple of the length of every block.
+/// Elements that are decoded at a time: a multiple of every block's length.
 const AT_ONCE: usize = 2048;
 
-/// A type of floats that numbers are converted to. Rounding is to the nearest, ties to even.
+/// A type of floats to which numbers are converted. A number is rounded to the nearest float, and ties to even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Float {
     /// 64 bits.
     F64,
     /// 32 bits.
     F32,
-    /// 16 bits, as IEEE 754 has them.
+    /// 16 bits, as defined by IEEE 754.
     F16,
     /// The upper 16 bits of an F32.
     Bf16,
@@ -57,7 +57,7 @@ fn each<const WIDTH: usize>(numbers: &[f64], out: &mut [u8], bytes: impl Fn(f64)
     }
 }
 
-/// The bits of the nearest float with so many bits of exponent and mantissa, 16 with the sign.
+/// The bits of the nearest float with these numbers of exponent and mantissa bits; with the sign, it has 16 bits.
 fn narrowed<const EXPONENT: u32, const MANTISSA: u32>(number: f64) -> u16 {
     let sign = u16::from(number.is_sign_negative()) << 15;
     let infinity = ((1u16 << EXPONENT) - 1) << MANTISSA;
@@ -70,9 +70,9 @@ fn narrowed<const EXPONENT: u32, const MANTISSA: u32>(number: f64) -> u16 {
         return sign | infinity;
     }
     let exponent = exponent.max(1 - bias);
-    // In units of the last place: a power of two scales exactly, so that this rounds once.
+    // The number is converted to units of the last place. Scaling by a power of two is exact, so this rounds only once.
     let units = (number.abs() * 2f64.powi(MANTISSA.cast_signed() - exponent)).round_ties_even() as u16;
-    // The leading bit of `units` counts the exponent up, and so does one that rounding carries.
+    // The leading bit of `units` increases the exponent by one, and so does a carry from rounding.
     sign | ((((exponent + bias - 1) as u16) << MANTISSA) + units)
 }
 
@@ -82,7 +82,7 @@ enum Decoder {
 }
 
 impl Decoder {
-    /// Elements that belong together, and the bytes they take.
+    /// The number of elements in a block, and the bytes that the block takes.
     fn block(&self) -> (usize, usize) {
         match self {
             Self::Numbers(numbers) => (1, numbers.width()),

@@ -1,4 +1,4 @@
-//! Tensors with only their first elements stored; the last one stands for all that follow.
+//! Tensors that only store their first elements; the last stored element repeats up to the end.
 
 use super::{Shared, Work, bytes_of, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};
@@ -47,7 +47,7 @@ impl Work for Filled {
     }
 }
 
-/// Fills `buffer`, which begins at byte `offset`, with repetitions of `element`.
+/// Fills `buffer`, which begins at byte offset `offset`, with repetitions of `element`.
 pub(super) fn repeat(element: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
     if element.iter().all(|byte| Some(byte) == element.first()) {
         buffer.fill(element.first().copied().unwrap_or_default());

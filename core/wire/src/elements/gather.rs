@@ -1,4 +1,4 @@
-//! Gathering of a box's elements: long runs are read in place, elements close together through windows.
+//! Gathering the elements of a box: long runs are read directly, and elements close together are read through windows.
 
 use super::block::{Block, Dim};
 use crate::error::Result;
@@ -7,9 +7,9 @@ use crate::source::Source;
 /// A dimension of one element.
 const ONE: Dim = Dim { count: 1, from: 1, to: 1 };
 
-/// Copies the elements of `block` to `buffer`, whose first element is place 0 of the output.
+/// Copies the elements of `block` to `buffer`, which begins with place 0 of the output.
 pub(super) fn gather(source: &dyn Source, width: usize, mut block: Block, buffer: &mut [u8]) -> Result<()> {
-    // The order of the source, not of the buffer, lets windows go forward only.
+    // In the order of the source (not of the buffer), windows only move forwards.
     block.dims.sort_by_key(|dim| std::cmp::Reverse(dim.from));
     let gap = source.stride() / 64 / width as u64;
     let (mut reach, mut far) = (1u64, block.dims.len());
@@ -30,15 +30,15 @@ pub(super) fn gather(source: &dyn Source, width: usize, mut block: Block, buffer
 struct Gather<'a> {
     source: &'a dyn Source,
     width: usize,
-    /// Elements of the source that one cluster of near elements spans.
+    /// The number of source elements that one cluster of close elements spans.
     reach: u64,
-    /// True if such a cluster has one dimension only.
+    /// True if such a cluster has only one dimension.
     alone: bool,
     window: Window,
     buffer: &'a mut [u8],
 }
 
-/// Read-ahead buffer: elements from `start` on, never past element `end`.
+/// A read-ahead buffer: the elements from `start` on, but none from element `end` on.
 struct Window {
     start: u64,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ struct Window {
 }
 
 impl Gather<'_> {
-    /// Steps through the dimensions whose elements lie far apart, with a window for each cluster.
+    /// Walks through the dimensions whose elements are far apart, and uses a window for each cluster.
     fn jump(&mut self, outer: &[Dim], inner: &[Dim], from: u64, to: u64) -> Result<()> {
         let Some((dim, rest)) = outer.split_first() else {
             self.window.end = from + self.reach;
@@ -84,7 +84,7 @@ impl Gather<'_> {
 }
 
 impl Window {
-    /// The buffered bytes from `element` on, at least one element; read when the buffer does not have it.
+    /// The buffered bytes from `element` on, at least one element; reads them if the buffer does not have them.
     fn at(&mut self, source: &dyn Source, element: u64, width: u64) -> Result<&[u8]> {
         let known = element.checked_sub(self.start).is_some_and(|skip| skip < self.bytes.len() as u64 / width);
         if !known {
@@ -99,13 +99,13 @@ impl Window {
     }
 }
 
-/// The `len` bytes at `offset` of `buffer`, which must have them.
+/// The `len` bytes of `buffer` at `offset`; they must exist.
 fn part(buffer: &mut [u8], offset: u64, len: u64) -> &mut [u8] {
     let range = usize::try_from(offset).ok().zip(usize::try_from(offset + len).ok());
     range.and_then(|(start, end)| buffer.get_mut(start..end)).unwrap_or_default()
 }
 
-/// Copies each element of `bytes` along `dim` to its place in `buffer`, up to the last that fits.
+/// Copies each element of `bytes` along `dim` to its place in `buffer`, up to the last element that fits.
 fn copy(bytes: &[u8], dim: Dim, buffer: &mut [u8], width: usize) {
     if dim.from == 1 && dim.to == 1 {
         buffer.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);

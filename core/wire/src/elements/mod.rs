@@ -1,5 +1,5 @@
 //! Elements of tensors, computed from their stored form. Each transformation is a source over other sources. The cost
-//! of a read grows with its range (but for varints, which are counted once), memory does not grow with the tensor.
+//! of a read depends on its range, except for varints, which are counted once. Memory does not grow with the tensor.
 
 mod bits;
 mod block;
@@ -26,11 +26,11 @@ pub use varints::Digits;
 /// A source that several readers share.
 pub type Shared = Arc<dyn Source + Send + Sync>;
 
-/// Computation of a source's bytes, called only for ranges within `size`.
+/// The computation of a source's bytes; it is called only for ranges within `size`.
 trait Work: Send + Sync {
     fn size(&self) -> u64;
 
-    /// Fills `buffer` with the bytes at `offset`.
+    /// Fills `buffer` with the bytes from `offset` on.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 }
 
@@ -49,37 +49,38 @@ impl Computed {
         Ok(Self::of(swap::Swapped::new(source, width)?, stride, stored))
     }
 
-    /// `count` elements of `bits` each, unpacked from a bit stream to one byte each; sign-extended if `signed`.
+    /// `count` elements of `bits` bits each, unpacked from a bit stream to one byte each; `signed` extends the sign.
     pub fn unpacked(source: Shared, bits: u32, signed: bool, count: u64) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
         Ok(Self::of(bits::Unpacked::new(source, bits, signed, count)?, stride, stored))
     }
 
-    /// Elements of `bits`, one to a byte, with undefined upper bits: cleared, or sign-extended if `signed`.
+    /// Elements of `bits` bits in one byte each, whose upper bits are undefined. They are cleared, or filled with the
+    /// sign if `signed`.
     pub fn cleaned(source: Shared, bits: u32, signed: bool) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
         Ok(Self::of(bits::Cleaned::new(source, bits, signed)?, stride, stored))
     }
 
-    /// The lowest `bits` of every byte, packed into a bit stream.
+    /// The lowest `bits` bits of every byte, packed into a bit stream.
     pub fn packed(source: Shared, bits: u32) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
         Ok(Self::of(bits::Packed::new(source, bits)?, stride, stored))
     }
 
-    /// `count` elements of `width` bytes: those of `source`, padded with its last element, or with zeros if it is
-    /// empty.
+    /// `count` elements of `width` bytes. They are the elements of `source`, padded with its last element, or with
+    /// zeros if it is empty.
     pub fn filled(source: Shared, width: usize, count: u64) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
         let distinct = source.len();
         Ok(Self { distinct, ..Self::of(fill::Filled::new(source, width, count)?, stride, stored) })
     }
 
-    /// `count` varints as elements of `width` bytes; with `repeat` the last varint fills in for missing ones. `source`
-    /// is not read before the first read of the result.
+    /// `count` varints as elements of `width` bytes; with `repeat`, the last varint replaces missing ones. `source` is
+    /// not read before the first read of the result.
     pub fn varints(source: Shared, digits: Digits, width: usize, count: u64, repeat: bool) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
-        // A varint takes a byte at least, so there are no more of them; how many there are is not known yet.
+        // Each varint takes at least one byte, which limits their number. The exact number is not known yet.
         let most = source.len().saturating_mul(width as u64);
         let made = Self::of(varints::Varints::new(source, digits, width, count, repeat)?, stride, stored);
         Ok(if repeat { Self { distinct: made.len().min(most), ..made } } else { made })
@@ -93,8 +94,8 @@ impl Computed {
         Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride, stored))
     }
 
-    /// `count` numbers as floats of type `to`. `from` names a type of numbers, such as `F16`, or of GGUF's blocks, such
-    /// as `Q4_K`, whose scales are `big_endian` or not.
+    /// `count` numbers as floats of type `to`. `from` is a type of numbers, such as `F16`, or a block type of GGUF,
+    /// such as `Q4_K`. `big_endian` is the byte order of the scales in blocks.
     pub fn converted(source: Shared, from: &str, to: Float, count: u64, big_endian: bool) -> Result<Self> {
         let (stride, stored) = (source.stride(), source.stored());
         Ok(Self::of(convert::Converted::new(source, from, to, count, big_endian)?, stride, stored))
@@ -105,7 +106,7 @@ impl Computed {
         Self { work: Box::new(work), stride, stored, distinct }
     }
 
-    /// Bytes of the first elements, behind which one element repeats up to the end; all bytes if none does.
+    /// The number of bytes before the part in which one element repeats up to the end; all bytes without such a part.
     pub fn distinct(&self) -> u64 {
         self.distinct
     }
@@ -145,8 +146,8 @@ impl Source for Computed {
     }
 }
 
-/// Fills `buffer` through `fill`, which gets whole elements of `width` bytes: the number of the first one, and a
-/// buffer for them.
+/// Fills `buffer` by calls of `fill`, which only gets whole elements of `width` bytes: the number of the first element,
+/// and a buffer for the elements.
 fn in_whole(
     width: usize,
     offset: u64,
@@ -164,7 +165,7 @@ fn in_whole(
     Ok(())
 }
 
-/// A buffer of `len` zeros; a `Limit` error when memory cannot be allocated.
+/// A buffer of `len` zeros; fails with a `Limit` error when memory cannot be allocated.
 fn zeros(len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| {
@@ -181,7 +182,7 @@ fn check_width(width: usize) -> Result<()> {
     Err(WireError::new(Kind::Syntax, format!("invalid element width: use 1, 2, 4, 8 or 16 bytes, not {width}")))
 }
 
-/// Bytes of `count` elements of `width`; a `Limit` error from 2^63 bytes on.
+/// The size of `count` elements of `width` bytes; fails with a `Limit` error from 2^63 bytes on.
 fn bytes_of(count: u64, width: usize) -> Result<u64> {
     count.checked_mul(width as u64).filter(|size| i64::try_from(*size).is_ok()).ok_or_else(|| {
         WireError::new(Kind::Limit, format!("{count} elements of {width} bytes are more than 2^63 bytes"))

@@ -1,6 +1,6 @@
-//! Elements of every type of numbers, decoded into 64-bit floats.
+//! Elements of all numeric types, decoded into 64-bit floats.
 
-/// Decoder of the elements of one type. Complex ones count by their magnitude; integers of 64 bits are rounded.
+/// A decoder of the elements of one type. A complex element becomes its magnitude, and integers of 64 bits are rounded.
 #[derive(Clone)]
 pub(crate) enum Numbers {
     F64,
@@ -15,11 +15,11 @@ pub(crate) enum Numbers {
     U16,
     C64,
     C128,
-    /// Elements of a byte, each of which stands for a number of the table.
+    /// Elements of one byte; the table has the number for each byte value.
     Byte(Box<[f64; 256]>),
 }
 
-/// A float of at most eight bits.
+/// A float of up to eight bits.
 #[derive(Clone, Copy)]
 struct Tiny {
     exponent: u32,
@@ -28,16 +28,16 @@ struct Tiny {
     special: Special,
 }
 
-/// Bit patterns that are no finite numbers.
+/// The bit patterns of a float type that are not finite numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
-    /// As in IEEE 754: the highest exponent means infinity, or NaN.
+    /// As in IEEE 754: the highest exponent means infinity or NaN.
     Ieee,
-    /// All bits set but the sign: NaN. No infinity.
+    /// All bits except the sign set means NaN; infinity does not exist.
     AllOnes,
-    /// Minus zero: NaN. No infinity.
+    /// Minus zero means NaN; infinity does not exist.
     MinusZero,
-    /// All patterns are numbers.
+    /// All patterns are finite numbers.
     Never,
 }
 
@@ -71,7 +71,7 @@ impl Numbers {
         Self::Byte(Box::new(std::array::from_fn(|byte| u8::try_from(byte).map_or(f64::NAN, &number))))
     }
 
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(crate) fn width(&self) -> usize {
         match self {
             Self::Byte(_) => 1,
@@ -121,11 +121,12 @@ fn each<const WIDTH: usize>(bytes: &[u8], out: &mut [f64], number: impl Fn([u8; 
     elements.len().min(out.len())
 }
 
-/// A float of 16 bits as IEEE 754 has it, in little-endian bytes.
+/// A 16-bit float of IEEE 754 from little-endian bytes.
 pub(super) fn half(bytes: [u8; 2]) -> f32 {
     let bits = u16::from_le_bytes(bytes);
     let magnitude = u32::from(bits & 0x7fff);
-    // Shifted into the fields of 32 bits, the exponent lacks 112: one product adds that, to subnormal numbers too.
+    // After the shift into the fields of a 32-bit float, the exponent is too low by 112. One multiplication corrects
+    // it, even for subnormal numbers.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
     let number = if magnitude >= 0x7c00 { f32::from_bits(magnitude << 13 | 0x7f80_0000) } else { scaled };
     if bits & 0x8000 == 0 { number } else { -number }

@@ -1,4 +1,4 @@
-//! Blocks of quantized numbers, as GGUF files hold them. Arithmetic is in 32 bits, as in ggml, so that results are equal.
+//! Blocks of quantized numbers in GGUF files. Arithmetic has 32 bits, as in ggml, so that the results are equal.
 
 use super::numbers::half;
 
@@ -7,7 +7,7 @@ type Decode = fn(&mut Block<'_>, &mut [f32; LONGEST]);
 /// Elements of the longest block.
 const LONGEST: usize = 256;
 
-/// Decoder of the blocks of one type.
+/// A decoder for the blocks of one type.
 pub(super) struct Blocks {
     elements: usize,
     bytes: usize,
@@ -51,7 +51,7 @@ impl Blocks {
     }
 }
 
-/// The bytes of a block that are not read yet.
+/// The bytes of a block that have not been read yet.
 struct Block<'a> {
     bytes: &'a [u8],
     big_endian: bool,
@@ -82,8 +82,8 @@ fn high(byte: u8) -> u8 {
     byte >> 4
 }
 
-/// Numbers of 32 elements: those of the lower halves of all bytes, then those of the upper halves. `number` gets a half
-/// byte, and the place of the element.
+/// The numbers of 32 elements: first from the lower halves of all bytes, then from the upper halves. `number` gets a
+/// half byte and the place of the element.
 fn halves(quants: [u8; 16], out: &mut [f32; LONGEST], number: impl Fn(u8, u32) -> f32) {
     let quants = || quants.into_iter();
     for ((to, quant), place) in out.iter_mut().zip(quants().map(low).chain(quants().map(high))).zip(0..) {
@@ -101,7 +101,7 @@ fn q4_1(block: &mut Block<'_>, out: &mut [f32; LONGEST]) {
     halves(block.take(), out, |quant, _| scale * f32::from(quant) + least);
 }
 
-/// The half byte `quant` with the bit number `place` of `fifth` above it.
+/// The half byte `quant`, with bit `place` of `fifth` as its fifth bit.
 fn with_fifth(quant: u8, fifth: u32, place: u32) -> u8 {
     quant | (((fifth >> place) & 1) as u8) << 4
 }
@@ -123,7 +123,7 @@ fn q8_0(block: &mut Block<'_>, out: &mut [f32; LONGEST]) {
     }
 }
 
-/// Two bits of each element, 32 at a time: of every 32 bytes first the lowest two bits.
+/// Two bits per element, in groups of 32 elements. The first group is the lowest two bits of 32 bytes, and so on.
 fn pairs(quants: &[u8; 64]) -> impl Iterator<Item = impl Iterator<Item = u8>> {
     let of = |bytes: &[u8; 32]| {
         let bytes = *bytes;
@@ -155,7 +155,7 @@ fn q3_k(block: &mut Block<'_>, out: &mut [f32; LONGEST]) {
     }
 }
 
-/// Scales and minimums of the eight parts of a block, of six bits each.
+/// The scales and minimums of the eight parts of a block; each has six bits.
 fn sixes(packed: [u8; 12]) -> [(f32, f32); 8] {
     let mut parts = packed.as_chunks::<4>().0.iter().copied();
     let [scales, leasts, rest] = std::array::from_fn(|_| parts.next().unwrap_or_default());
@@ -170,7 +170,8 @@ fn sixes(packed: [u8; 12]) -> [(f32, f32); 8] {
     found
 }
 
-/// Numbers of a block in eight parts with a scale and a minimum each; `fifth` has a bit for each part in every byte.
+/// The numbers of a block with eight parts, each with a scale and a minimum. Every byte of `fifth` has a bit for each
+/// part.
 fn in_parts(
     packed: [u8; 12],
     (scale, least): (f32, f32),

@@ -1,4 +1,4 @@
-//! Byte order of elements reversed.
+//! The reversal of the byte order of elements.
 
 use super::{Shared, Work, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};

@@ -1,4 +1,4 @@
-//! Tiles of a tensor, with elements in any order, and basic slicing over them.
+//! The tiles of a tensor, whose elements may have any order, and basic slicing over the tiles.
 
 use super::block::{Block, Dim};
 use super::gather::gather;
@@ -10,23 +10,23 @@ const MOST: usize = 1 << 16;
 
 /// A tile of a tensor.
 pub struct Tile {
-    /// First index in each dimension.
+    /// The first index in each dimension.
     pub start: Vec<u64>,
-    /// Length of each dimension.
+    /// The length of each dimension.
     pub shape: Vec<u64>,
-    /// Distance to the next element in `source` along each dimension, in elements.
+    /// The distance to the next element in `source` along each dimension, in elements.
     pub strides: Vec<u64>,
-    /// Bytes of the elements.
+    /// The bytes of the elements.
     pub source: Shared,
 }
 
-/// A basic slice of a tensor, by dimension.
+/// A basic slice of a tensor; each list has one value per dimension.
 pub struct Cut {
-    /// First index.
+    /// The first index.
     pub starts: Vec<u64>,
-    /// Distance to the next index.
+    /// The distance to the next index.
     pub steps: Vec<u64>,
-    /// Number of indices.
+    /// The number of indices.
     pub counts: Vec<u64>,
 }
 
@@ -104,7 +104,7 @@ impl Cut {
 }
 
 impl Tile {
-    /// Fails unless the tile lies in a tensor of `shape`, and its elements in its source.
+    /// Fails unless the tile is within a tensor of `shape` and its elements are within its source.
     fn check(&self, shape: &[u64], width: usize) -> Result<()> {
         if [self.start.len(), self.shape.len(), self.strides.len()] != [shape.len(); 3] {
             return Err(bad(format!("invalid part of a tensor: give {} dimensions", shape.len())));
@@ -129,8 +129,8 @@ impl Tile {
         Err(bad(format!("a part of a tensor needs more bytes than the {} it has", self.source.len())))
     }
 
-    /// The box of the elements that `cut` selects of this tile; None when there are none. `steps` are the distances of
-    /// selected elements in the output.
+    /// The box of the elements of this tile that `cut` selects; None when it selects none. `steps` are the distances in
+    /// the output between selected elements.
     fn cut(&self, cut: &Cut, steps: &[u64]) -> Option<Block> {
         let (mut from, mut to) = (0, 0);
         let mut dims = Vec::new();
@@ -142,7 +142,7 @@ impl Tile {
             let count = end.checked_sub(first).filter(|count| *count > 0)?;
             from += (start + first * step - begin) * stride;
             to += first * apart;
-            // A product overflows only for a dimension with one index, which `Block::new` leaves out.
+            // The product only overflows for a dimension with a single index, which `Block::new` leaves out.
             dims.push(Dim { count, from: step.saturating_mul(*stride), to: *apart });
         }
         Some(Block::new(from, to, dims))
@@ -154,7 +154,7 @@ impl Tile {
     }
 }
 
-/// Fails unless every element of a tensor of `shape` lies in exactly one of `tiles`, which must lie within the tensor.
+/// Fails unless every element of a tensor of `shape` is in exactly one of `tiles`, and all tiles are within the tensor.
 fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     if tiles.len() > MOST {
         return Err(WireError::new(
@@ -183,7 +183,7 @@ fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     Err(bad(format!("the parts of a tensor have {covered} elements, but the tensor has {}", volume(shape)?)))
 }
 
-/// The dimension with the most distinct starts of tiles.
+/// The dimension in which the tiles have the most different starts.
 fn busiest(tiles: &[&Tile], rank: usize) -> usize {
     let places = |dimension: usize| {
         let starts = tiles.iter().filter_map(|tile| tile.start.get(dimension));
@@ -192,7 +192,7 @@ fn busiest(tiles: &[&Tile], rank: usize) -> usize {
     (0..rank).max_by_key(|dimension| places(*dimension)).unwrap_or_default()
 }
 
-/// Strides of a tensor of `shape` in row-major order, in elements.
+/// The strides of a tensor of `shape` in row-major order, in elements.
 fn row_major(shape: &[u64]) -> Vec<u64> {
     let mut steps: Vec<u64> = shape
         .iter()
@@ -207,7 +207,7 @@ fn row_major(shape: &[u64]) -> Vec<u64> {
     steps
 }
 
-/// Number of elements of a tensor of `shape`.
+/// The number of elements of a tensor of `shape`.
 fn volume(shape: &[u64]) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);

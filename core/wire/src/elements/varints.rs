@@ -1,5 +1,5 @@
-//! Varints as elements of fixed width. The ends of varints are counted once, per block, so that a read scans at most
-//! one block before its first element.
+//! Varints as elements of fixed width. The ends of varints are counted once for each block, so that a read scans at
+//! most one block before its first element.
 
 use std::sync::OnceLock;
 
@@ -8,20 +8,20 @@ use super::{Shared, Work, bytes_of, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};
 use crate::varint::{self, Varint};
 
-/// Most blocks to count: half a megabyte of counts, however long the varints are.
+/// Most blocks with a count, which take half a megabyte, however many varints there are.
 const BLOCKS: u64 = 1 << 16;
 
-/// Bytes read at a time.
+/// Bytes that are read at a time.
 const WINDOW: u64 = 1 << 20;
 
-/// Encoding of a number in a varint.
+/// The encoding of a number in a varint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digits {
     /// Two's complement, truncated to the element's width.
     Plain,
-    /// ZigZag: the sign in the lowest bit.
+    /// ZigZag, in which the lowest bit is the sign.
     ZigZag,
-    /// Bool: 0 or 1.
+    /// A bool, 0 or 1.
     Truth,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Varints {
     ends: OnceLock<Ends>,
 }
 
-/// Counts of varints that end before each block, and in all.
+/// The number of varints that end before each block, and the total.
 struct Ends {
     block: u64,
     before: Vec<u64>,
@@ -66,8 +66,8 @@ impl Varints {
         Ok(Self { source, digits, width, count, repeat, ends: OnceLock::new() })
     }
 
-    /// Concurrent first calls may both count. Neither waits for the other: reads of the source may need a lock
-    /// themselves.
+    /// Concurrent first calls may both count the ends. Neither waits for the other, because reads of the source may
+    /// need a lock.
     fn ends(&self) -> Result<&Ends> {
         if let Some(ends) = self.ends.get() {
             return Ok(ends);
@@ -103,7 +103,7 @@ impl Varints {
         self.source.read(at, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
-    /// Offset of varint `number`.
+    /// The offset of varint `number`.
     fn place(&self, ends: &Ends, number: u64) -> Result<u64> {
         let Some(previous) = number.checked_sub(1) else { return Ok(0) };
         let block = ends.before.partition_point(|before| *before <= previous).saturating_sub(1);
@@ -122,7 +122,7 @@ impl Varints {
         Err(WireError::new(Kind::Corrupt, "the varints of a tensor have changed since they were counted"))
     }
 
-    /// Fills `whole` with the elements from number `first` on, which must all exist.
+    /// Fills `whole` with the elements from number `first` on; all of them must exist.
     fn decode(&self, ends: &Ends, first: u64, whole: &mut [u8]) -> Result<()> {
         if whole.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl Varints {
         }
     }
 
-    /// Fills `whole` with the elements from byte offset `at` on.
+    /// Fills `whole` with the elements that begin at byte offset `at`.
     fn decode_from<const WIDTH: usize>(&self, mut at: u64, whole: &mut [u8]) -> Result<()> {
         let mut elements = whole.as_chunks_mut::<WIDTH>().0;
         while !elements.is_empty() {
@@ -153,7 +153,7 @@ impl Varints {
     }
 }
 
-/// Decodes varints into `elements` as far as `bytes` reach; returns the bytes used and the number of elements.
+/// Decodes varints into `elements` while `bytes` last; returns the bytes used and the number of elements.
 fn decode_some<const WIDTH: usize>(
     digits: Digits,
     bytes: &[u8],

@@ -1,23 +1,23 @@
-//! Findings of a search, stored in a few large buffers instead of many small ones.
+//! The findings of a search, stored in a few large buffers instead of many small ones.
 
 use super::Place;
 use crate::error::{Kind, Result, WireError};
 use crate::schema::TypeId;
 
-/// Messages found, in order.
+/// The messages that a search found, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Paths, names and skeletons, concatenated.
+    /// The paths, names and skeletons, concatenated.
     text: Vec<u8>,
     names: Vec<(TypeId, u32)>,
     places: Vec<Place>,
     ends: Vec<Ends>,
-    /// Bytes that the buffers may hold.
+    /// Most bytes that the buffers may hold.
     most: u64,
 }
 
-/// Ends of one message's data in the buffers; the data begin at the ends of the message before. `Limits::found_of` keeps
-/// all buffers far below 4 GiB.
+/// The ends of one message's data in the buffers; its data begin where those of the previous message end.
+/// `Limits::found_of` keeps all buffers far below 4 GiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     type_id: TypeId,
@@ -27,23 +27,23 @@ struct Ends {
     places: u32,
 }
 
-/// A message found.
+/// A message that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<'f> {
     /// Path of the message.
     pub path: &'f str,
     /// Message type.
     pub type_id: TypeId,
-    /// Enclosing messages that have a name, the outermost first: type and name.
+    /// The enclosing messages that have a name, the outermost first: type and name.
     pub names: Vec<(TypeId, &'f [u8])>,
-    /// The message without its large fields, serialized.
+    /// The serialized message without its large fields.
     pub skeleton: &'f [u8],
     /// All fields in order, without those whose wire type does not fit the schema.
     pub places: &'f [Place],
 }
 
 impl Findings {
-    /// No messages, with room for `most` bytes.
+    /// Makes an empty list with room for `most` bytes.
     pub(super) fn new(most: u64) -> Self {
         Self { most, ..Self::default() }
     }
@@ -58,7 +58,7 @@ impl Findings {
         self.ends.is_empty()
     }
 
-    /// The finding at position `number`; None past the last one.
+    /// The finding at position `number`; None after the last one.
     pub fn get(&self, number: usize) -> Option<Found<'_>> {
         let ends = self.ends.get(number)?;
         let begin = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Findings {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Bytes of memory that the messages take.
+    /// The memory of the messages in bytes.
     pub fn held(&self) -> u64 {
         let held = self.text.len()
             + size_of_val(self.names.as_slice())
@@ -103,13 +103,13 @@ impl Findings {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Begins the next message with the path that `write` appends; returns the end of the path.
+    /// Begins the next message, whose path `write` appends; returns the end of the path.
     pub(super) fn path(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         write(&mut self.text);
         self.text.len() as u32
     }
 
-    /// Appends the name of an enclosing message, the outermost first.
+    /// Appends the name of an enclosing message; the outermost message must come first.
     pub(super) fn name(&mut self, type_id: TypeId, name: &[u8]) {
         self.text.extend_from_slice(name);
         self.names.push((type_id, self.text.len() as u32));
@@ -125,7 +125,7 @@ impl Findings {
         self.places.push(place);
     }
 
-    /// Ends the message of type `type_id`, whose path ended at `path`. Fails when the buffers are full.
+    /// Ends the message of type `type_id` whose path ends at `path`. Fails when the buffers are full.
     pub(super) fn end(&mut self, type_id: TypeId, path: u32) -> Result<()> {
         let (names, skeleton, places) = (self.names.len() as u32, self.text.len() as u32, self.places.len() as u32);
         self.ends.push(Ends { type_id, path, names, skeleton, places });

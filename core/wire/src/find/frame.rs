@@ -1,4 +1,4 @@
-//! Stack of the search: paths and names of the enclosing messages, written only for a message that is found.
+//! The stack of a search. The paths and names of enclosing messages are written only for a message that is found.
 
 use std::cell::OnceCell;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::key::{self, Key};
 use crate::listing::key_label;
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 
-/// Longest name in bytes; a longer one is left out.
+/// Longest name in bytes; longer names are left out.
 pub(super) const LONGEST_NAME: u64 = 4096;
 
 /// A piece of a message and its offset.
@@ -24,16 +24,16 @@ pub(super) struct Piece<'b> {
 pub(super) struct Frame<'u> {
     pub(super) type_id: TypeId,
     up: Option<&'u Frame<'u>>,
-    /// The field that holds the message; None for the root, and for the value of a map entry, whose entry has the
-    /// field.
+    /// The field that contains the message; None for the root. None also for the value of a map entry, because the
+    /// entry's frame has the field.
     field: Option<&'u Field>,
     step: Step<'u>,
-    /// Bytes of the message, from which the name is read on demand.
+    /// The bytes of the message, from which the name is read when it is needed.
     pieces: &'u [Piece<'u>],
     name: OnceCell<Option<Vec<u8>>>,
 }
 
-/// Position of a message in its field.
+/// The position of a message in its field.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'u> {
     /// Singular field.
@@ -45,7 +45,7 @@ pub(super) enum Step<'u> {
 }
 
 impl<'u> Frame<'u> {
-    /// A frame whose name is known already.
+    /// Makes a frame whose name is already known.
     pub(super) fn told(
         type_id: TypeId,
         up: Option<&'u Frame<'u>>,
@@ -56,7 +56,7 @@ impl<'u> Frame<'u> {
         Self { type_id, up, field, step, pieces: &[], name: OnceCell::from(name) }
     }
 
-    /// A frame for a message made of `pieces`, whose name is read on demand.
+    /// Makes a frame for a message that consists of `pieces`; its name is read when it is needed.
     pub(super) fn held(
         type_id: TypeId,
         up: Option<&'u Frame<'u>>,
@@ -67,12 +67,12 @@ impl<'u> Frame<'u> {
         Self { type_id, up, field, step, pieces, name: OnceCell::new() }
     }
 
-    /// A frame for the same place, made of `pieces`.
+    /// Makes a frame for the same place, whose message consists of `pieces`.
     pub(super) fn of<'p>(&'p self, pieces: &'p [Piece<'p>]) -> Frame<'p> {
         Frame { type_id: self.type_id, up: self.up, field: self.field, step: self.step, pieces, name: OnceCell::new() }
     }
 
-    /// Appends the path to `text`; keys of more than `longest` bytes are written as `[…]`.
+    /// Appends the path to `text`; a key of more than `longest` bytes is written as `[…]`.
     pub(super) fn path(&self, longest: usize, text: &mut Vec<u8>) {
         let begin = text.len();
         self.path_from(begin, longest, text);
@@ -87,7 +87,7 @@ impl<'u> Frame<'u> {
             text.push(b'.');
         }
         text.extend_from_slice(field.name.as_bytes());
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = match self.step {
             Step::Alone => Ok(()),
             Step::Index(at) => write!(text, "[{at}]"),
@@ -110,7 +110,7 @@ impl<'u> Frame<'u> {
     }
 }
 
-/// The key of a map entry as it stands in paths.
+/// The key of a map entry as written in paths.
 fn label(kind: FieldKind, key: Key<'_>) -> String {
     match key {
         Key::Text(text) => key_label(kind, text),
@@ -118,7 +118,7 @@ fn label(kind: FieldKind, key: Key<'_>) -> String {
     }
 }
 
-/// Name of a map entry: the key as text; None when longer than `LONGEST_NAME`.
+/// The name of a map entry, which is its key as text; None when longer than `LONGEST_NAME`.
 pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
     match key {
         Key::Text(text) => (text.len() as u64 <= LONGEST_NAME).then(|| text.to_vec()),
@@ -126,7 +126,8 @@ pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The name of the message of type `id` made of `pieces`; None without one and when longer than `LONGEST_NAME`.
+/// The name of the message of type `id` that consists of `pieces`; None if it has none or it is longer than
+/// `LONGEST_NAME`.
 fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Result<Option<Vec<u8>>> {
     let Some(message) = schema.message(id) else { return Ok(None) };
     let Some(field) = message.key() else { return Ok(None) };
@@ -145,7 +146,7 @@ fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Res
     Ok(name.filter(|name| name.len() as u64 <= LONGEST_NAME).map(<[u8]>::to_vec))
 }
 
-/// The key of the map entry made of `pieces`: the last one on the wire, else the default.
+/// The key of the map entry that consists of `pieces`: the last key on the wire, or else the default.
 pub(super) fn key_of<'b>(field: &Field, pieces: &[Piece<'b>], depth: u32) -> Result<Key<'b>> {
     let mut key = key::default_key(field.kind);
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Search in messages that have nodes in the index.
+//! The search in messages that have nodes in the index.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ enum OwnKey {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Searches `message`, which stands at `frame`, and all messages below it.
+    /// Searches `message`, whose place is `frame`, and all messages below it.
     pub(super) fn message(&mut self, message: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         let mut size = 0u64;
         let mut start = None;
@@ -84,20 +84,20 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// Field `number` of type `type_id`, when messages of the query may be in it; else None.
+    /// Field `number` of type `type_id` if it may contain messages of the query; else None.
     fn leading(&self, type_id: TypeId, number: u32) -> Option<&'a Field> {
         let field = self.doc.schema.field(Some(type_id), number).filter(|field| field.kind.is_message())?;
         (self.role(field.target) > 0).then_some(field)
     }
 
-    /// The message that all occurrences of the singular `field` merge into.
+    /// The message into which all occurrences of the singular `field` are merged.
     fn merged(&self, message: &Message, field: &Field) -> Result<Message> {
         let entries = self.doc.singular(message, field.number)?;
         let parts = entries.iter().map(|entry| Part::of(entry, Some(field.target))).collect();
         Ok(Message { type_id: Some(field.target), parts })
     }
 
-    /// Searches `child`, one step below `frame`.
+    /// Searches `child`, which is one step below `frame`.
     fn below(&mut self, field: &Field, step: Step<'_>, child: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         if child.parts.is_empty() {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'a> Search<'_, 'a> {
         self.message(child, &Frame::told(field.target, Some(frame), Some(field), step, name), depth + 1)
     }
 
-    /// Searches the values of a map: among entries with one key the last counts, at the position of the first.
+    /// Searches the values of a map. Of entries with equal keys, the last counts, at the position of the first.
     fn map(&mut self, message: &Message, field: &'a Field, frame: &Frame<'_>, depth: u32) -> Result<()> {
         let Some(key) = self.doc.schema.field(Some(field.target), 1) else { return Ok(()) };
         for (own, entry) in self.entries_of(message, field, key)? {
@@ -125,7 +125,7 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// Searches the value of the map's `entry`, which stands at `frame`.
+    /// Searches the value of the map's `entry`, whose place is `frame`.
     fn entry(&mut self, entry: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         if self.takes_entries(frame.type_id) {
             return self.take(entry, frame);
@@ -207,7 +207,7 @@ impl<'a> Search<'_, 'a> {
         self.found.end(frame.type_id, path)
     }
 
-    /// True if `entry` joins `run` in one place: with `least` set, small neighbours in one field of messages, strings
+    /// True if `entry` shares a place with `run`. If `least` is set, small neighbours in one field of messages, strings
     /// or bytes share a place, because no caller reads them one by one.
     fn together(&self, run: &Entry, entry: &Entry, type_id: TypeId) -> bool {
         let small = |entry: &Entry| entry.content_len() < self.query.least;
@@ -217,7 +217,7 @@ impl<'a> Search<'_, 'a> {
         alike && small(entry) && (run.count > 1 || small(run))
     }
 
-    /// The name of `message`; None without one, when too long, and for a message that is searched in memory.
+    /// The name of `message`; None if it has none, if it is too long, or if the message is searched in memory.
     pub(super) fn name_of(&mut self, message: &Message) -> Result<Option<Vec<u8>>> {
         let is_span = |part: &Part| matches!(part, Part::Span(..));
         let known = message.type_id.and_then(|id| self.doc.schema.message(id));
@@ -228,7 +228,7 @@ impl<'a> Search<'_, 'a> {
         }
         let last = self.doc.singular(message, field.number)?.pop();
         let Some(last) = last.filter(|last| last.content_len() <= LONGEST_NAME) else { return Ok(None) };
-        // The bytes before the name are needed next, and one read of a distant source fetches both.
+        // The bytes before the name are needed next, so one read of a remote source fetches both.
         let front = match message.parts.as_slice() {
             [part] => self.doc.span(part)?.start,
             _ => last.content,

@@ -1,4 +1,4 @@
-//! Search in messages that are held in memory.
+//! The search in messages that are in memory.
 
 use super::frame::{Frame, Piece, Step, key_of};
 use super::{LEADS, Place, Search, WANTED, count_up};
@@ -12,7 +12,7 @@ use crate::schema::{Field, TypeId};
 
 use std::collections::HashMap;
 
-/// Most entries of a map whose keys are compared pairwise, without a hash table.
+/// Most entries of a map whose keys are compared pairwise instead of with a hash table.
 const FEW: usize = 16;
 
 /// A message field of a message.
@@ -20,11 +20,11 @@ const FEW: usize = 16;
 struct Child<'b, 's> {
     field: &'s Field,
     piece: Piece<'b>,
-    /// Switches of the oneof to another member before this field.
+    /// How often, before this field, the oneof switched to another member.
     change: u32,
 }
 
-/// Current member of a oneof, and the number of switches so far.
+/// The current member of a oneof, and the number of switches so far.
 struct Choice {
     oneof: u32,
     number: u32,
@@ -32,7 +32,7 @@ struct Choice {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Searches the message at `frame`, made of `pieces`, and all messages below it.
+    /// Searches the message at `frame`, which consists of `pieces`, and all messages below it.
     pub(super) fn within(&mut self, pieces: &[Piece<'_>], frame: &Frame<'_>, depth: u32) -> Result<()> {
         self.doc.limits.check_depth(depth, pieces.first().map_or(0, |piece| piece.base))?;
         if self.query.least > 0 && pieces.iter().map(|piece| piece.bytes.len() as u64).sum::<u64>() < self.query.least {
@@ -66,7 +66,7 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// Searches an element, the one message of a singular field, or all entries of a map.
+    /// Searches one element, the message of a singular field, or all entries of a map.
     fn field_within(
         &mut self,
         field: &Field,
@@ -82,7 +82,8 @@ impl<'a> Search<'_, 'a> {
         self.within(pieces, &Frame::held(field.target, Some(frame), Some(field), step, pieces), depth + 1)
     }
 
-    /// Searches a map, one entry per piece: among entries with one key the last counts, at the position of the first.
+    /// Searches a map that has one piece per entry. Of entries with equal keys, the last counts, at the position of the
+    /// first.
     fn map_within(&mut self, field: &Field, entries: &[Piece<'_>], frame: &Frame<'_>, depth: u32) -> Result<()> {
         let schema = self.doc.schema;
         let Some(key_field) = schema.field(Some(field.target), 1) else { return Ok(()) };
@@ -111,7 +112,7 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// Searches the value of one entry of the map `field`, made of `pieces`.
+    /// Searches the value of one entry of the map `field`; the value consists of `pieces`.
     pub(super) fn entry_within(
         &mut self,
         field: &Field,
@@ -138,7 +139,7 @@ impl<'a> Search<'_, 'a> {
         self.within(values, &Frame::held(value.target, Some(&entry), None, Step::Alone, values), depth + 1)
     }
 
-    /// Fields of `pieces` that may hold messages of the query, without those that a later oneof member replaced.
+    /// The fields of `pieces` that may contain messages of the query, except those that a later oneof member replaced.
     fn children<'b>(&self, pieces: &[Piece<'b>], type_id: TypeId) -> Result<Vec<Child<'b, 'a>>> {
         let mut children = Vec::new();
         let mut choices: Vec<Choice> = Vec::new();
@@ -187,7 +188,7 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// Makes `field` the current member of its oneof; returns the number of switches so far.
+/// Makes `field` the current member of its oneof and returns the number of switches so far.
 fn choose(choices: &mut Vec<Choice>, field: &Field) -> u32 {
     let Some(choice) = choices.iter_mut().find(|choice| choice.oneof == field.oneof) else {
         choices.push(Choice { oneof: field.oneof, number: field.number, change: 0 });

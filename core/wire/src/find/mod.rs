@@ -1,7 +1,7 @@
-//! Search for every message of some types, at any depth of a proto.
+//! The search for all messages of some types, at any depth of a proto.
 //!
-//! The search walks large messages by the index. It walks smaller ones in memory, in windows that hold many neighbours
-//! and none of the large payloads between them.
+//! The search walks through large messages with the index. Smaller messages are walked in memory, in windows that
+//! contain many neighbouring messages but none of the large payloads between them.
 
 mod findings;
 mod frame;
@@ -18,39 +18,39 @@ pub use findings::{Findings, Found};
 use frame::{Frame, Step};
 use window::Window;
 
-/// Place of a field of a found message.
+/// The place of a field of a found message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Field number.
     pub number: u32,
     /// Wire type.
     pub wire: u8,
-    /// The offset of the content; of a run of scalars, the offset of the first tag.
+    /// The offset of the content; for a run of scalars, the offset of its first tag.
     pub start: u64,
-    /// The offset past the content, or past the run.
+    /// The offset after the content or after the run.
     pub end: u64,
-    /// Number of scalars in the run, else 1.
+    /// The number of scalars in a run; else 1.
     pub count: u64,
 }
 
-/// Longest string or message shown in a skeleton: converters build names out of every operation that they fused.
+/// Longest string or message in a skeleton: converters build long names from all operations that they have fused.
 const TELLING: u64 = 4096;
 
-/// Query of a search.
+/// The query of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'t> {
     /// Message types to find; None selects all types.
     pub types: Option<&'t [TypeId]>,
-    /// Fields up to this many bytes are part of the skeletons; strings and messages, which identify a message, up to
-    /// `TELLING` bytes (4096) unless this is 0.
+    /// Fields of up to this many bytes are included in skeletons. Unless this is 0, strings and messages of up to
+    /// `TELLING` bytes (4096) are included too, because they identify a message.
     pub small: u64,
-    /// Messages of fewer bytes are skipped. Above 0, neighbouring elements that are smaller share one place.
+    /// Messages with fewer bytes are skipped. If this is above 0, smaller neighbouring elements share one place.
     pub least: u64,
 }
 
 impl Document<'_> {
-    /// All messages that `query` selects, with protobuf's meaning: repeated occurrences of a singular message merge,
-    /// and the last of replaced values counts. Map entries are found only when their values are not messages.
+    /// All messages that `query` selects, as protobuf defines them: repeated occurrences of a singular message are
+    /// merged, and the last of several values counts. Map entries are found only if their values are not messages.
     pub fn find(&self, query: &Query<'_>) -> Result<Findings> {
         let root = self.root()?;
         let Some(type_id) = root.type_id else { return Ok(Findings::default()) };
@@ -77,7 +77,8 @@ impl Query<'_> {
 const WANTED: u8 = 1;
 const LEADS: u8 = 2;
 
-/// Role of each type in the search, as bits: `WANTED` itself, or `LEADS` to a wanted type.
+/// The role of each type in the search, as bits: `WANTED` means the type itself, `LEADS` means that it contains a
+/// wanted type.
 fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
     let mut roles = vec![if types.is_none() { WANTED } else { 0 }; schema.len()];
     for id in types.unwrap_or_default() {
@@ -104,8 +105,8 @@ fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
     }
 }
 
-/// The fields of each type that a search has to look at, a bit for each number below 16: fields that lead to a wanted
-/// type, and all members of oneofs with such a field.
+/// The fields of each type that a search must examine, as a bit for each number below 16. These fields lead to a wanted
+/// type, or are members of a oneof that contains such a field.
 fn masks(schema: &Schema, roles: &[u8]) -> Vec<u16> {
     let leads =
         |field: &Field| field.kind.is_message() && roles.get(field.target as usize).is_some_and(|role| *role > 0);
@@ -135,13 +136,13 @@ impl Search<'_, '_> {
         self.roles.get(id as usize).copied().unwrap_or(0)
     }
 
-    /// True if map entries of type `id` are found themselves, because their values are not messages.
+    /// True if map entries of type `id` are found as such, because their values are not messages.
     fn takes_entries(&self, id: TypeId) -> bool {
         let value = self.doc.schema.field(Some(id), 2);
         self.role(id) & WANTED > 0 && value.is_some_and(|value| !value.kind.is_message())
     }
 
-    /// Begins the finding of the message at `frame`, whose fields follow. Returns the end of its path.
+    /// Begins the finding of the message at `frame` and returns the end of its path; the message's fields follow.
     fn begin(&mut self, frame: &Frame<'_>) -> Result<u32> {
         let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
         frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;
@@ -150,7 +151,7 @@ impl Search<'_, '_> {
 }
 
 impl Place {
-    /// Place of `entry`; None when its wire type does not fit the schema.
+    /// The place of `entry`; None when its wire type does not fit the schema.
     fn of(entry: &Entry) -> Option<Self> {
         let (start, end) = if entry.count > 1 { (entry.start, entry.end) } else { (entry.content, entry.content_end) };
         let place = Self { number: entry.number, wire: entry.wire as u8, start, end, count: entry.count };
@@ -158,7 +159,7 @@ impl Place {
     }
 }
 
-/// Number of times that `number` was counted before; counts it once more.
+/// Returns how often `number` was counted before, and counts it once more.
 fn count_up(seen: &mut Vec<(u32, u64)>, number: u32) -> u64 {
     match seen.iter_mut().find(|(known, _)| *known == number) {
         Some((_, count)) => {

@@ -1,4 +1,4 @@
-//! Windows of bytes for a search, which end where a large payload begins.
+//! Windows of bytes for a search; a window ends where a large payload begins.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use crate::document::Document;
 use crate::entry::NodeId;
 use crate::error::{Result, WireError};
 
-/// Largest window, in bytes, unless one field needs more.
+/// Largest window in bytes, unless a single field is longer.
 pub(super) const WINDOW: u64 = 1 << 20;
 
-/// The window read last.
+/// The window that was read last.
 pub(super) struct Window<'d, 'a> {
     doc: &'d Document<'a>,
-    /// Offsets of payloads above the index's floor, sorted; collected at the first read.
+    /// The sorted offsets of payloads above the index's floor; they are collected at the first read.
     large: Option<Vec<u64>>,
     start: u64,
     bytes: Rc<Vec<u8>>,
 }
 
-/// A part of a window, which stays valid when the next window is read.
+/// A part of a window, which stays valid after the next window was read.
 pub(super) struct Held {
     window: Rc<Vec<u8>>,
     range: Range<usize>,
@@ -50,7 +50,7 @@ impl<'d, 'a> Window<'d, 'a> {
             .ok_or_else(|| WireError::corrupt(span.start, "the source returned fewer bytes than requested"))
     }
 
-    /// The bytes of `span`, read together with the bytes from `front` on unless a large payload lies between.
+    /// The bytes of `span`, read together with the bytes from `front` on unless a large payload is between them.
     pub(super) fn get_with(&mut self, front: u64, span: &Range<u64>) -> Result<Held> {
         if self.inside(span).is_none() && front < span.start && self.end(&(front..front))? >= span.end {
             self.get(&(front..span.end))?;
@@ -64,7 +64,8 @@ impl<'d, 'a> Window<'d, 'a> {
         (start <= end && end <= self.bytes.len()).then(|| Held { window: Rc::clone(&self.bytes), range: start..end })
     }
 
-    /// End of a window from the start of `span`: one stride, cut at the next large payload, at least all of `span`.
+    /// The end of a window that begins with `span`: after one stride, or before the next large payload, but at least
+    /// after `span`.
     fn end(&mut self, span: &Range<u64>) -> Result<u64> {
         let stride = self.doc.source().stride().clamp(1, WINDOW);
         let far = span.start.saturating_add(stride).min(self.doc.source().len());

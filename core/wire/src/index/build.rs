@@ -1,4 +1,4 @@
-//! Building of an index during a scan: a stack of open nodes, each written out when it closes.
+//! The building of an index during a scan, with a stack of open nodes; each node is written when it closes.
 
 mod open_node;
 pub(crate) mod saved;
@@ -14,9 +14,9 @@ use crate::header::Wire;
 use crate::limits::Limits;
 use crate::varint;
 
-/// Longest run of scalars in bytes, which is the most that a look-up of one scalar has to read.
+/// Longest run of scalars in bytes, and thus the most bytes that a look-up of one scalar reads.
 const RUN_BYTES: u64 = 4096;
-/// Cost of a node, and of a field's first occurrence in a node, against the limit of nodes.
+/// The cost of a node, or of a field's first occurrence in a node, for the limit on nodes.
 const FIELD_COST: u64 = 16;
 
 /// Collects nodes and entries, and serializes the index.
@@ -36,7 +36,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty index.
+    /// Makes an empty builder.
     pub fn new(limits: &Limits) -> Self {
         Self {
             open: Vec::new(),
@@ -53,7 +53,7 @@ impl Builder {
         }
     }
 
-    /// Opens the node that begins with `record` (its ends may be unknown), of the type named `type_name`.
+    /// Opens the node that begins with `record`, of the type named `type_name`; the node's ends may be unknown.
     pub fn open(&mut self, mut record: NodeRecord, type_name: Option<&str>) -> Result<()> {
         self.spend(FIELD_COST, record.start)?;
         let id = NodeId::try_from(self.nodes.len());
@@ -70,12 +70,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Ordinals of the open nodes in their fields, from the root down.
+    /// The positions of the open nodes in their fields, from the root down.
     pub fn ordinals(&self) -> impl Iterator<Item = u64> {
         self.open.iter().map(|node| node.record.ordinal)
     }
 
-    /// Adds the next field of the innermost open node, with the hash of its key where it has one.
+    /// Adds the next field of the innermost open node, with its key's hash if it has a key.
     #[inline]
     pub fn push(&mut self, entry: Entry, key: Option<u32>) -> Result<()> {
         self.spend(1, entry.start)?;
@@ -101,8 +101,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Closes the innermost open node, whose ends are known now, and returns its number. With `keep` false the node
-    /// and all recorded below it are discarded, and the result is None.
+    /// Closes the innermost open node, whose ends are now known, and returns its number. If `keep` is false, the node
+    /// and all nodes below it are discarded, and the result is None.
     pub fn close(&mut self, content_end: u64, end: u64, keep: bool) -> Option<NodeId> {
         let mut node = self.open.pop()?;
         if !keep {
@@ -129,7 +129,7 @@ impl Builder {
         Some(node.id)
     }
 
-    /// The serialized index of a proto of `size` bytes. Every node must be closed.
+    /// The serialized index of a proto of `size` bytes; all nodes must be closed.
     pub fn finish(self, size: u64, floor: u64) -> Vec<u8> {
         let mut types = Vec::new();
         for name in &self.types {

@@ -1,4 +1,4 @@
-//! Coding of one entry in a block.
+//! The coding of one entry in a block.
 
 use super::broken;
 use crate::entry::{Entry, NodeId};
@@ -7,7 +7,7 @@ use crate::header::Wire;
 use crate::reader::Reader;
 use crate::varint;
 
-/// Flags of an encoded entry's first byte; its low three bits are the wire type.
+/// The flags in an encoded entry's first byte; its low three bits are the wire type.
 mod flag {
     pub(super) const SAME_NUMBER: u8 = 1 << 3;
     pub(super) const HAS_NODE: u8 = 1 << 4;
@@ -15,7 +15,7 @@ mod flag {
     pub(super) const RUN: u8 = 1 << 6;
 }
 
-/// Appends `entry`, which follows an entry of field `last_number`.
+/// Appends `entry`; the entry before it is of field `last_number`.
 pub(super) fn encode(entry: &Entry, last_number: u32, out: &mut Vec<u8>) {
     let head = entry.content - entry.start;
     let odd = entry.wire == Wire::Group
@@ -48,7 +48,7 @@ pub(super) fn encode(entry: &Entry, last_number: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// The entry that [`encode`] wrote, with its tag at offset `start`.
+/// Reads the entry that [`encode`] wrote; its tag is at offset `start`.
 pub(super) fn decode(reader: &mut Reader<'_>, start: u64, last_number: u32) -> Result<Entry> {
     let flags = reader.u8()?;
     let wire = Wire::from_number(flags & 7).ok_or_else(|| broken("a field has no wire type"))?;

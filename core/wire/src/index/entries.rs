@@ -1,4 +1,4 @@
-//! Iterators over the entries of a node, decoded from its blocks.
+//! Iterators over the entries of a node, which are decoded from its blocks.
 
 use super::broken;
 use super::coding::decode;
@@ -14,7 +14,7 @@ impl<'a> Node<'a> {
         Entries { node: *self, next_block: 0, block: Block::default() }
     }
 
-    /// The occurrences of `field` from element `ordinal` on. A run that contains this element comes first, as a whole.
+    /// The occurrences of `field` from element `ordinal` on. If this element is in a run, the whole run comes first.
     pub fn occurrences(&self, field: &FieldSummary, ordinal: u64) -> Result<Occurrences<'a>> {
         let record = field.record;
         let after = |block: &FieldBlock| block.before <= ordinal;
@@ -34,7 +34,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Unread entries of one block.
+/// The unread entries of one block.
 #[derive(Clone, Debug, Default)]
 struct Block<'a> {
     reader: Option<Reader<'a>>,
@@ -74,7 +74,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Checks that `block` begins at the end of the block before it, and returns it.
+    /// Returns `block` after a check that it begins at the end of the previous block.
     fn after(&self, block: Block<'a>) -> Result<Block<'a>> {
         let due = if self.next_block == 0 { self.node.record.content } else { self.block.position };
         if block.position == due { Ok(block) } else { Err(broken("the fields of a message are not consecutive")) }
@@ -108,7 +108,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Iterator over the occurrences of one field of a node.
+/// An iterator over the occurrences of one field of a node.
 #[derive(Clone, Debug)]
 pub struct Occurrences<'a> {
     node: Node<'a>,
@@ -120,7 +120,7 @@ pub struct Occurrences<'a> {
 }
 
 impl Occurrences<'_> {
-    /// The next occurrence and its ordinal (of its first element, for a run); None at the end.
+    /// The next occurrence and its ordinal (for a run, that of its first element); None at the end.
     pub fn next_occurrence(&mut self) -> Result<Option<(u64, Entry)>> {
         loop {
             while let Some(entry) = self.block.next(&self.node)? {

@@ -1,6 +1,7 @@
-//! Serialized form of an index: fixed-width records in sections, behind a header, with a CRC-32C for every page.
+//! The serialized form of an index: a header, then sections of fixed-width records, with a CRC-32C for every page.
 //!
-//! `docs/explanation/index-format.md` describes it; a change here is a change there, and a new [`VERSION`].
+//! `docs/explanation/index-format.md` describes this form. Every change here must be made there too, and needs a new
+//! [`VERSION`].
 
 use crate::error::{Kind, Result, WireError};
 use crate::reader::Reader;
@@ -9,11 +10,11 @@ use crate::reader::Reader;
 pub(super) const MAGIC: &[u8; 8] = b"pslindex";
 /// The version of the serialized form.
 pub const VERSION: u32 = 1;
-/// Bytes of a page; each page has its own checksum, verified at first access.
+/// Bytes of a page; each page has a checksum, which is verified at the first access.
 pub(super) const PAGE: usize = 64 << 10;
-/// Sections, in this order.
+/// The number of sections, which follow in the order of [`Section`].
 pub(super) const SECTIONS: usize = 7;
-/// Bytes of the header before the page checksums.
+/// Bytes of the header before the checksums of the pages.
 pub(super) const HEADER: usize = 8 + 4 + 4 + 8 + 8 + SECTIONS * 8;
 /// Entries in a full block.
 pub(super) const BLOCK_ENTRIES: u32 = 128;
@@ -30,35 +31,35 @@ pub(super) enum Section {
     Keys,
 }
 
-/// A record of fixed width, little-endian.
+/// A record of fixed width in little-endian order.
 pub(super) trait Record: Sized {
-    /// Section of records of this kind.
+    /// The section with records of this kind.
     const SECTION: Section;
     const WIDTH: usize;
     fn write(&self, out: &mut Vec<u8>);
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
 }
 
-/// Record of one scanned message.
+/// The record of one scanned message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// The parent's node; the root's own number for the root.
+    /// The node of the parent; for the root, its own number.
     pub parent: u32,
-    /// Field number in the parent; 0 for the root.
+    /// The field number in the parent; 0 for the root.
     pub number: u32,
-    /// Message type among the index's type names, counted from 1; 0 when unknown.
+    /// The message type's position among the index's type names, counted from 1; 0 when unknown.
     pub type_name: u32,
     /// True for a group.
     pub group: bool,
-    /// Position among the occurrences of its field in the parent.
+    /// The position among the occurrences of its field in the parent.
     pub ordinal: u64,
     /// The offset of its tag.
     pub start: u64,
     /// The offset of the content.
     pub content: u64,
-    /// The offset past the content.
+    /// The offset after the content.
     pub content_end: u64,
-    /// The offset past its last byte.
+    /// The offset after the last byte.
     pub end: u64,
     pub(super) blocks_at: u64,
     pub(super) blocks_len: u32,
@@ -67,7 +68,7 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// Record of a message that has just been entered: field `number` of its parent.
+    /// The record of a message that was just entered, which is field `number` of its parent.
     pub fn opening(number: u32, group: bool, start: u64, content: u64) -> Self {
         Self { number, group, start, content, ..Self::default() }
     }
@@ -113,7 +114,7 @@ impl Record for NodeRecord {
 pub(super) struct BlockRecord {
     /// The offset of the first entry's tag.
     pub(super) start: u64,
-    /// Offset of the encoded entries in their section.
+    /// The offset of the encoded entries in their section.
     pub(super) at: u64,
     pub(super) len: u32,
     pub(super) count: u32,
@@ -135,17 +136,17 @@ impl Record for BlockRecord {
     }
 }
 
-/// Summary of one field number in one node: occurrences, and the blocks they are in.
+/// A summary of one field in one node: the number of occurrences, and the blocks that contain them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldRecord {
     pub(super) number: u32,
     pub(super) blocks_len: u32,
     pub(super) count: u64,
-    /// Bytes of all occurrences, heads included.
+    /// The size of all occurrences in bytes, including tags and lengths.
     pub(super) bytes: u64,
     pub(super) blocks_at: u64,
     pub(super) keys_at: u64,
-    /// Number of keys recorded; below `count` when some or all elements have none.
+    /// The number of recorded keys; it is below `count` when some elements have no key.
     pub(super) keys_len: u64,
 }
 
@@ -174,11 +175,11 @@ impl Record for FieldRecord {
     }
 }
 
-/// Block in which a field occurs, and the field's occurrences before that block.
+/// A block in which a field occurs, and the number of the field's occurrences before that block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FieldBlock {
     pub(super) before: u64,
-    /// Counted from the node's first block.
+    /// The block's number, counted from the node's first block.
     pub(super) block: u32,
 }
 
@@ -196,7 +197,7 @@ impl Record for FieldBlock {
     }
 }
 
-/// Hash of an element's key, and the element's ordinal. Sorted by hash, then by ordinal.
+/// The hash of an element's key and the element's ordinal. Records are sorted by hash, then by ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KeyRecord {
     pub(super) hash: u32,
@@ -217,15 +218,15 @@ impl Record for KeyRecord {
     }
 }
 
-/// Writer of an index: header, page checksums and sections, which are dropped as they are written.
+/// A writer of an index: the header, the checksums of pages, and the sections, each of which is dropped once written.
 pub(super) struct Serializer {
     out: Vec<u8>,
-    /// Offset of the body, before which lie the checksums.
+    /// The offset of the body; the checksums are before it.
     body: usize,
 }
 
 impl Serializer {
-    /// An index whose sections, which follow in order, have `lens` bytes.
+    /// Starts an index whose sections have `lens` bytes; they must follow in order.
     pub(super) fn new(size: u64, floor: u64, lens: [usize; SECTIONS]) -> Self {
         let all: usize = lens.iter().sum();
         let body = HEADER + all.div_ceil(PAGE) * 4 + 4;
@@ -240,7 +241,7 @@ impl Serializer {
         Self { out, body }
     }
 
-    /// Appends bytes of a section.
+    /// Appends a section of bytes.
     pub(super) fn bytes(&mut self, section: Vec<u8>) {
         self.out.extend_from_slice(&section);
     }
@@ -250,7 +251,7 @@ impl Serializer {
         records.iter().for_each(|record| record.write(&mut self.out));
     }
 
-    /// The index, with its checksums.
+    /// The index with its checksums.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let (head, body) = self.out.split_at_mut(self.body);
         let (sums, last) = head.split_at_mut(self.body - 4);
@@ -261,15 +262,15 @@ impl Serializer {
     }
 }
 
-/// Offsets of the sections, from a header whose checksum is verified.
+/// The offsets of the sections, from a header whose checksum was verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) size: u64,
     pub(super) floor: u64,
-    /// Offset of the body in the file.
+    /// The offset of the body in the file.
     pub(super) body: usize,
     pub(super) pages: usize,
-    /// Start of each section in the body, and the end of the last one.
+    /// The start of each section in the body, and the end of the last section.
     pub(super) bounds: [u64; SECTIONS + 1],
 }
 

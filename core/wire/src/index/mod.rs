@@ -1,7 +1,8 @@
-//! Index of a proto: the offset and length of every field.
+//! The index of a proto: the offset and length of every field.
 //!
-//! An index has a node for every message of at least the floor in size, and for every node its fields in order, so
-//! that a field is found without reading the proto. `docs/explanation/index-format.md` describes the serialized form.
+//! An index has a node for every message that is at least as large as the floor. A node has the message's fields in
+//! order, so that a field is found without reading the proto. `docs/explanation/index-format.md` describes the
+//! serialized form.
 
 mod build;
 mod coding;

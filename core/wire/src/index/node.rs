@@ -1,4 +1,4 @@
-//! Messages of an index, and summaries of their fields.
+//! The messages of an index, and summaries of their fields.
 
 use super::broken;
 use super::layout::{FieldRecord, KeyRecord, NodeRecord};
@@ -12,11 +12,11 @@ use crate::schema::{Schema, TypeId};
 pub struct Node<'a> {
     pub(super) index: &'a Index,
     id: NodeId,
-    /// Record of the message.
+    /// The record of the message.
     pub record: NodeRecord,
 }
 
-/// Summary of one field of a node.
+/// A summary of one field of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSummary {
     pub(super) record: FieldRecord,
@@ -33,7 +33,7 @@ impl FieldSummary {
         self.record.count
     }
 
-    /// Bytes of all occurrences, tags and lengths included.
+    /// The size of all occurrences in bytes, including tags and lengths.
     pub fn bytes(&self) -> u64 {
         self.record.bytes
     }
@@ -45,7 +45,7 @@ impl FieldSummary {
 }
 
 impl Index {
-    /// The node numbered `id`; 0 is the root.
+    /// The node with the number `id`; 0 is the root.
     pub fn node(&self, id: NodeId) -> Result<Node<'_>> {
         let record: NodeRecord = self.record(u64::from(id))?;
         let ordered = record.start <= record.content && record.content <= record.content_end;
@@ -62,19 +62,19 @@ impl<'a> Node<'a> {
         self.id
     }
 
-    /// Message type in `schema`; None when the index or `schema` does not know it.
+    /// The message type in `schema`; None when the index or `schema` does not know it.
     pub fn message_type(&self, schema: &Schema) -> Option<TypeId> {
         schema.type_named(self.index.type_name(self.record.type_name)?)
     }
 
-    /// Summaries of the fields that occur, by number.
+    /// The summaries of all fields that occur, sorted by number.
     pub fn fields(&self) -> impl Iterator<Item = Result<FieldSummary>> + use<'a> {
         let (index, record) = (self.index, self.record);
         (0..u64::from(record.fields_len))
             .map(move |i| index.record(record.fields_at.saturating_add(i)).and_then(|field| summary(&record, field)))
     }
 
-    /// Summary of field `number`; None when it does not occur.
+    /// The summary of field `number`; None when it does not occur.
     pub fn field(&self, number: u32) -> Result<Option<FieldSummary>> {
         let NodeRecord { fields_at, fields_len, .. } = self.record;
         let len = u64::from(fields_len);
@@ -86,7 +86,7 @@ impl<'a> Node<'a> {
         if record.number == number { summary(&self.record, record).map(Some) } else { Ok(None) }
     }
 
-    /// Ordinals of the elements of `field` whose key has this hash, in order.
+    /// The ordinals of the elements of `field` whose key has this hash, in order.
     pub fn with_key_hash(&self, field: &FieldSummary, hash: u32) -> Result<Vec<u64>> {
         let FieldRecord { keys_at, keys_len, .. } = field.record;
         let mut at = self.index.partition(keys_at, keys_len, |key: &KeyRecord| key.hash < hash)?;
@@ -103,7 +103,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Summary of `field`, checked against the size of `node`: each occurrence takes at least a byte.
+/// The summary of `field`, after a check against the size of `node`: each occurrence takes at least one byte.
 fn summary(node: &NodeRecord, field: FieldRecord) -> Result<FieldSummary> {
     if field.count <= field.bytes && field.bytes <= node.content_end - node.content {
         return Ok(FieldSummary { record: field });

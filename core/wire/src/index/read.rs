@@ -1,5 +1,5 @@
-//! Lazy reading of an index: opening reads the header and the names of types, a look-up reads only the records it
-//! needs. Page checksums are verified at first access.
+//! Lazy reading of an index. Opening reads the header and the names of types, and a look-up only reads the records that
+//! it needs. The checksum of a page is verified at the first access.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::layout::{self, Layout, NodeRecord, PAGE, Record, Section};
 use crate::error::{Kind, Result, WireError};
 use crate::reader::Reader;
 
-/// Bytes of an index: memory, or a mapped file.
+/// The bytes of an index, either in memory or in a mapped file.
 pub type IndexBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// An opened index.
@@ -43,12 +43,12 @@ impl Index {
         (*self.data).as_ref()
     }
 
-    /// Size of the indexed proto, in bytes.
+    /// The size of the indexed proto in bytes.
     pub fn size(&self) -> u64 {
         self.layout.size
     }
 
-    /// Size in bytes below which a message has no node.
+    /// The size in bytes below which a message has no node.
     pub fn floor(&self) -> u64 {
         self.layout.floor
     }
@@ -64,7 +64,7 @@ impl Index {
         self.body(0..end).map(drop)
     }
 
-    /// The name of the message type numbered `number` in a node record; None for 0 and unknown numbers.
+    /// The name of the message type that node records call `number`; None for 0 and unknown numbers.
     pub fn type_name(&self, number: u32) -> Option<&str> {
         let at = (number as usize).checked_sub(1)?;
         self.types.get(at).map(String::as_str)
@@ -87,7 +87,7 @@ impl Index {
         bound(at + 1) - bound(at)
     }
 
-    /// `len` bytes of a section, from `at`.
+    /// `len` bytes of a section, from offset `at` on.
     pub(super) fn section(&self, section: Section, at: u64, len: u64) -> Result<&[u8]> {
         let base = self.layout.bounds.get(section as usize).copied().unwrap_or(0);
         let inside = at.checked_add(len).is_some_and(|end| end <= self.section_len(section));
@@ -125,13 +125,13 @@ impl Index {
         Ok(())
     }
 
-    /// Record `at` of its kind.
+    /// The record at position `at` among the records of its kind.
     pub(super) fn record<R: Record>(&self, at: u64) -> Result<R> {
         let start = at.checked_mul(R::WIDTH as u64).ok_or_else(|| broken("a record's number overflows"))?;
         R::read(&mut Reader::new(self.section(R::SECTION, start, R::WIDTH as u64)?, 0))
     }
 
-    /// Index of the first of `len` records from `at` for which `before` is false, relative to `at`.
+    /// The position, relative to `at`, of the first of `len` records from `at` on for which `before` is false.
     pub(super) fn partition<R: Record>(&self, at: u64, len: u64, before: impl Fn(&R) -> bool) -> Result<u64> {
         let (mut low, mut high) = (0, len);
         while low < high {

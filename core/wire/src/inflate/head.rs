@@ -1,22 +1,22 @@
-//! Headers and trailers around deflated data.
+//! The headers and trailers around deflated data.
 
 use super::Phase;
 use crate::error::{Result, WireError};
 
-/// Most bytes of a header: those of gzip may have names and comments.
+/// Most bytes of a header; a gzip header may contain names and comments.
 pub(super) const MOST: usize = 4096;
 
-/// Format around deflated data.
+/// The format around deflated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrapper {
-    /// RFC 1952; several members make one file.
+    /// RFC 1952; a file may consist of several members.
     Gzip,
     /// RFC 1950.
     Zlib,
 }
 
 impl Wrapper {
-    /// Bytes behind the data.
+    /// Bytes of the trailer after the data.
     pub(super) fn tail(self) -> usize {
         if self == Self::Gzip { 8 } else { 4 }
     }
@@ -26,7 +26,7 @@ impl Wrapper {
     }
 }
 
-/// Checksum of the data of one member.
+/// The checksum of the data of one member.
 pub(super) enum Sum {
     Gzip(crc32fast::Hasher),
     Zlib(adler2::Adler32),
@@ -56,7 +56,7 @@ impl Sum {
     }
 }
 
-/// Bytes of the header that `seen` begins with; None when more bytes are needed.
+/// The length of the header at the start of `seen`; None when more bytes are needed.
 pub(super) fn length(wrapper: Wrapper, seen: &[u8], offset: u64) -> Result<Option<usize>> {
     let found = match wrapper {
         Wrapper::Gzip => gzip(seen),
@@ -69,11 +69,11 @@ pub(super) fn length(wrapper: Wrapper, seen: &[u8], offset: u64) -> Result<Optio
     }
 }
 
-/// Bytes of a zlib header: Some(None) when more are needed, None for bytes that are no header.
+/// The length of a zlib header: Some(None) when more bytes are needed, None for bytes that are not a header.
 fn zlib(seen: &[u8]) -> Option<Option<usize>> {
     let [method, flags, ..] = seen else { return Some(None) };
     let sound = method & 15 == 8 && (u16::from(*method) << 8 | u16::from(*flags)).is_multiple_of(31);
-    // Bit 5 asks for a dictionary of the writer's own.
+    // Bit 5 means that the writer used its own dictionary.
     (sound && flags & 32 == 0).then_some(Some(2))
 }
 

@@ -1,8 +1,8 @@
-//! Gzip and zlib files, inflated as their bytes pass, or from any of the points that were kept on the way.
+//! Gzip and zlib files, inflated while their bytes arrive, or from any of the points that were saved earlier.
 //!
-//! [`Inflater`] reads nothing itself and takes pieces cut anywhere. One that begins with the file compares its checksums.
-//! [`Points`] are the places between two blocks from which a file can be inflated without what comes
-//! before; [`Inflated`] is a source that does so.
+//! [`Inflater`] reads nothing itself and takes pieces that may end anywhere. If it begins with the start of the file,
+//! it also compares the checksums. [`Points`] are places between two blocks from which a file can be inflated without
+//! the bytes before. [`Inflated`] is a source that uses them.
 
 mod head;
 mod points;
@@ -19,9 +19,9 @@ pub use source::Inflated;
 
 use crate::error::{Result, WireError};
 
-/// Bytes of output that matches may refer to.
+/// How many bytes of earlier output a match may refer to.
 const WINDOW: usize = 1 << 15;
-/// Bytes of the output buffer, which wraps around; a power of two.
+/// Bytes of the output buffer, which is a ring; a power of two.
 const RING: usize = 1 << 17;
 
 /// Inflates one file. Gzip files may have several members.
@@ -29,38 +29,38 @@ pub struct Inflater {
     wrapper: Wrapper,
     decoder: Box<DecompressorOxide>,
     ring: Vec<u8>,
-    /// Place in the ring of the next byte.
+    /// The position of the next byte in the ring.
     at: usize,
     phase: Phase,
     taken: u64,
     made: u64,
-    /// Checksum of the member; None when a part of it was not seen.
+    /// The checksum of the member; None when a part of the member was not seen.
     sum: Option<Sum>,
 }
 
 enum Phase {
-    /// In a header, of which these bytes have come.
+    /// In a header; these bytes of it have arrived.
     Head(Vec<u8>),
     Body,
-    /// In a trailer, of which these bytes have come.
+    /// In a trailer; these bytes of it have arrived.
     Tail(Vec<u8>),
     Ended,
 }
 
-/// Result of a step.
+/// The result of a step.
 pub struct Step<'a> {
     /// Bytes taken from the front of the input.
     pub used: usize,
-    /// Bytes inflated.
+    /// The inflated bytes.
     pub bytes: &'a [u8],
-    /// True between two blocks, where a point can be kept.
+    /// True between two blocks, where a point can be saved.
     pub boundary: bool,
-    /// True if more can be inflated without further input.
+    /// True if more bytes can be inflated without further input.
     pub more: bool,
 }
 
 impl Inflater {
-    /// An inflater at the beginning of a file.
+    /// Makes an inflater for the start of a file.
     pub fn new(wrapper: Wrapper) -> Self {
         let phase = Phase::Head(Vec::new());
         Self { wrapper, decoder: Box::default(), ring: vec![0; RING], at: 0, phase, taken: 0, made: 0, sum: None }
@@ -76,7 +76,7 @@ impl Inflater {
         self.made
     }
 
-    /// True where a file may end.
+    /// True at a position where a file may end.
     pub fn is_whole(&self) -> bool {
         match &self.phase {
             Phase::Head(seen) => seen.is_empty() && self.taken > 0,
@@ -84,7 +84,7 @@ impl Inflater {
         }
     }
 
-    /// Inflates at most `most` bytes of `input`; `Corrupt` with the offset in the file for one that is damaged.
+    /// Inflates up to `most` bytes of `input`. Damaged input fails with a `Corrupt` error and its offset in the file.
     pub fn step(&mut self, input: &[u8], most: usize) -> Result<Step<'_>> {
         match &mut self.phase {
             Phase::Head(seen) => {

@@ -1,4 +1,4 @@
-//! Points of a compressed file: where inflating can begin without what comes before.
+//! The points of a compressed file: places from which inflating can begin without the bytes before.
 
 use miniz_oxide::inflate::core::{BlockBoundaryState, DecompressorOxide};
 
@@ -7,30 +7,30 @@ use crate::error::{Kind, Result, WireError};
 use crate::reader::Reader;
 use crate::varint;
 
-/// Bytes of output between two points, at first.
+/// Bytes of output between two points at first.
 const SPACING: u64 = 1 << 20;
-/// Points at most: of twice as many every second one is dropped, so that memory stays bounded.
+/// Most points. When there are twice as many, every second point is dropped, so that memory stays bounded.
 const MOST: usize = 512;
-/// Bytes of output behind a point, at most: all that a record can cost to read.
+/// Most bytes of output after a point, and thus the largest cost of reading a record.
 const FARTHEST: u64 = 64 << 20;
-/// Most bytes of output per byte of a file that inflates to more than `FREE`; bombs reach a thousand.
+/// Most bytes of output per byte of a file, once it inflates to more than `FREE`; compression bombs reach a thousand.
 const RATIO: u64 = 64;
 const FREE: u64 = 1 << 30;
 
-/// A place between two blocks.
+/// A point between two blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Bytes inflated before.
+    /// The number of bytes inflated before this point.
     made: u64,
-    /// Bytes of the file before.
+    /// The number of bytes of the file before this point.
     taken: u64,
-    /// Number of bits of the last byte that belong to the next block, and these.
+    /// How many bits of the last byte belong to the next block, and these bits.
     bits: (u8, u8),
-    /// The output before, as far as matches may refer to it.
+    /// The output before this point, as far as matches may refer to it.
     window: Vec<u8>,
 }
 
-/// Points of one file, in order.
+/// The points of one file, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Points {
     points: Vec<Point>,
@@ -44,14 +44,14 @@ impl Default for Points {
 }
 
 impl Point {
-    /// Bytes inflated before.
+    /// The number of bytes inflated before this point.
     pub fn made(&self) -> u64 {
         self.made
     }
 }
 
 impl Inflater {
-    /// The inflater that stood at `point`.
+    /// Restores the inflater as it was at `point`.
     pub fn at(wrapper: Wrapper, point: &Point) -> Self {
         let mut inflater = Self::new(wrapper);
         let (num_bits, bit_buf) = point.bits;
@@ -63,7 +63,7 @@ impl Inflater {
         inflater
     }
 
-    /// The point between two blocks where this stands; None elsewhere.
+    /// The current point if the inflater is between two blocks; else None.
     fn point(&self) -> Option<Point> {
         let state = self.decoder.block_boundary_state()?;
         let len = usize::try_from(self.made).unwrap_or(WINDOW).min(WINDOW);
@@ -74,7 +74,7 @@ impl Inflater {
 }
 
 impl Points {
-    /// Keeps the point where `inflater` stands, if the last one is far enough.
+    /// Saves the current point of `inflater` if it is far enough from the last point.
     pub fn offer(&mut self, inflater: &Inflater) {
         if inflater.made.saturating_sub(self.last()) < self.spacing {
             return;
@@ -90,7 +90,7 @@ impl Points {
         }
     }
 
-    /// `Limit` for a file that inflates to too much, for its size or since its last point.
+    /// Fails with a `Limit` error if the file inflates to too many bytes, for its size or since its last point.
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
             "cannot be read by record, because its compressed blocks are too long: write it in smaller files, or uncompressed"
@@ -102,7 +102,7 @@ impl Points {
         Err(WireError::new(Kind::Limit, format!("the compressed file {reason}")).at(inflater.taken))
     }
 
-    /// The last point at or before byte `made` of the output; None before the first.
+    /// The last point that is not after byte `made` of the output; None if there is none.
     pub fn before(&self, made: u64) -> Option<&Point> {
         let behind = self.points.partition_point(|point| point.made <= made);
         behind.checked_sub(1).and_then(|last| self.points.get(last))
@@ -112,12 +112,12 @@ impl Points {
         self.points.last().map_or(0, |point| point.made)
     }
 
-    /// Bytes of memory, about.
+    /// The approximate memory in bytes.
     pub fn weight(&self) -> u64 {
         (self.points.len() * (size_of::<Point>() + WINDOW)) as u64
     }
 
-    /// Appends all points: their number, then each.
+    /// Appends the number of points, followed by all points.
     pub fn save(&self, out: &mut Vec<u8>) {
         varint::write(self.points.len() as u64, out);
         for point in &self.points {
@@ -129,7 +129,7 @@ impl Points {
         }
     }
 
-    /// The points that [`Points::save`] wrote; `Corrupt` for others.
+    /// Reads the points that [`Points::save`] wrote; fails with a `Corrupt` error for anything else.
     pub fn load(reader: &mut Reader<'_>) -> Result<Self> {
         let mut loaded = Self::default();
         for _ in 0..reader.varint()? {

@@ -1,4 +1,4 @@
-//! Source of what a compressed file inflates to, at any offset.
+//! A source of the inflated bytes of a compressed file, at any offset.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +7,11 @@ use super::{Inflater, Points, Wrapper};
 use crate::error::{Result, WireError};
 use crate::source::Source;
 
-/// Bytes of a file that are read at a time.
+/// Fewest and most bytes of a file that are read at a time.
 const LEAST: u64 = 4 << 10;
 const LARGEST: u64 = 256 << 10;
 
-/// Inflated bytes of a file.
+/// The inflated bytes of a file.
 pub struct Inflated<'a> {
     /// The file.
     pub file: &'a dyn Source,
@@ -21,7 +21,7 @@ pub struct Inflated<'a> {
     pub points: &'a Points,
     /// Number of inflated bytes.
     pub len: u64,
-    /// The inflater of the last read, from which the next one goes on where it can.
+    /// The inflater of the last read, with which the next read continues if possible.
     pub last: &'a Mutex<Option<Inflater>>,
 }
 
@@ -45,7 +45,7 @@ impl Source for Inflated<'_> {
         let end = offset.saturating_add(buffer.len() as u64);
         while inflater.made() < end {
             let left = self.file.len().saturating_sub(inflater.taken());
-            // As much as the wanted output takes on average.
+            // This many bytes of the file correspond to the wanted output on average.
             let share = u128::from(end - inflater.made()) * u128::from(self.file.len()) / u128::from(self.len.max(1));
             let want = u64::try_from(share).unwrap_or(LARGEST).clamp(LEAST, LARGEST).min(left);
             let input = self.file.read(inflater.taken(), usize::try_from(want).unwrap_or(0))?;
@@ -59,7 +59,7 @@ impl Source for Inflated<'_> {
 }
 
 impl Inflated<'_> {
-    /// An inflater at or before byte `offset` of the output.
+    /// An inflater whose position is at or before byte `offset` of the output.
     fn begin(&self, offset: u64) -> Inflater {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         let point = self.points.before(offset);
@@ -70,7 +70,8 @@ impl Inflated<'_> {
     }
 }
 
-/// Inflates `input`, and puts into `buffer` what belongs there; `offset` is that of its first byte. True when it is full.
+/// Inflates `input` and copies the bytes that belong in `buffer`; `offset` is the offset of the buffer's first byte.
+/// Returns true when the buffer is full.
 fn fill(inflater: &mut Inflater, mut input: &[u8], offset: u64, buffer: &mut [u8]) -> Result<bool> {
     let end = offset.saturating_add(buffer.len() as u64);
     loop {

@@ -7,7 +7,7 @@ use crate::header::{self, Wire};
 use crate::limits::Limits;
 use crate::varint;
 
-/// Version of the splitter that is written; readers do not check it.
+/// The splitter's version that is written; readers do not check it.
 const SPLITTER_VERSION: u64 = 1;
 
 impl Metadata {
@@ -187,7 +187,7 @@ impl MapKey {
     }
 }
 
-/// The fields of the message that `field` holds. Groups occur in none of these messages.
+/// The fields of the message that `field` contains. These messages never contain groups.
 fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {
     Fields::new(field.content, field.end - field.content.len() as u64, 1)
 }

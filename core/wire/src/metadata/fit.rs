@@ -1,4 +1,4 @@
-//! Test of a record for `ChunkMetadata`: most messages parse as one, with unknown fields.
+//! A test whether a record is a `ChunkMetadata`; most messages parse as one, but with unknown fields.
 
 use super::{ChunkedMessage, Metadata};
 use crate::error::{Kind, Result, WireError};
@@ -6,10 +6,10 @@ use crate::fields::Fields;
 use crate::header::Wire;
 use crate::limits::Limits;
 
-/// Fields of a message: number, wire type and content.
+/// The fields of a message: number, wire type and content of each.
 type Shape = &'static [(u32, Wire, Inside)];
 
-/// Content of a field.
+/// The content of a field.
 #[derive(Clone, Copy)]
 enum Inside {
     Value,
@@ -35,8 +35,8 @@ const KEY: Shape = &[
 ];
 
 impl Metadata {
-    /// Parses `record` as metadata. `Unsupported` when it names no chunks or no place for them, or has a field that
-    /// metadata does not have: nearly any message parses, but such a record is something else.
+    /// Parses `record` as metadata. Nearly every message parses, so this fails with an `Unsupported` error if the
+    /// record names no chunks or no place for them, or has a field that metadata do not have.
     pub fn naming_chunks(record: &[u8], limits: &Limits) -> Result<Self> {
         let refused = |reason: &str| Err(WireError::new(Kind::Unsupported, reason));
         if !fits(record, METADATA, limits.depth) {
@@ -53,8 +53,8 @@ impl Metadata {
     }
 }
 
-/// True if `bytes` parse as a message of `shape` without any other field. Messages deeper than `depth` are not
-/// examined, since decoding refuses them.
+/// True if `bytes` parse as a message of `shape` without other fields. Messages deeper than `depth` are not examined,
+/// because decoding rejects them.
 fn fits(bytes: &[u8], shape: Shape, depth: u32) -> bool {
     let mut fields = Fields::new(bytes, 0, 1);
     loop {

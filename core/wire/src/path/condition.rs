@@ -1,25 +1,25 @@
-//! Conditions on elements: `name="x"`, `info.tags={"serve", "gpu"}`, several of them with commas in between.
+//! Conditions on elements, such as `name="x"` or `info.tags={"serve", "gpu"}`; commas separate several conditions.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{Name, quote};
 
-/// Condition on an element: the values of a field of its, or of a field further down.
+/// A condition on the values of one of an element's fields, or of a field further down.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Condition {
-    /// Names on the way down; the last one is the field that is compared.
+    /// The names of the fields on the way down; the last one is the field that is compared.
     pub field: Vec<Name>,
-    /// Values asked for.
+    /// The wanted values.
     pub values: Values,
 }
 
-/// Values that a condition asks for.
+/// The values that a condition wants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Values {
     /// One of the field's values is this text.
     Has(Vec<u8>),
-    /// The field's values are exactly these, in any order and however often.
+    /// The field's values are exactly these, in any order and with any repetitions.
     Are(BTreeSet<Vec<u8>>),
 }
 

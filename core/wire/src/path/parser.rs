@@ -1,4 +1,4 @@
-//! Parser of paths.
+//! The parser of paths.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use super::{Condition, Name, Path, Segment, Select, Values};
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 
-/// Most conditions in one pair of brackets: each of them looks at every element.
+/// Most conditions in one pair of brackets, because each condition is tested on every element.
 pub(super) const MOST_CONDITIONS: usize = 8;
 /// Most values in one pair of braces.
 pub(super) const MOST_VALUES: usize = 64;
 
 impl Path {
-    /// Parses `text`; a `Syntax` error when it is not a path or has too many bytes.
+    /// Parses `text`; fails with a `Syntax` error when it is not a path or is too long.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self> {
         if text.len() > limits.path {
             let message = format!("a path has {} bytes in UTF-8, but at most {} are allowed", text.len(), limits.path);
@@ -114,7 +114,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The full name of an extension, whose bracket at `start` is open; the brackets are part of the name.
+    /// The full name of an extension after the opening bracket at `start`; the brackets are part of the name.
     fn extension(&mut self, start: usize) -> Result<Name> {
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
         let is_word = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The conditions from `start` on.
+    /// The conditions that begin at `start`.
     fn conditions(&mut self, start: usize) -> Result<Select> {
         self.at = start;
         let mut conditions = Vec::new();
@@ -177,7 +177,7 @@ impl<'a> Parser<'a> {
         Ok(Condition { field, values })
     }
 
-    /// The values up to the closing brace.
+    /// The values before the closing brace.
     fn set(&mut self) -> Result<BTreeSet<Vec<u8>>> {
         let mut values = BTreeSet::new();
         if !self.eat('}') {
@@ -190,7 +190,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// Calls `item` for each of at most `most` items with commas in between; spaces after a comma are skipped.
+    /// Calls `item` for up to `most` items that are separated by commas; spaces after a comma are skipped.
     fn list(&mut self, most: usize, what: &str, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         for _ in 0..most {
             item(self)?;

@@ -1,4 +1,4 @@
-//! Planning of map entries: a tag identifies an entry by its key, and its value becomes a chunk.
+//! The planning of map entries: a tag identifies an entry by its key, and the entry's value becomes a chunk.
 
 use super::planner::{Outcome, Planned, Planner};
 use super::rules::{Active, Wish};
@@ -14,7 +14,7 @@ use crate::schema::{Field, FieldKind};
 /// Longest key of an entry that becomes a chunk, in bytes.
 const KEY_BYTES: u64 = 4096;
 
-/// A map entry that a tag can name: its value, the key for the tag, and the key as written in paths.
+/// A map entry that a tag can identify: its value, the key for the tag, and the key as written in paths.
 struct MapValue {
     value: Entry,
     key: MapKey,
@@ -22,7 +22,7 @@ struct MapValue {
 }
 
 impl Planner<'_, '_> {
-    /// Plans an entry of a map. None when the entry stays as it is.
+    /// Plans an entry of a map; returns None when the entry stays unchanged.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     pub(super) fn map_entry(
         &self,
@@ -57,7 +57,7 @@ impl Planner<'_, '_> {
         Ok(Some(Outcome::Changed(out.finish())))
     }
 
-    /// The wish of the rules for an entry of a map, by its key where a rule names one.
+    /// What the rules want for an entry of a map; if a rule names keys, this depends on the entry's key.
     pub(super) fn wish_of_entry(
         &self,
         message: &Message,
@@ -79,8 +79,8 @@ impl Planner<'_, '_> {
         Ok(self.meaning.element(active, field.number, 0, Some(key), self.policy.min_chunk))
     }
 
-    /// The key and value of a map entry when a tag can name it: one of each, a key of a kind that the format has, and
-    /// no later entry with the same key. Else None.
+    /// The key and value of a map entry if a tag can identify the entry; else None. The entry must have one key and one
+    /// value, its key must be of a kind that the format supports, and no later entry may have the same key.
     fn map_value(&self, message: &Message, field: &Field, entry: &Entry) -> Result<Option<MapValue>> {
         let type_id = Some(field.target);
         let (mut values, mut keys) = (Vec::new(), 0);
@@ -125,7 +125,7 @@ fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
         FieldKind::Bool => (MapKey::Bool(bits != 0), (bits != 0).to_string()),
         FieldKind::Int32 => (MapKey::Int32(bits as i32), (bits as i32).to_string()),
         FieldKind::Uint32 => (MapKey::Uint32(bits as u32), (bits as u32).to_string()),
-        // TensorFlow's Merger converts these keys to a C++ int, so larger keys stay where they are.
+        // TensorFlow's Merger converts these keys to a C++ int, so entries with larger keys stay in the message.
         FieldKind::Int64 if i32::try_from(bits as i64).is_ok() => {
             (MapKey::Int64(bits as i64), (bits as i64).to_string())
         }

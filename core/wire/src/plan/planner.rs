@@ -1,4 +1,4 @@
-//! Planning of a message: the chunks taken out of it, and the rest.
+//! The planning of one message: the chunks that are taken out, and the rest.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -15,14 +15,14 @@ use crate::schema::{Field, FieldKind, TypeId};
 /// Bytes of a small message that count as one step of work.
 const BYTES_A_STEP: u64 = 64;
 
-/// Plan of one message.
+/// The plan of one message.
 #[derive(Debug, Default)]
 pub(super) struct Planned {
-    /// Bytes of the message that stay in it.
+    /// The bytes that stay in the message.
     pub(super) rest: Rope,
-    /// Chunks of repeated fields that leave the message whole, as pieces of it.
+    /// The chunks of repeated fields that the whole message loses, as pieces of the message.
     pub(super) runs: Vec<Chunk>,
-    /// Chunks of the message's other fields and of fields below them.
+    /// The chunks of the message's other fields, and of fields below these.
     pub(super) fields: Vec<PlannedField>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct PlannedField {
     pub(super) fields: Vec<PlannedField>,
 }
 
-/// Outcome for one field of a planned message.
+/// The outcome for one field of a planned message.
 pub(super) enum Outcome {
-    /// The field became a chunk and leaves nothing behind.
+    /// The field became a chunk; nothing of it stays.
     Gone,
-    /// The field stays, with this content.
+    /// The field stays with this content.
     Changed(Rope),
 }
 
@@ -48,20 +48,20 @@ impl Document<'_> {
     }
 }
 
-/// Planner of a proto's messages, from the outside in.
+/// The planner of a proto's messages, from the outermost message inwards.
 pub(super) struct Planner<'a, 'd> {
     pub(super) doc: &'a Document<'d>,
     pub(super) policy: &'a Policy,
-    /// Most chunks of the plan; `made` counts those planned so far.
+    /// Most chunks of the plan; `made` counts the chunks planned so far.
     pub(super) most: u64,
     pub(super) made: Cell<u64>,
     pub(super) meaning: &'a Meaning,
-    /// Steps of work that the rules alone have caused.
+    /// The number of steps of work that only the rules have caused.
     pub(super) looked: Cell<u64>,
 }
 
 impl Planner<'_, '_> {
-    /// Counts one more chunk; a `Limit` error when there are too many.
+    /// Counts one more chunk; fails with a `Limit` error when there are too many.
     pub(super) fn count(&self) -> Result<()> {
         self.made.set(self.made.get() + 1);
         if self.made.get() <= self.most {
@@ -76,8 +76,8 @@ impl Planner<'_, '_> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Counts the work of looking into `entry` of `message`, which is too small to be looked into without rules. The
-    /// whole message is walked for it where the index has no node.
+    /// Counts the work of examining `entry` of `message`, which would be too small without rules. If the index has no
+    /// node for the message, the whole message must be walked.
     pub(super) fn look(&self, message: &Message, entry: &Entry) -> Result<()> {
         let around = match message.parts.first() {
             Some(Part::Span(span, _)) => span.end - span.start,
@@ -92,7 +92,7 @@ impl Planner<'_, '_> {
         Err(WireError::new(Kind::Limit, message).at(entry.start))
     }
 
-    /// The wish of the rules for the element `entry` of `message` at position `at`.
+    /// What the rules want for the element `entry` of `message` at position `at`.
     fn wish(&self, message: &Message, entry: &Entry, at: u64, active: Active) -> Result<Wish> {
         let least = self.policy.min_chunk;
         let map = self.doc.schema.field(message.type_id, entry.number).filter(|field| self.doc.schema.is_map(field));
@@ -102,7 +102,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Plans `message`, which must lie in one piece, by the rules that are `active` in it.
+    /// Plans `message`, which must be in one piece, with the rules that are `active` in it.
     pub(super) fn message(&self, message: &Message, path: &str, depth: u32, active: Active) -> Result<Planned> {
         let Some(part) = message.parts.first() else { return Ok(Planned::default()) };
         let span = self.doc.span(part)?;
@@ -146,7 +146,7 @@ impl Planner<'_, '_> {
         Ok(planned)
     }
 
-    /// Splits the entries into the rest of the message and the pieces of its runs.
+    /// Divides the entries into the rest of the message and the pieces of its runs.
     fn assemble(
         &self,
         message: &Message,
@@ -180,7 +180,7 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// True if `entry` may become a chunk, or something below it.
+    /// True if `entry`, or anything below it, may become a chunk.
     fn concerns(&self, message: &Message, entry: &Entry, wish: &Wish) -> Result<bool> {
         let small = entry.content_len() < self.policy.min_chunk;
         let concerned = if wish.whole {
@@ -194,7 +194,8 @@ impl Planner<'_, '_> {
         Ok(concerned)
     }
 
-    /// Plans a field that `wish` concerns; its chunks go into `planned`. None when the field stays as it is.
+    /// Plans a field that `wish` affects; its chunks are added to `planned`. Returns None when the field stays
+    /// unchanged.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     fn large(
         &self,
@@ -239,8 +240,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Plans the message in `entry`. None: nothing was taken out. Some(None): the message is a chunk of its own.
-    /// Some(rope): the rest of the message.
+    /// Plans the message in `entry`. None means that nothing was taken out. Some(None) means that the message itself
+    /// became a chunk. Some(rope) is the rest of the message.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     pub(super) fn child(
         &self,
@@ -299,8 +300,8 @@ impl PlannedField {
     }
 }
 
-/// Collects the elements of one field into pieces of at most `max_chunk` bytes (or one element) and `every` elements, each
-/// a message of the parent's type.
+/// Collects the elements of one field into pieces. A piece is a message of the parent's type; it has up to `every`
+/// elements and up to `max_chunk` bytes, but at least one element.
 struct Cutter<'p, 'a, 'd> {
     planner: &'p Planner<'a, 'd>,
     type_name: Option<String>,
@@ -330,7 +331,7 @@ impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
         }
     }
 
-    /// The rope of the piece that `entry` belongs to.
+    /// The rope of the piece to which `entry` belongs.
     fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> Result<&mut RopeBuilder> {
         let size = match outcome {
             Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),

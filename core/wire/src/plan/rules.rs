@@ -1,8 +1,9 @@
-//! Rules of a plan: which parts become chunks, by path. `PATH: always`, `PATH: 64KiB` (from that size on), `PATH: never`,
-//! `PATH: whole` (nothing below it), `PATH: every 1000` (elements are taken out, so many in each piece).
+//! The rules of a plan, which decide by path which parts become chunks. `PATH: always`, `PATH: 64KiB` (from this size
+//! on) and `PATH: never` decide about the part itself. With `PATH: whole`, nothing below it becomes a chunk. With
+//! `PATH: every 1000`, its elements are taken out, so many in each piece.
 //!
-//! A path means the elements of a repeated field where it has brackets, and all of them together where it has none. A
-//! later rule goes before an earlier one.
+//! For a repeated field, a path with brackets means single elements, and a path without brackets means all elements
+//! together. A later rule takes precedence over an earlier one.
 
 mod meaning;
 
@@ -14,7 +15,7 @@ use crate::path::Path;
 
 pub(super) use meaning::{Active, Meaning, Wish};
 
-/// Most rules of a plan: a set of them is one word.
+/// Most rules of a plan, so that a set of rules fits in one word.
 pub const MOST_RULES: usize = 64;
 /// Most bytes of all rules together.
 const MOST_TEXT: usize = 16 << 10;
@@ -26,20 +27,20 @@ pub struct Rule {
     action: Action,
 }
 
-/// Effect of a rule on the parts at its path.
+/// The effect of a rule on the parts at its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A chunk from this size in bytes on; 1 for every one that is not empty.
+    /// The part is a chunk from this size in bytes on; 1 means every part that is not empty.
     AtLeast(u64),
-    /// No chunk; what lies below may be some.
+    /// The part is not a chunk, but parts below it may be.
     Never,
-    /// Nothing below becomes a chunk.
+    /// Nothing below the part becomes a chunk.
     Whole,
-    /// Elements are taken out in pieces of at most so many.
+    /// The elements are taken out in pieces of up to this number of elements.
     Every(u64),
 }
 
-/// Parses the rules of a plan; a `Syntax` error names the rule and the place in it.
+/// Parses the rules of a plan; a `Syntax` error names the rule and the place in the rule.
 pub fn parse(texts: &[String], limits: &Limits) -> Result<Vec<Rule>> {
     let size: usize = texts.iter().map(String::len).sum();
     if texts.len() > MOST_RULES || size > MOST_TEXT {
@@ -89,7 +90,7 @@ impl Action {
     }
 }
 
-/// A size of at least 1 byte, as people write them.
+/// Parses a size of at least 1 byte, as people write it.
 fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;

@@ -1,7 +1,8 @@
-//! Index and footer of an ArrayRecord file: a riegeli file whose footer says where its chunks lie.
+//! The index and footer of an ArrayRecord file: a riegeli file whose footer contains the positions of its chunks.
 //!
-//! The last block begins with a chunk that says where the footer chunk is; the first record of that is a description, and
-//! each of the others the offset and the record count of one chunk. So an index takes three reads, whatever the count.
+//! The last block begins with a chunk that contains the position of the footer chunk. The first record of the footer
+//! chunk is a description. Each other record is the offset and the record count of one chunk. So making an index takes
+//! three reads, however many records the file has.
 
 use super::index::{Builder, Index};
 use crate::error::{Kind, Result, WireError};
@@ -13,11 +14,11 @@ use crate::rope::Rope;
 use crate::source::Source;
 use crate::varint;
 
-/// Bytes of the block that the last chunk begins.
+/// Bytes of the last block, which begins with the last chunk.
 const LAST_BLOCK: u64 = 1 << 16;
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 const VERSION: u64 = 1;
-/// Field 1, the description in the footer's first record, and field 4 of it, the writer's options.
+/// Field 1 of the footer's first record, which is the description, and its field 4, the writer's options.
 const DESCRIPTION_TAG: u8 = 1 << 3 | 2;
 const OPTIONS_TAG: u8 = 4 << 3 | 2;
 const OPTIONS: &[u8] = b"group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed";
@@ -26,12 +27,12 @@ const OPTIONS: &[u8] = b"group_size:1,transpose:false,pad_to_block_boundary:fals
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub offset: u64,
-    /// Bytes of its records.
+    /// The size of its records in bytes.
     pub size: u64,
     pub records: u64,
 }
 
-/// The index of all of `source`; `Corrupt` for a footer that is damaged or does not fit together.
+/// The index of the whole `source`; fails with a `Corrupt` error for a damaged or inconsistent footer.
 pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     let last =
         source.len().checked_sub(LAST_BLOCK).ok_or_else(|| damaged(0, "the file is shorter than its last block"))?;
@@ -62,11 +63,11 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     Ok(index)
 }
 
-/// Appends to `file`, whose records lie in `chunks`, what says so: the footer chunk, and the last block.
+/// Appends the footer chunk and the last block to `file`, whose records are in `chunks`.
 pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
     let records = chunks.iter().map(|chunk| chunk.records).sum();
     let mut first = message(&[VERSION, chunks.len() as u64, records]);
-    // Options with which its own writer would make the same, for readers that show them.
+    // These are options with which ArrayRecord's writer would make the same file; some readers show them.
     put_field(OPTIONS_TAG, OPTIONS, &mut first);
     let mut described = Vec::new();
     put_field(DESCRIPTION_TAG, &first, &mut described);
@@ -74,12 +75,12 @@ pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
     let footer_at = put(&std::iter::once(described).chain(places).collect::<Vec<_>>(), file)?;
     file.pad_to_block()?;
     let end = message(&[footer_at, MAGIC]);
-    // Three times, as its own writer does: a reader takes one that is sound.
+    // ArrayRecord's writer writes it three times too, so that a reader can take an undamaged copy.
     put(&[end.clone(), end.clone(), end], file)?;
     file.pad_to_block()
 }
 
-/// Appends a chunk of `records`; returns its position.
+/// Appends a chunk of `records` and returns its position.
 fn put(records: &[Vec<u8>], file: &mut Framer) -> Result<u64> {
     let mut sizes = Vec::new();
     records.iter().for_each(|record| varint::write(record.len() as u64, &mut sizes));
@@ -87,7 +88,7 @@ fn put(records: &[Vec<u8>], file: &mut Framer) -> Result<u64> {
     file.push_all(records.len() as u64, &sizes, &Rope::literal(&bytes), &bytes)
 }
 
-/// The message of `values` as fields 1, 2 and so on.
+/// The message whose fields 1, 2 and so on are `values`.
 fn message(values: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (value, tag) in values.iter().zip((8u8..).step_by(8)) {
@@ -102,7 +103,7 @@ fn chunk(source: &dyn Source, at: u64, limits: &Limits) -> Result<Decoded> {
     Ok(riegeli::decode(source, &chunk, limits)?)
 }
 
-/// Version, number of chunks and number of records.
+/// The version, the number of chunks and the number of records.
 fn description(message: &[u8], at: u64) -> Result<(u64, u64, u64)> {
     let mut fields = Fields::new(message, at, 1);
     while let Some(field) = fields.next_field()? {
@@ -114,7 +115,7 @@ fn description(message: &[u8], at: u64) -> Result<(u64, u64, u64)> {
     Err(damaged(at, "it lacks the file's metadata"))
 }
 
-/// The varints of fields 1 to 3 of `message`; 0 for one that is absent.
+/// The varints of the fields 1 to 3 of `message`; 0 for a missing field.
 fn numbers(message: &[u8], at: u64) -> Result<[u64; 3]> {
     let mut found = [0; 3];
     let mut fields = Fields::new(message, at, 1);

@@ -1,4 +1,4 @@
-//! Records in memory, a batch at a time: one read for those that lie side by side.
+//! Records in memory, one batch at a time; neighbouring records are read together.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -9,10 +9,10 @@ use crate::error::{Kind, Result, WireError};
 use crate::rope::Rope;
 use crate::source::{RopeSource, Source};
 
-/// Most bytes of memory that are kept between batches.
+/// Most bytes of memory kept between batches.
 const SPARE: usize = 2 << 20;
 
-/// Records of a batch out of a chunk: empty ones take no bytes, but memory.
+/// Most records of a batch from a chunk, because empty records also need memory.
 const MOST_OF_CHUNK: usize = 1 << 16;
 
 /// Consecutive records.
@@ -30,8 +30,8 @@ impl Batch {
 }
 
 impl Reading {
-    /// As many records of `range` as lie within `most` bytes; one at least. Of a file of chunks, those of one at
-    /// most. `Corrupt` for a TFRecord that differs from its checksum.
+    /// As many records of `range` as have up to `most` bytes, but at least one. In a file with chunks, all are from one
+    /// chunk. Fails with a `Corrupt` error for a TFRecord that differs from its checksum.
     pub fn read(&self, source: &dyn Source, range: Range<u64>, most: u64) -> Result<Batch> {
         if range.is_empty() {
             return Ok(Batch::default());
@@ -64,7 +64,7 @@ impl Reading {
         Ok(Batch { bytes, places })
     }
 
-    /// Takes the memory of a batch for the next one.
+    /// Takes back the memory of a batch for the next batch.
     pub fn give_back(&self, batch: Batch) {
         if batch.bytes.capacity() <= SPARE {
             *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = batch.bytes;

@@ -1,4 +1,4 @@
-//! Riegeli and ArrayRecord files made of a stream: uncompressed chunks whose records are extents where they lie so.
+//! Riegeli and ArrayRecord files made of a stream: chunks are uncompressed, and records are extents of the stream.
 
 use std::ops::Range;
 
@@ -12,17 +12,18 @@ use crate::rope::{Rope, RopeBuilder};
 use crate::source::Source;
 use crate::varint;
 
-/// Framing of the streams that files are made of.
+/// The framing of the streams of which such files are made.
 pub const MADE_OF: Framing = Framing::U64Le;
 
 const HEAD: u64 = 8;
-/// Bytes read at a time, and bytes of records that fill a riegeli chunk.
+/// Bytes read at a time, and also the bytes of records that fill a riegeli chunk.
 const CHUNK: u64 = 1 << 20;
-/// Most records of a riegeli chunk: a chunk takes a position of the file for each.
+/// Most records of a riegeli chunk, because each record needs its own numeric position in the file.
 const RECORDS: usize = 1 << 14;
 
-/// The records of `stream`, framed by [`MADE_OF`], as a file in `framing`, which is riegeli or ArrayRecord; `bytes` are
-/// those of `stream`. Reads all of them for the checksums of chunks: `Limit` for more than `limits.held`.
+/// A file in `framing`, which is riegeli or ArrayRecord. Its records are those of `stream`, which are framed by
+/// [`MADE_OF`]. `bytes` are the bytes of `stream`; all of them are read for the checksums of chunks. Fails with a
+/// `Limit` error for more than `limits.held` bytes.
 pub fn chunked(stream: &Rope, bytes: &dyn Source, framing: Framing, limits: &Limits) -> Result<Rope> {
     let mut room = limits.held;
     take(&mut room, stream.len())?;
@@ -97,7 +98,7 @@ impl<'a> File<'a> {
         self.values.check()
     }
 
-    /// A record that is a chunk, read in pieces.
+    /// Appends a large record as its own chunk; the record is read in pieces.
     fn large(&mut self, range: Range<u64>) -> Result<()> {
         let mut hasher = record_hasher(range.end - range.start);
         let mut at = range.start;
@@ -121,7 +122,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Keeps what a footer says of a chunk.
+    /// Keeps a chunk's place for the footer, if the format has a footer.
     fn note(&mut self, place: Place) {
         if self.framing == Framing::ArrayRecord {
             self.chunks.push(place);

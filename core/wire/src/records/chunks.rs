@@ -1,5 +1,5 @@
-//! Index of a riegeli file: the chunks that hold records, and the number of the first record of each. Look-ups are those of
-//! ArrayRecord files too.
+//! The index of a riegeli file: the chunks that contain records, and the number of the first record in each chunk. Its
+//! look-ups also serve ArrayRecord files.
 
 use super::index::{Builder, Index, broken};
 use crate::error::{Result, WireError};
@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::riegeli::{ChunkRef, chunk_at};
 use crate::source::Source;
 
-/// The index of a riegeli file, of whose beginning `index` was made; reads the chunk headers behind that.
+/// The index of a riegeli file; `index` covers its beginning, so only the chunk headers after it are read.
 pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
     let (size, mut at) = (source.len(), index.end());
     let mut builder = Builder::behind(index, limits);
@@ -29,8 +29,8 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
 }
 
 impl Index {
-    /// The chunk of record `number`, and the number of its first record; `Corrupt` for a chunk of other records than the
-    /// index counts.
+    /// The chunk with record `number`, and the number of the chunk's first record. Fails with a `Corrupt` error if the
+    /// chunk has another number of records than the index says.
     pub(super) fn chunk<S: Source + ?Sized>(&self, number: u64, source: &S) -> Result<(ChunkRef, u64)> {
         self.check(number)?;
         let next = self.rows.partition_point(|row| row.first <= number);

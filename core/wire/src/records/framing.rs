@@ -1,13 +1,13 @@
-//! Framings: what stands before and behind each record of a stream.
+//! Framings: the bytes before and after each record of a stream.
 
 use crate::error::{Result, WireError};
 use crate::inflate::Wrapper;
 use crate::varint::{self, Varint};
 
-/// Framing of a stream: the bytes that tell its records apart.
+/// The framing of a stream, which separates its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// TFRecord: a length of eight bytes and its checksum, the record, its checksum.
+    /// TFRecord: a length in eight bytes and its checksum, the record, the record's checksum.
     TfRecord,
     /// A varint length before each record, as protobuf's `writeDelimitedTo` writes.
     Delimited,
@@ -19,9 +19,9 @@ pub enum Framing {
     U64Le,
     /// A length of eight bytes, big-endian.
     U64Be,
-    /// Riegeli/records: chunks of records.
+    /// Riegeli/records: chunks that contain records.
     Riegeli,
-    /// ArrayRecord: chunks as of riegeli, and a footer that says where they lie.
+    /// ArrayRecord: chunks as in riegeli, and a footer with the positions of the chunks.
     ArrayRecord,
     /// TFRecords in a gzip file.
     TfRecordGzip,
@@ -29,7 +29,7 @@ pub enum Framing {
     TfRecordZlib,
 }
 
-/// Every framing with its name, in the order of their numbers.
+/// All framings with their names, in the order of their numbers.
 const NAMES: [(Framing, &str); 10] = [
     (Framing::TfRecord, "tfrecord"),
     (Framing::Delimited, "delimited"),
@@ -43,17 +43,17 @@ const NAMES: [(Framing, &str); 10] = [
     (Framing::TfRecordZlib, "tfrecord_zlib"),
 ];
 
-/// Bytes of the longest head.
+/// Bytes of the longest head; a head is the bytes before a record.
 pub const MAX_HEAD: usize = 12;
 
-/// Head of a record: its own bytes, and the length that it tells.
+/// The head of a record: its length, and the length of the record that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes of the head.
+    /// The size of the head in bytes.
     pub len: u64,
-    /// Bytes of the record.
+    /// The size of the record in bytes.
     pub content: u64,
-    /// Bytes by which the head is longer than it need be.
+    /// How many bytes the head is longer than necessary.
     pub extra: u64,
 }
 
@@ -64,12 +64,12 @@ impl Head {
 }
 
 impl Framing {
-    /// The framing called `name`; None for no name of one.
+    /// The framing called `name`; None for any other name.
     pub fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(framing, _)| *framing)
     }
 
-    /// Names of all framings.
+    /// The names of all framings.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(_, name)| *name)
     }
@@ -79,12 +79,12 @@ impl Framing {
         NAMES.iter().find(|(framing, _)| *framing == self).map_or("", |(_, name)| name)
     }
 
-    /// True if records lie in chunks, several to each.
+    /// True if the records are in chunks of several records.
     pub fn is_chunked(self) -> bool {
         matches!(self, Self::Riegeli | Self::ArrayRecord)
     }
 
-    /// Format of the file around the stream; None for a stream that is the file.
+    /// The compressed format that contains the stream; None for a stream that is the file itself.
     pub fn wrapper(self) -> Option<Wrapper> {
         match self {
             Self::TfRecordGzip => Some(Wrapper::Gzip),
@@ -93,12 +93,12 @@ impl Framing {
         }
     }
 
-    /// True if records can be given out in the framing.
+    /// True if records can be written in this framing.
     pub fn is_written(self) -> bool {
         self.wrapper().is_none()
     }
 
-    /// The framing of the stream inside.
+    /// The framing of the stream inside a compressed file.
     pub(super) fn inner(self) -> Self {
         if self.wrapper().is_some() { Self::TfRecord } else { self }
     }
@@ -111,12 +111,12 @@ impl Framing {
         NAMES.get(usize::from(number)).map(|(framing, _)| *framing)
     }
 
-    /// Bytes behind each record.
+    /// The number of bytes after each record.
     pub(super) fn tail(self) -> u64 {
         if self.inner() == Self::TfRecord { 4 } else { 0 }
     }
 
-    /// Bytes of the shortest head of a record of `content` bytes.
+    /// The size of the shortest head for a record of `content` bytes.
     pub(super) fn least_head(self, content: u64) -> u64 {
         match self {
             Self::TfRecord | Self::TfRecordGzip | Self::TfRecordZlib => 12,
@@ -127,7 +127,7 @@ impl Framing {
         }
     }
 
-    /// The head at the start of `bytes`, which stand at `offset`; None when more bytes are needed.
+    /// The head at the start of `bytes`, whose offset is `offset`; None when more bytes are needed.
     #[inline(always)] // the compiler would not, and a record costs half as much again
     pub(super) fn head(self, bytes: &[u8], offset: u64) -> Result<Option<Head>> {
         match self {
@@ -149,7 +149,7 @@ impl Framing {
 
     /// Appends the head of a record of `content` bytes.
     pub fn put_head(self, content: u64, out: &mut Vec<u8>) {
-        // A length beyond 32 bits is refused before it comes here: see `Framing::fits`.
+        // A length of more than 32 bits was rejected before; see `Framing::fits`.
         let short = u32::try_from(content).unwrap_or(u32::MAX);
         match self {
             Self::TfRecord => {

@@ -1,4 +1,4 @@
-//! Index of a stream: where each record lies, in a table of rows with the lengths between them.
+//! The index of a stream: the place of each record, in a table of rows and of the lengths between them.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use crate::inflate::Points;
 use crate::limits::Limits;
 use crate::reader::Reader;
 
-/// Codes between two rows: what a search decodes at most.
+/// Most codes between two rows, and thus the most codes that a search decodes.
 const CODES: u32 = 256;
 
-/// Place of a record and of its frame in the stream.
+/// The place of a record and of its frame in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Beginning of the frame, which is the end of the frame before.
+    /// The start of the frame, which is the end of the previous frame.
     pub start: u64,
-    /// Beginning of the record.
+    /// The start of the record.
     pub content: u64,
     /// End of the record.
     pub content_end: u64,
@@ -25,16 +25,16 @@ pub struct Place {
     pub end: u64,
 }
 
-/// Why a stream has no records from an offset on.
+/// The reason why a stream has no records from an offset on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Offset of the record that is cut off or damaged.
+    /// The offset of the record that is cut off or damaged.
     pub offset: u64,
-    /// Reason, without the offset.
+    /// The reason, without the offset.
     pub message: String,
 }
 
-/// One row of the table: a record, and where its frame (or its chunk) and its code begin.
+/// A row of the table: the number of a record, and the start of its frame (or chunk) and of its code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) first: u64,
@@ -42,23 +42,23 @@ pub(super) struct Row {
     pub(super) at: u64,
 }
 
-/// Index of a stream.
+/// The index of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Index {
     pub(super) framing: Framing,
     pub(super) count: u64,
-    /// End of the last whole record.
+    /// The end of the last whole record.
     pub(super) end: u64,
     pub(super) size: u64,
     pub(super) fault: Option<Fault>,
-    /// Points of the compressed file that holds the stream; empty for a stream that is the file.
+    /// The points of the compressed file that contains the stream; empty for a stream that is the file itself.
     pub(super) points: Points,
     pub(super) rows: Vec<Row>,
     pub(super) codes: Vec<u8>,
 }
 
 impl Index {
-    /// The index of a stream of which nothing has come.
+    /// The index of a stream of which no bytes have arrived.
     pub fn empty(framing: Framing) -> Self {
         Self {
             framing,
@@ -82,22 +82,22 @@ impl Index {
         self.count
     }
 
-    /// End of the last whole record, in bytes.
+    /// The end of the last whole record in bytes.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Bytes of the stream.
+    /// The size of the stream in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Damage that ends the records before the end of the stream; None for a sound one.
+    /// The damage that ends the records before the end of the stream; None for an undamaged stream.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
 
-    /// Place of record `number`, which takes no read; `Unsupported` for a file of chunks.
+    /// The place of record `number`, found without a read; fails with an `Unsupported` error for a file with chunks.
     pub fn place(&self, number: u64) -> Result<Place> {
         self.check(number)?;
         let mut place = None;
@@ -108,15 +108,15 @@ impl Index {
         place.ok_or_else(broken)
     }
 
-    /// Offset at which the frame of record `number` begins; the end of the records for the one behind the last.
+    /// The offset of the frame of record `number`; for the number after the last record, the end of the records.
     pub fn start(&self, number: u64) -> Result<u64> {
         if number == self.count { Ok(self.end) } else { self.place(number).map(|place| place.start) }
     }
 
-    /// End of the longest run of records from `number` on whose frames take at most `bytes` together; one record at
-    /// least.
+    /// The number after the last of the records from `number` on whose frames have up to `bytes` bytes in total. At
+    /// least one record is included.
     ///
-    /// Of a file of chunks, the end of the longest run of whole chunks; one chunk at least.
+    /// In a file with chunks, only whole chunks are included, but at least one.
     pub fn within(&self, number: u64, bytes: u64) -> Result<u64> {
         if self.framing.is_chunked() {
             return self.chunks_within(number, bytes);
@@ -145,7 +145,7 @@ impl Index {
         Ok(self.rows.get(ended.max(next)).map_or(self.count, |row| row.first))
     }
 
-    /// Calls `take` with the place of each record of `range`, in order.
+    /// Calls `take` with the place of each record in `range`, in order.
     pub(super) fn each(&self, range: Range<u64>, mut take: impl FnMut(Place) -> Result<()>) -> Result<()> {
         self.runs(range, |run, mut start, _| {
             let head = self.framing.least_head(run.len).checked_add(run.extra);
@@ -161,8 +161,8 @@ impl Index {
         })
     }
 
-    /// Calls `take` with each run of records of `range`, where it starts, and the number of its first; ends when `take`
-    /// returns false.
+    /// Calls `take` with each run of records in `range`, the start of the run, and the number of its first record.
+    /// Stops when `take` returns false.
     fn runs(&self, range: Range<u64>, mut take: impl FnMut(Run, u64, u64) -> Result<bool>) -> Result<()> {
         if self.framing.is_chunked() {
             let message = format!(
@@ -198,7 +198,7 @@ impl Index {
         Ok(())
     }
 
-    /// The row before number `row`, its codes, and the first record behind it.
+    /// The row before row `row`, its codes, and the number of the first record after it.
     fn row(&self, row: usize) -> Result<(Row, Reader<'_>, u64)> {
         let begin = row.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
         let next = self.rows.get(row);
@@ -226,27 +226,27 @@ pub(super) fn broken() -> WireError {
     WireError::corrupt(0, "an index of records is inconsistent")
 }
 
-/// Makes an index, record by record.
+/// Makes an index, one record after the other.
 #[derive(Debug)]
 pub(super) struct Builder {
     index: Index,
     most: u64,
-    /// Codes since the last row.
+    /// The number of codes since the last row.
     codes: u32,
     last: u64,
-    /// Records of the last length that have no code yet.
+    /// The number of records of the last length that have no code yet.
     run: u64,
 }
 
 impl Builder {
-    /// A builder that goes on behind the last record of `index`. The next record begins a row, so that a saved index
-    /// has all that is needed.
+    /// A builder that continues after the last record of `index`. The next record begins a row, so that a saved index
+    /// suffices to continue.
     pub(super) fn behind(mut index: Index, limits: &Limits) -> Self {
         index.fault = None;
         Self { index, most: limits.records, codes: CODES, last: 0, run: 0 }
     }
 
-    /// End of the last record.
+    /// The end of the last record.
     pub(super) fn end(&self) -> u64 {
         self.index.end
     }
@@ -255,12 +255,12 @@ impl Builder {
         self.index.fault.as_ref()
     }
 
-    /// Bytes of the last record, 0 at the beginning of a row.
+    /// The size of the last record in bytes; 0 at the start of a row.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Appends a record of `len` bytes whose frame ends at `end`, and whose head is `extra` bytes longer than need be.
+    /// Appends a record of `len` bytes whose frame ends at `end`; its head is `extra` bytes longer than necessary.
     #[inline]
     pub(super) fn push(&mut self, len: u64, extra: u64, end: u64) -> Result<()> {
         if self.codes >= CODES {
@@ -279,7 +279,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Appends `count` records of `len` bytes, one at least, that lie side by side up to `end`, with the shortest heads.
+    /// Appends `count` consecutive records of `len` bytes, at least one, that end at `end` and have the shortest heads.
     #[inline]
     pub(super) fn push_alike(&mut self, len: u64, count: u64, end: u64) -> Result<()> {
         self.push(len, 0, end)?;
@@ -307,7 +307,7 @@ impl Builder {
         self.index.fault.get_or_insert(Fault { offset, message });
     }
 
-    /// The index of a stream that ends here, after `size` bytes.
+    /// The index of a stream that ends after `size` bytes.
     pub(super) fn finish(mut self, size: u64) -> Index {
         self.close_run();
         self.index.size = size;

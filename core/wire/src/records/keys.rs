@@ -1,4 +1,4 @@
-//! Records by key: numbers of records by a hash of the value of one field, eight bytes for each.
+//! Records by key: the numbers of records by a hash of one field's value, in eight bytes per record.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,24 +6,24 @@ use super::framing::Framing;
 use crate::error::{Kind, Result, WireError};
 
 const ENTRY: u64 = size_of::<u64>() as u64;
-/// Entries that the table grows by, at least.
+/// Fewest entries by which the table grows.
 const STEP: usize = 1 << 12;
 
-/// Hashes of keys with the numbers of their records. The upper bits of an entry are of the hash, the lower ones are the
-/// number: a longer stream leaves fewer bits for hashes, and candidates are compared by their reader anyway.
+/// The hashes of keys with the numbers of their records. The upper bits of an entry are the hash, and the lower bits
+/// are the number. A longer stream leaves fewer bits for hashes, but the reader compares all candidates anyway.
 ///
-/// The hash has a random seed, so that nobody can make values whose hashes collide.
+/// The hash has a random seed, so that no one can construct values whose hashes collide.
 #[derive(Debug)]
 pub struct KeyTable<S = RandomState> {
     entries: Vec<u64>,
-    /// Bits of a record's number.
+    /// The number of bits for a record's number.
     bits: u32,
     most: u64,
     hasher: S,
 }
 
 impl KeyTable {
-    /// An empty table of a stream of `count` records, which takes at most `most` bytes of memory.
+    /// Makes an empty table for a stream of `count` records; it takes up to `most` bytes of memory.
     pub fn new(count: u64, most: u64) -> Self {
         Self::hashed_by(RandomState::new(), count, most)
     }
@@ -31,7 +31,7 @@ impl KeyTable {
 
 impl<S: BuildHasher> KeyTable<S> {
     fn hashed_by(hasher: S, count: u64, most: u64) -> Self {
-        // One bit at least is of the hash.
+        // At least one bit belongs to the hash.
         Self { entries: Vec::new(), bits: (u64::BITS - count.leading_zeros()).min(u64::BITS - 1), most, hasher }
     }
 
@@ -50,7 +50,7 @@ impl<S: BuildHasher> KeyTable<S> {
         self.entries.capacity() as u64 * ENTRY
     }
 
-    /// Appends record `number`, which has `key`; `Limit` when the table would take too much memory.
+    /// Appends record `number`, which has `key`; fails with a `Limit` error when the table would take too much memory.
     pub fn push(&mut self, number: u64, key: &[u8]) -> Result<()> {
         if self.entries.len() == self.entries.capacity() {
             self.grow()?;
@@ -59,7 +59,7 @@ impl<S: BuildHasher> KeyTable<S> {
         Ok(())
     }
 
-    /// Appends the records from `first` on whose keys are `delimited`; an empty key is of a record without one.
+    /// Appends the records from number `first` on; `delimited` has their keys, and an empty key means no key.
     pub fn push_all(&mut self, first: u64, mut delimited: &[u8]) -> Result<()> {
         let mut number = first;
         while let Some(head) = Framing::Delimited.head(delimited, 0)? {
@@ -76,14 +76,14 @@ impl<S: BuildHasher> KeyTable<S> {
         Ok(())
     }
 
-    /// Sorts the table: to be called once, behind the last record.
+    /// Sorts the table; must be called once, after the last record.
     pub fn sort(&mut self) {
         self.entries.sort_unstable();
         self.entries.shrink_to_fit();
     }
 
-    /// Numbers of the records that may have `key`, in order; those of other values with the same hash are among them.
-    /// `Limit` for more than `most`.
+    /// The numbers of the records that may have `key`, in order, including records whose key has the same hash. Fails
+    /// with a `Limit` error for more than `most`.
     pub fn numbers(&self, key: &[u8], most: usize) -> Result<Vec<u64>> {
         let (hash, mask) = (self.hash(key), self.mask());
         let begin = self.entries.partition_point(|entry| *entry < hash);
@@ -104,7 +104,7 @@ impl<S: BuildHasher> KeyTable<S> {
         (1 << self.bits) - 1
     }
 
-    /// Makes room for an eighth more: what is counted is what is held.
+    /// Makes room for an eighth more entries, so that the counted memory equals the allocated memory.
     fn grow(&mut self) -> Result<()> {
         let room = usize::try_from(self.most / ENTRY).unwrap_or(usize::MAX).saturating_sub(self.entries.len());
         let step = STEP.max(self.entries.len() / 8).min(room);
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// A hash by which all values collide.
+    /// A hash with which all values collide.
     #[derive(Default)]
     struct Alike;
 

@@ -1,26 +1,26 @@
-//! Lengths of records, coded as differences: one byte for a difference below 64, two below 8 Ki, and two to eleven for
-//! any number of equal lengths in a row.
+//! The lengths of records, coded as differences. A difference below 64 takes one byte, and one below 8 Ki takes two.
+//! Any number of consecutive equal lengths takes two to eleven bytes.
 //!
-//! A code is a varint. The zigzag of the difference to the length before, or 0, which a difference of its own never is:
-//! 0 and the number of further records of the same length, or 0 twice, the bytes by which the head is longer than it
-//! need be, and the zigzag of the difference.
+//! A code consists of varints. Normally, it is the zigzag of the difference from the previous length, which is never 0.
+//! The code 0 and a number n mean n further records of the same length. The code 0, 0 introduces a longer head: then
+//! come the number of bytes by which the head is longer than necessary, and the zigzag of the difference.
 
 use crate::error::{Result, WireError};
 use crate::reader::Reader;
 use crate::varint;
 
-/// Equal records in a row.
+/// Consecutive records of equal length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Number of records.
+    /// The number of records.
     pub(super) count: u64,
-    /// Bytes of each.
+    /// The size of each record in bytes.
     pub(super) len: u64,
-    /// Bytes by which each head is longer than it need be.
+    /// How many bytes each head is longer than necessary.
     pub(super) extra: u64,
 }
 
-/// Appends the code of a record of `len` bytes behind one of `last`.
+/// Appends the code of a record of `len` bytes after a record of `last` bytes.
 pub(super) fn put(len: u64, extra: u64, last: u64, out: &mut Vec<u8>) {
     if extra > 0 {
         out.extend_from_slice(&[0, 0]);
@@ -35,7 +35,7 @@ pub(super) fn put_run(count: u64, out: &mut Vec<u8>) {
     varint::write(count, out);
 }
 
-/// The next run of `reader`, behind a record of `last` bytes.
+/// Reads the next run; the record before it has `last` bytes.
 pub(super) fn next(reader: &mut Reader<'_>, last: u64) -> Result<Run> {
     let difference = match reader.varint()? {
         0 => match reader.varint()? {
@@ -55,7 +55,7 @@ pub(super) fn next(reader: &mut Reader<'_>, last: u64) -> Result<Run> {
     Ok(Run { count: 1, len: last.wrapping_add(unzigzag(difference)), extra: 0 })
 }
 
-/// Differences wrap around at 64 bits, so that any two lengths have one.
+/// The zigzag of a difference that wraps around at 64 bits, so that any two lengths have a difference.
 fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ 0u64.wrapping_sub(difference >> 63)
 }

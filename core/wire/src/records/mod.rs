@@ -1,9 +1,9 @@
-//! Streams of records: how each is framed, where each lies, and any of them as a rope.
+//! Streams of records: how records are framed, where they are, and how any of them becomes a rope.
 //!
-//! [`framing`] knows the heads, [`scanner`] indexes a stream as its bytes pass, [`index`] is where each record lies in
-//! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are
-//! numbered chunk by chunk, and [`array_record`] for those with a footer;
-//! [`chunked`] makes files of both kinds. [`keys`] finds records by a value.
+//! [`framing`] defines the heads, and [`scanner`] indexes a stream while its bytes arrive. [`index`] keeps the place of
+//! each record in one or two bytes. [`chunks`] does this for riegeli files, whose records are numbered chunk by chunk,
+//! and [`array_record`] for such files with a footer. [`chunked`] makes files of both kinds. [`keys`] finds records by
+//! a value.
 
 mod array_record;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! Records as ropes: extents where the bytes lie as they are wanted, literals for heads and for what was compressed.
+//! Records as ropes: extents where the wanted bytes are stored as such, literals for heads and for decoded records.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -12,36 +12,36 @@ use crate::riegeli::{self, Decoded};
 use crate::rope::{IMAGE, Piece, Rope, RopeBuilder};
 use crate::source::{RopeSource, Source};
 
-/// Bytes read at a time for the checksum of a record.
+/// Bytes that are read at a time for the checksum of a record.
 const STRIDE: u64 = 1 << 20;
 
-/// Form of records that are given out.
+/// The form of the records in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The records alone, one behind the other.
+    /// Only the records, one after the other.
     Bare,
-    /// Each framed, but not in chunks.
+    /// Each record with a frame, but not in chunks.
     Framed(Framing),
 }
 
-/// Reads records of one stream, with the chunk that was decoded last in memory.
+/// A reader for the records of one stream, which keeps the last decoded chunk in memory.
 #[derive(Debug)]
 pub struct Reading {
     index: Index,
     limits: Limits,
     decoded: Mutex<Option<(u64, Decoded)>>,
     inflater: Mutex<Option<Inflater>>,
-    /// Memory of the batch that was given back last: new memory would cost as much as the read.
+    /// The memory of the last batch that was given back; new memory would cost as much as the read.
     pub(super) spare: Mutex<Vec<u8>>,
 }
 
 impl Reading {
-    /// Reads by `index`.
+    /// Makes a reader for the stream of `index`.
     pub fn new(index: Index, limits: Limits) -> Self {
         Self { index, limits, decoded: Mutex::default(), inflater: Mutex::default(), spare: Mutex::default() }
     }
 
-    /// The bounds.
+    /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -51,13 +51,14 @@ impl Reading {
         &self.index
     }
 
-    /// The records `range` of `source` in `form`. Reads nothing for uncompressed records, but for TFRecords made of
-    /// others, whose checksums take the bytes; `Limit` for more than `limits.held` bytes that have to be read.
+    /// The records `range` of `source` in `form`. Uncompressed records are not read, unless their form becomes
+    /// TFRecord, whose checksums need the bytes. Fails with a `Limit` error if more than `limits.held` bytes must be
+    /// read.
     pub fn rope(&self, source: &dyn Source, range: Range<u64>, form: Form) -> Result<Rope> {
         self.ropes(source, std::slice::from_ref(&range), form)
     }
 
-    /// Like [`Reading::rope`], of several ranges, which share the limit.
+    /// Like [`Reading::rope`], for several ranges that share the limit.
     pub fn ropes(&self, source: &dyn Source, ranges: &[Range<u64>], form: Form) -> Result<Rope> {
         let (mut out, mut room) = (RopeBuilder::new(&self.limits), self.limits.held);
         for range in ranges {
@@ -117,7 +118,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Fills `buffer` with the bytes at `offset` of the stream, which may lie compressed in `source`.
+    /// Fills `buffer` with the bytes at `offset` of the stream, which may be compressed in `source`.
     pub(super) fn fill(&self, source: &dyn Source, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let Some(wrapper) = self.index.framing().wrapper() else { return source.read_into(offset, buffer) };
         let (points, last) = (&self.index.points, &self.inflater);
@@ -144,8 +145,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Calls `give` with the records of `range` that lie in the chunk of its first, until it returns false; returns the
-    /// number of the record that was not given.
+    /// Calls `give` with those records of `range` that are in the chunk of its first record, until `give` returns
+    /// false. Returns the number of the first record that was not passed.
     pub(super) fn of_chunk(
         &self,
         source: &dyn Source,

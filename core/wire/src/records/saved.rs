@@ -1,5 +1,5 @@
-//! Saved index: `pslrecs1`; the framing; count, end and size; the fault; the points of a compressed file; the rows, each as its differences to the one
-//! before; the codes; the CRC-32C of all bytes before.
+//! A saved index: `pslrecs1`; the framing; count, end and size; the fault; the points of a compressed file; the rows;
+//! the codes; the CRC-32C of all bytes before. Each row is stored as its differences from the previous row.
 
 use super::framing::Framing;
 use super::index::{Fault, Index, Row, broken};
@@ -11,7 +11,7 @@ use crate::varint;
 const MAGIC: &[u8; 8] = b"pslrecs1";
 
 impl Index {
-    /// The saved index, for [`Index::load`].
+    /// The saved index, which [`Index::load`] reads.
     pub fn save(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(self.framing.number());
@@ -37,7 +37,7 @@ impl Index {
         out
     }
 
-    /// The index that [`Index::save`] wrote; `Checksum` for a damaged one.
+    /// Reads an index that [`Index::save`] wrote; fails with a `Checksum` error if it is damaged.
     pub fn load(saved: &[u8]) -> Result<Self> {
         let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(broken)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
@@ -58,7 +58,7 @@ impl Index {
         if index.fits_together() { Ok(index) } else { Err(broken()) }
     }
 
-    /// True if the numbers are consistent; codes are checked as they are decoded.
+    /// True if the numbers are consistent; the codes are checked when they are decoded.
     fn fits_together(&self) -> bool {
         let starts = self.rows.first().is_none_or(|row| row.first == 0);
         let last = self.rows.last().copied().unwrap_or_default();

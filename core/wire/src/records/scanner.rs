@@ -1,8 +1,8 @@
-//! Scanner: indexes a stream of records as its bytes pass.
+//! The scanner, which indexes a stream of records while its bytes arrive.
 //!
-//! Like the scanner of protos, it reads nothing itself and takes pieces cut anywhere; with random access
-//! [`Scanner::jump`] passes over records. A record that is damaged or cut off is no error: the records before it are
-//! kept, and the index says where they end and why.
+//! Like the scanner of protos, it reads nothing itself and takes pieces that may end anywhere. With random access,
+//! [`Scanner::jump`] skips the contents of records. A damaged or truncated record is not an error: the records before
+//! it are kept, and the index contains their end and the reason.
 
 use super::framing::{Framing, MAX_HEAD};
 use super::index::{Builder, Index};
@@ -11,23 +11,23 @@ use crate::inflate::Inflater;
 use crate::limits::Limits;
 use crate::source::Source;
 
-/// Bytes of a read with random access: small where records are long, so that reads pass over them.
+/// Bytes of the first read with random access; it is small, so that reads skip the contents of long records.
 const FIRST_READ: usize = 4 << 10;
 const LARGEST_READ: usize = 256 << 10;
 
-/// The index of all of `source`; reads the heads of records, and what lies between near ones.
+/// The index of the whole `source`; reads the heads of records, and the bytes between heads that are close.
 pub fn index_source(framing: Framing, source: &dyn Source, limits: &Limits) -> Result<Index> {
     index_behind(Index::empty(framing), source, limits)
 }
 
-/// The index of all of `source`, of whose beginning `index` was made; reads nothing before the end of its last record.
+/// The index of the whole `source`; `index` covers its beginning, so nothing before the end of its last record is read.
 pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
     match index.framing() {
         Framing::Riegeli => return super::chunks::index_behind(index, source, limits),
         Framing::ArrayRecord => return super::array_record::index(source, limits),
         _ => {}
     }
-    // A compressed file is inflated from its beginning.
+    // A compressed file must be inflated from its beginning.
     let packed = index.framing().wrapper().is_some();
     let (size, index) = (source.len(), if packed { Index::empty(index.framing()) } else { index });
     let mut scanner = Scanner::behind(index, limits);
@@ -46,8 +46,9 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
     }
 }
 
-/// Number of records at the front of `bytes` with the head of the first one, which has `head` bytes in a frame of
-/// `frame` bytes that is there. Heads of the same bytes tell the same length, so that each costs a comparison.
+/// How many records at the front of `bytes` have the same head as the first record. The head has `head` bytes, and the
+/// first frame, which is complete, has `frame` bytes. Equal heads mean equal lengths, so each record costs one
+/// comparison.
 fn alike(bytes: &[u8], head: u64, frame: usize) -> usize {
     let mask = u128::MAX >> (u128::BITS - 8 * head.min(MAX_HEAD as u64) as u32);
     let word = |at: usize| {
@@ -67,19 +68,19 @@ fn alike(bytes: &[u8], head: u64, frame: usize) -> usize {
 pub struct Scanner {
     framing: Framing,
     builder: Builder,
-    /// Offset of the next byte that `feed` expects.
+    /// The offset of the next byte that `feed` expects.
     position: u64,
-    /// Bytes of a record to pass over before the next head.
+    /// The number of a record's bytes to skip before the next head.
     skip: u64,
-    /// Length and further bytes of the head of the record that is passed over; None between records.
+    /// The length of the record that is being skipped, and the extra bytes of its head; None between records.
     open: Option<(u64, u64)>,
     pending: Vec<u8>,
-    /// Inflates the file that the stream lies in; None for a stream that is the file.
+    /// Inflates the file that contains the stream; None for a stream that is the file itself.
     inflater: Option<Inflater>,
 }
 
 impl Scanner {
-    /// A scanner of an empty stream; `Unsupported` for files of chunks, which are indexed from a source.
+    /// Makes a scanner for a new stream; fails with an `Unsupported` error for files with chunks, which need a source.
     pub fn new(framing: Framing, limits: &Limits) -> Result<Self> {
         if framing.is_chunked() {
             let message =
@@ -96,7 +97,7 @@ impl Scanner {
         Self { framing, builder, position, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD), inflater }
     }
 
-    /// Passes over what need not be seen; returns the offset at which the next piece must begin.
+    /// Skips bytes that the index does not need; returns the offset at which the next piece must begin.
     pub fn jump(&mut self) -> u64 {
         let passed = match &self.inflater {
             _ if self.builder.fault().is_some() => u64::MAX,
@@ -108,7 +109,8 @@ impl Scanner {
         passed
     }
 
-    /// Takes the next piece of the stream; pieces may end anywhere. `Limit` when the index grows too large.
+    /// Takes the next piece of the stream; pieces may end anywhere. Fails with a `Limit` error when the index grows too
+    /// large.
     pub fn feed(&mut self, piece: &[u8]) -> Result<()> {
         let Some(mut inflater) = self.inflater.take() else { return self.feed_stream(piece) };
         let fed = self.inflate(&mut inflater, piece);
@@ -152,7 +154,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The index of a stream that ends here, after `size` bytes.
+    /// The index of a stream that ends after `size` bytes.
     pub fn finish(mut self, size: u64) -> Result<Index> {
         let size = match &self.inflater {
             Some(inflater) if !inflater.is_whole() => {
@@ -176,7 +178,7 @@ impl Scanner {
         Ok(self.builder.finish(size))
     }
 
-    /// Takes bytes from the front of `piece`; returns their number.
+    /// Takes bytes from the front of `piece` and returns their number.
     fn take(&mut self, piece: &[u8]) -> Result<usize> {
         if self.skip > 0 {
             let passed = usize::try_from(self.skip).map_or(piece.len(), |skip| skip.min(piece.len()));
@@ -193,7 +195,7 @@ impl Scanner {
         self.pend(piece)
     }
 
-    /// Takes whole records from the front of `piece`, and the head of the next one if it is whole.
+    /// Takes whole records from the front of `piece`, and the next head if it is complete.
     fn whole(&mut self, piece: &[u8]) -> Result<usize> {
         let (mut at, tail) = (0, self.framing.tail());
         loop {
@@ -227,7 +229,7 @@ impl Scanner {
         }
     }
 
-    /// Collects the bytes of a head that is cut by the end of a piece.
+    /// Collects the bytes of a head that continues after the end of a piece.
     fn pend(&mut self, piece: &[u8]) -> Result<usize> {
         let start = self.position - self.pending.len() as u64;
         for (taken, byte) in piece.iter().enumerate() {
@@ -249,7 +251,7 @@ impl Scanner {
         Ok(piece.len())
     }
 
-    /// Appends the record that has been passed over.
+    /// Appends the record whose bytes were skipped.
     fn close(&mut self) -> Result<()> {
         match self.open.take() {
             Some((len, extra)) => self.builder.push(len, extra, self.position),

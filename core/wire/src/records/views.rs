@@ -1,4 +1,4 @@
-//! Views of records: each record reduced to a part of it.
+//! Views of records: only one part of each record.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,25 +15,26 @@ use crate::scan::{DEFAULT_FLOOR, Scanner};
 use crate::schema::{Schema, TypeId};
 use crate::source::{RopeSource, Source};
 
-/// Part of each record that is given out.
+/// The part of each record that a view contains.
 #[derive(Debug)]
 pub struct RecordView<'a> {
     /// The types of the records.
     pub schema: &'a Arc<Schema>,
     /// The type of a record; None when it is unknown.
     pub root: Option<TypeId>,
-    /// The part of the record; the empty path for all of it.
+    /// The path of the part; the empty path means the whole record.
     pub path: &'a Path,
-    /// Paths below the part that are kept; None for all.
+    /// The paths below the part that are kept; None means all.
     pub mask: Option<&'a Mask>,
     /// Size in bytes beyond which fields are left out.
     pub omit: Option<u64>,
 }
 
 impl Reading {
-    /// The part `view` of each record of `ranges`, in `form`; nothing, framed, for a record without the part.
+    /// The part `view` of each record of `ranges`, in `form`; a record without the part gives an empty record.
     ///
-    /// Reads the records: `Limit` for more than `limits.held` bytes of them, `NotFound` when no record has the part.
+    /// All records are read. Fails with a `Limit` error for more than `limits.held` bytes of records, and with a
+    /// `NotFound` error when no record has the part.
     pub fn views(&self, source: &dyn Source, ranges: &[Range<u64>], form: Form, view: &RecordView<'_>) -> Result<Rope> {
         let mut out = RopeBuilder::new(self.limits());
         let mut room = self.limits().held;
@@ -45,7 +46,8 @@ impl Reading {
                 let batch = self.read(source, number..range.end, BATCH)?;
                 for record in batch.records() {
                     take(&mut room, record.len() as u64)?;
-                    // Millions of empty records cost a few bytes, and all have the same part: none is looked at twice.
+                    // Millions of empty records take only a few bytes and all have the same part, so it is computed
+                    // once.
                     if let Some(part) = empty.as_ref().filter(|_| record.is_empty()) {
                         put(source, part, form, &mut room, &mut out)?;
                         number += 1;
@@ -77,7 +79,7 @@ impl Reading {
     }
 }
 
-/// Bytes of records read at a time.
+/// Bytes of records that are read at a time.
 const BATCH: u64 = 1 << 20;
 
 /// The part `view` of `record`, as one literal.

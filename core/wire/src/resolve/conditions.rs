@@ -1,4 +1,4 @@
-//! Elements of repeated fields that meet conditions on what lies in them.
+//! Elements of repeated fields that meet conditions on their content.
 
 use crate::document::{Document, Message, Part, Wanted};
 use crate::entry::Entry;
@@ -14,18 +14,18 @@ struct Resolved<'c> {
     values: &'c Values,
 }
 
-/// One field on the way to the values of a condition.
+/// One field on the way to the values that a condition compares.
 #[derive(Clone, Copy)]
 struct Step {
     number: u32,
-    /// Type of the field's messages; None when unknown.
+    /// The type of the field's messages; None when unknown.
     type_id: Option<TypeId>,
-    /// True for a field that has one value at most: its occurrences are merged.
+    /// True for a field with at most one value, whose occurrences are merged.
     singular: bool,
 }
 
 impl Document<'_> {
-    /// The first element of field `number` of `message` that meets all of `conditions`; None without one.
+    /// The first element of field `number` of `message` that meets all `conditions`; None if there is none.
     pub fn element_where(
         &self,
         message: &Message,
@@ -52,7 +52,7 @@ impl Document<'_> {
         Ok(first)
     }
 
-    /// The elements to look at: those that the index may have by the key among `conditions`, else all.
+    /// The elements to examine: if `conditions` contain the key, those that the index may have for the key; else all.
     fn hint<'c>(&self, number: u32, type_id: Option<TypeId>, conditions: &[Resolved<'c>]) -> Wanted<'c> {
         let known = type_id.and_then(|id| self.schema.message(id)).and_then(|message| message.key());
         let by_key = conditions.iter().find_map(|condition| match (condition.steps.as_slice(), condition.values) {
@@ -63,7 +63,8 @@ impl Document<'_> {
         Wanted { number, type_id, key, kind: FieldKind::String, value: Key::Text(by_key.unwrap_or_default()) }
     }
 
-    /// `condition` for elements of `type_id`; `NotFound` for a name there is not, or a field without text.
+    /// Resolves `condition` for elements of `type_id`; fails with a `NotFound` error for an unknown name or a field
+    /// without text.
     fn resolved<'c>(&self, type_id: Option<TypeId>, condition: &'c Condition) -> Result<Resolved<'c>> {
         let mut steps: Vec<Step> = Vec::with_capacity(condition.field.len());
         let mut type_id = type_id;
@@ -119,8 +120,8 @@ impl Document<'_> {
         Ok(true)
     }
 
-    /// Calls `visit` with each value that `steps` lead to, None for the default of a singular field, until it returns
-    /// false; returns false then.
+    /// Calls `visit` with each value to which `steps` lead, or with None for the default of a singular field. Stops and
+    /// returns false when `visit` returns false.
     fn each_value(
         &self,
         message: &Message,
@@ -156,10 +157,10 @@ impl Document<'_> {
         Ok(go_on)
     }
 
-    /// True if the content of `entry`, empty for None, is `text`.
+    /// True if the content of `entry` is `text`; None stands for empty content.
     fn is_text(&self, entry: Option<&Entry>, text: &[u8]) -> Result<bool> {
         let Some(entry) = entry else { return Ok(text.is_empty()) };
-        // Only content of the right length is read.
+        // Content is only read if it has the right length.
         Ok(entry.content_len() == text.len() as u64 && *self.read_span(&entry.content_span())? == *text)
     }
 }

@@ -1,4 +1,4 @@
-//! Content of a path's target, as bytes or text.
+//! The content of a path's target, as bytes or text.
 
 use super::Target;
 use crate::document::{Document, Part};
@@ -39,7 +39,7 @@ impl Document<'_> {
         Ok(rope.finish())
     }
 
-    /// A scalar as text: the name of an enum value when it has one.
+    /// A scalar as text; an enum value is shown by its name if it has one.
     pub fn text(&self, field: Option<&Field>, wire: Wire, raw: u64) -> String {
         let kind = match (field.map(|field| field.kind), wire) {
             (Some(kind), _) => kind,

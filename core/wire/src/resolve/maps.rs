@@ -1,4 +1,4 @@
-//! Map values by key, with keys as written in paths.
+//! The values of maps by key, with keys as written in paths.
 
 use super::Target;
 use crate::document::{Document, Message, Part, Wanted};
@@ -9,7 +9,7 @@ use crate::path::Select;
 use crate::schema::{Field, FieldKind};
 
 impl Document<'_> {
-    /// The value in the map `field` under the key in `select`.
+    /// The value in the map `field` under the key that `select` contains.
     pub(super) fn map_value(&self, message: &Message, field: &Field, select: &Select) -> Result<Target> {
         let entry = self.schema.message(field.target);
         let key = entry.and_then(|entry| entry.field(1)).map_or(FieldKind::String, |key| key.kind);

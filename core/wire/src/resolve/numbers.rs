@@ -1,4 +1,4 @@
-//! Bits of numbers, single or packed.
+//! The bits of numbers, single or packed.
 
 use super::{Target, no_such};
 use crate::document::{Document, Message};
@@ -53,8 +53,8 @@ impl Document<'_> {
         scalar.ok_or_else(|| no_such(&field.name, &Select::Integer(at), Some(wanted - left)))
     }
 
-    /// The value `left` places on in a packed field; reduces `left` by the values passed. None when the field ends
-    /// before.
+    /// The value that is `left` places further in a packed field; `left` is reduced by the number of values passed.
+    /// None when the field ends earlier.
     fn in_packed(&self, entry: &Entry, wire: Wire, left: &mut u64) -> Result<Option<u64>> {
         let width = match wire {
             Wire::Fixed64 => 8,

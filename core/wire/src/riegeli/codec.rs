@@ -1,4 +1,4 @@
-//! Compression codecs of blobs. A compressed blob begins with its decompressed size.
+//! The compression codecs of blobs. A compressed blob begins with its decompressed size.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read, Write};
@@ -8,9 +8,9 @@ use crate::limits::Limits;
 use crate::reader::Reader;
 use crate::varint;
 
-/// Bytes decompressed at a time.
+/// Bytes that are decompressed at a time.
 const PIECE: u64 = 1 << 20;
-/// The largest window that zstd's decoder can be told to allow.
+/// The largest window that zstd's decoder can be configured to allow.
 const MAX_WINDOW_LOG: u32 = 31;
 
 /// A compression codec.
@@ -27,7 +27,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The codec written as `byte`, which stands at `offset`.
+    /// The codec written as `byte`, which is at `offset`.
     pub fn from_byte(byte: u8, offset: u64) -> Result<Self> {
         match byte {
             0 => Ok(Self::None),
@@ -38,7 +38,7 @@ impl Codec {
         }
     }
 
-    /// Letter of the codec in a chunk.
+    /// The codec's letter in a chunk.
     pub fn byte(self) -> u8 {
         match self {
             Self::None => 0,
@@ -48,7 +48,7 @@ impl Codec {
         }
     }
 
-    /// True if data of this codec can be read in pieces, with a window of them in memory.
+    /// True if data of this codec can be read in pieces, with only a window of the data in memory.
     pub(super) fn streams(self) -> bool {
         matches!(self, Self::Brotli | Self::Zstd)
     }
@@ -59,13 +59,13 @@ impl Codec {
 pub struct Compression {
     /// The codec.
     pub codec: Codec,
-    /// Level of compression.
+    /// The level of compression.
     pub level: i32,
-    /// Logarithm of the window size; None leaves the choice to the codec.
+    /// The logarithm of the window size; None lets the codec choose.
     pub window_log: Option<u32>,
 }
 
-/// Decompressed bytes of `blob`: at most the size that it announces, and at most the limit.
+/// The decompressed bytes of `blob`; there may be no more than the blob announces, nor more than the limit.
 pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result<Cow<'a, [u8]>> {
     if codec == Codec::None {
         return Ok(Cow::Borrowed(blob.rest()));
@@ -83,7 +83,7 @@ pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result
     whole.map(Cow::Owned).ok_or_else(wrong)
 }
 
-/// Decompresses `packed`, which must yield `size` bytes, into `out` in pieces; for codecs that stream.
+/// Decompresses `packed`, which must give `size` bytes, into `out` in pieces; only for codecs that stream.
 pub(super) fn unpack_into(
     codec: Codec,
     packed: impl BufRead,
@@ -113,7 +113,7 @@ fn stream<'a>(codec: Codec, mut packed: impl BufRead + 'a, limits: &Limits) -> R
         decoder.window_log_max(limits.held.max(1 << 10).ilog2().min(MAX_WINDOW_LOG)).map_err(failed)?;
         return Ok(Box::new(decoder));
     }
-    // A first byte that the RFC reserves marks a large window, whose logarithm follows.
+    // A first byte that the RFC reserves means a large window; the next byte is its logarithm.
     if let Ok([0x11, log, ..]) = packed.fill_buf()
         && 1u64 << (log & 0x3f) > limits.held
     {
@@ -122,7 +122,7 @@ fn stream<'a>(codec: Codec, mut packed: impl BufRead + 'a, limits: &Limits) -> R
     Ok(Box::new(brotli::Decompressor::new(packed, 1 << 16)))
 }
 
-/// Reads from `from` until `piece` is full or the data end; returns the number of bytes read.
+/// Reads from `from` until `piece` is full or the data end, and returns the number of bytes read.
 fn fill(from: &mut dyn Read, piece: &mut [u8]) -> std::io::Result<usize> {
     let mut len = 0;
     while let Some(rest) = piece.get_mut(len..).filter(|rest| !rest.is_empty()) {
@@ -134,7 +134,7 @@ fn fill(from: &mut dyn Read, piece: &mut [u8]) -> std::io::Result<usize> {
     Ok(len)
 }
 
-/// The error for data that need more memory than allowed, which zstd's decoder reports only by its message.
+/// The error for data that need more memory than allowed; zstd's decoder only reports this in its message.
 fn refused(error: &std::io::Error, limits: &Limits) -> Option<WireError> {
     error.to_string().contains("too much memory").then(|| too_large_window(limits))
 }
@@ -144,7 +144,7 @@ fn too_large_window(limits: &Limits) -> WireError {
     WireError::new(Kind::Limit, message)
 }
 
-/// The decompressed size of a blob, after a check that decompression cannot take more memory than allowed.
+/// The decompressed size of a blob; fails if decompression could take more memory than allowed.
 pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) -> Result<u64> {
     let at = blob.offset();
     let size = blob.varint()?;
@@ -155,8 +155,8 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
         );
         return Err(WireError::new(Kind::Limit, message).at(at));
     }
-    // Bound on the expansion of a byte: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, a snappy copy of 3
-    // bytes yields 64. Brotli's output grows as it is decoded.
+    // Bounds on the output per byte: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, and a snappy copy of 3
+    // bytes gives 64 bytes. Brotli's output only grows while it is decoded.
     let ratio = match codec {
         Codec::None => 1,
         Codec::Brotli => u64::MAX,

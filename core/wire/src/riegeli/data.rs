@@ -1,4 +1,4 @@
-//! Data of a chunk without the block headers in it, which are checked.
+//! The data of a chunk without the block headers between them; the headers are checked.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::source::Source;
 
 const HEADER: usize = BLOCK_HEADER as usize;
 
-/// Fills `into` with the chunk's data from `offset` on, and hashes the data while they are in the processor's cache.
+/// Fills `into` with the chunk's data from `offset` on, and hashes the data while it is in the processor's cache.
 pub fn fill<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -39,7 +39,7 @@ pub fn fill<S: Source + ?Sized>(
     if done == into.len() { Ok(()) } else { Err(Fault::truncated(chunk.begin, None, source.len())) }
 }
 
-/// Part of a source in memory: many blocks for the price of one read.
+/// A part of a source in memory, so that one read serves many blocks.
 struct Window<'a, S: ?Sized> {
     source: &'a S,
     begin: u64,
@@ -47,8 +47,8 @@ struct Window<'a, S: ?Sized> {
 }
 
 impl<S: Source + ?Sized> Window<'_, S> {
-    /// Copies `run` from the window. When the window lies elsewhere, it is first read from `run` on, at most to
-    /// `limit`.
+    /// Copies `run` from the window. If the run is outside, the window is first read again from `run` on, but not
+    /// beyond `limit`.
     fn copy(&mut self, chunk: &ChunkRef, run: Run, limit: u64, into: &mut [u8]) -> Result<(), Fault> {
         let start = if run.after_header { run.position - BLOCK_HEADER } else { run.position };
         if start >= self.begin.saturating_add(self.bytes.len() as u64) || start < self.begin {
@@ -70,8 +70,8 @@ fn check_block(chunk: &ChunkRef, run: Run, header: &[u8]) -> Result<(), Fault> {
     walk::check_next(block, header, chunk.end, run.position)
 }
 
-/// Reads `run` into the end of `into`, from `at` on, together with the block header before it. The header overwrites
-/// the last bytes before `at`, which are restored: one read and no second copy of the data.
+/// Reads `run` into the end of `into`, from position `at` on, together with the block header before it. The header
+/// overwrites the last bytes before `at`, which are restored. This takes a single read and no second copy of the data.
 fn read_with_header<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -101,7 +101,7 @@ fn swap(kept: &mut [u8; HEADER], room: &mut [u8]) {
     }
 }
 
-/// Fails unless `hasher`, fed with all of the chunk's data, agrees with the hash in the header.
+/// Fails unless `hasher`, which got all of the chunk's data, agrees with the hash in the header.
 pub fn check_hash(chunk: &ChunkRef, hasher: Hasher) -> Result<(), Fault> {
     let computed = hasher.finish();
     if computed == chunk.header.data_hash {
@@ -112,7 +112,7 @@ pub fn check_hash(chunk: &ChunkRef, hasher: Hasher) -> Result<(), Fault> {
     Err(Fault::new(error, Resume::At(chunk.end)))
 }
 
-/// All of the chunk's data, checked against its hash.
+/// All data of the chunk, after a check against its hash.
 pub fn read_all<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<Vec<u8>, Fault> {
     let mut data = buffer(source, chunk, chunk.header.data_size)?;
     let mut hasher = Hasher::default();
@@ -121,7 +121,7 @@ pub fn read_all<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<Vec<
     Ok(data)
 }
 
-/// Fails unless the chunk's data match their hash; reads them a mebibyte at a time.
+/// Fails unless the chunk's data match their hash; the data are read a mebibyte at a time.
 pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fault> {
     const STEP: u64 = 1 << 20;
     let mut data = buffer(source, chunk, chunk.header.data_size.min(STEP))?;
@@ -136,7 +136,7 @@ pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fa
     check_hash(chunk, hasher)
 }
 
-/// Fails unless the data of every chunk of the file match their hash. Reads the whole file.
+/// Reads the whole file and fails unless the data of every chunk match their hash.
 pub fn verify_all<S: Source + ?Sized>(source: &S) -> Result<(), WireError> {
     for chunk in walk::Chunks::new(source, 0) {
         verify(source, &chunk?).map_err(|fault| fault.error)?;
@@ -144,7 +144,7 @@ pub fn verify_all<S: Source + ?Sized>(source: &S) -> Result<(), WireError> {
     Ok(())
 }
 
-/// A buffer for `len` bytes of the chunk's data; the chunk is known to lie within the file.
+/// A buffer for `len` bytes of the chunk's data; fails unless the chunk is within the file.
 pub(super) fn buffer<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<Vec<u8>, Fault> {
     if chunk.end > source.len() || len > chunk.header.data_size {
         return Err(Fault::truncated(chunk.begin, Some(chunk.end), source.len()));

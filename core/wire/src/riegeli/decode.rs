@@ -1,4 +1,4 @@
-//! Decoding of a chunk's records, however they are stored.
+//! The decoding of a chunk's records, in all forms in which they are stored.
 
 use std::io::Cursor;
 
@@ -16,7 +16,7 @@ use crate::source::Source;
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// The records of one chunk in memory, one after the other.
+/// The records of one chunk in memory, concatenated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     bytes: Vec<u8>,
@@ -35,17 +35,17 @@ impl Decoded {
         self.ends.is_empty()
     }
 
-    /// All records, one after the other.
+    /// All records, concatenated.
     pub fn values(&self) -> &[u8] {
         self.bytes.get(self.base..).unwrap_or_default()
     }
 
-    /// End of each record among [`Decoded::values`].
+    /// The end of each record in [`Decoded::values`].
     pub fn ends(&self) -> &[u64] {
         &self.ends
     }
 
-    /// All records, one after the other, and where each of them ends.
+    /// All records, concatenated, and the end of each record.
     pub fn into_parts(mut self) -> (Vec<u8>, Vec<u64>) {
         self.bytes.drain(..self.base.min(self.bytes.len()));
         (self.bytes, self.ends)
@@ -59,8 +59,8 @@ impl Decoded {
     }
 }
 
-/// The records of `chunk`, with its data checked against their hash. A metadata chunk has one record, the serialized
-/// `RecordsMetadata`; chunks that hold no records have none.
+/// The records of `chunk`, after a check of its data against their hash. A metadata chunk has one record, the
+/// serialized `RecordsMetadata`. Chunks of other kinds that contain no records give none.
 pub fn decode<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits) -> Result<Decoded, Fault> {
     check(chunk, limits)?;
     let data = data::read_all(source, chunk)?;
@@ -75,7 +75,7 @@ pub fn decode<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits)
     decoded.map_err(|error| bad(chunk, error))
 }
 
-/// Fails when a chunk announces more than may be decoded, or sizes that its kind cannot have.
+/// Fails when a chunk announces more bytes than may be decoded, or sizes that are impossible for its kind.
 pub(super) fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     let header = &chunk.header;
     check_count(chunk, limits)?;
@@ -113,8 +113,8 @@ fn simple(data: Vec<u8>, chunk: &ChunkRef, limits: &Limits) -> Result<Decoded> {
     Ok(Decoded { bytes: values, base: 0, ends })
 }
 
-/// Decodes a transposed chunk with the `riegeli` crate, from a file in memory that has only this chunk. All
-/// decompressed sizes are checked before.
+/// Decodes a transposed chunk with the `riegeli` crate, which gets a file in memory with only this chunk. All
+/// decompressed sizes are checked first.
 fn transposed(data: &[u8], header: ChunkHeader, limits: &Limits) -> Result<Decoded> {
     measure(data, limits)?;
     let mut file = signature();
@@ -136,7 +136,7 @@ fn undecodable(error: riegeli::RiegeliError) -> WireError {
     WireError::corrupt(0, format!("the transposed records cannot be assembled: {error}"))
 }
 
-/// Fails when the buffers of a transposed chunk decompress to more than allowed, all together.
+/// Fails when the buffers of a transposed chunk decompress to more bytes in total than allowed.
 fn measure(data: &[u8], limits: &Limits) -> Result<()> {
     let mut reader = Reader::new(data, 0);
     let codec = Codec::from_byte(reader.u8()?, 0)?;
@@ -171,7 +171,7 @@ fn unpacked_size(codec: Codec, mut blob: Reader<'_>, limits: &Limits) -> Result<
     if codec == Codec::None { Ok(blob.left() as u64) } else { codec::announced(codec, &mut blob, limits) }
 }
 
-/// The serialized `RecordsMetadata` after the signature; None for a file without them.
+/// The serialized `RecordsMetadata` after the signature; None for a file without it.
 pub fn metadata<S: Source + ?Sized>(source: &S, limits: &Limits) -> Result<Option<Vec<u8>>, Fault> {
     let Some(signature) = super::walk::chunk_at(source, 0)? else { return Ok(None) };
     let chunk = super::walk::chunk_at(source, signature.end)?;

@@ -3,14 +3,14 @@
 use super::layout::{block_of, left_in_block};
 use crate::error::WireError;
 
-/// Position at which reading can continue.
+/// The position at which reading can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// Nowhere: the file is not at fault.
+    /// Nowhere, because the file is not the cause.
     Never,
     /// At this position, where the next chunk begins.
     At(u64),
-    /// At the first chunk that a block header from this position on points to.
+    /// At the first chunk to which a block header from this position on points.
     SearchFrom(u64),
 }
 
@@ -19,9 +19,9 @@ pub enum Resume {
 pub struct Fault {
     /// The error.
     pub error: WireError,
-    /// Position to continue at.
+    /// The position at which to continue.
     pub resume: Resume,
-    /// True if the only fault is that the file ends too early.
+    /// True if the only problem is that the file ends too early.
     pub truncated: bool,
 }
 
@@ -30,7 +30,7 @@ impl Fault {
         Self { error, resume, truncated: false }
     }
 
-    /// The error for hashes that differ; `offset` is the end of the hashed bytes.
+    /// The error for different hashes; `offset` is the end of the hashed bytes.
     pub(super) fn mismatch(what: &str, (computed, stored): (u64, u64), place: &str, offset: u64) -> WireError {
         let message = format!(
             "Corrupted Riegeli/records file: {what} hash mismatch (computed {computed:#018x}, stored {stored:#018x}), {place}"
@@ -38,7 +38,7 @@ impl Fault {
         WireError::corrupt(offset, message)
     }
 
-    /// The fault of a chunk that the file has only the beginning of.
+    /// The fault of a chunk of which the file only has the beginning.
     pub(super) fn truncated(begin: u64, end: Option<u64>, size: u64) -> Self {
         let length = size.saturating_sub(begin);
         let wanted = end.map(|end| format!(" < {}", end.saturating_sub(begin))).unwrap_or_default();
@@ -48,14 +48,14 @@ impl Fault {
         Self { error, resume: Resume::At(size), truncated: true }
     }
 
-    /// The fault of headers that have valid hashes but are contradictory or impossible.
+    /// The fault of headers whose hashes are valid but whose content is contradictory or impossible.
     pub(super) fn invalid(message: &str, offset: u64, resume: Resume) -> Self {
         Self::new(WireError::corrupt(offset, format!("Invalid Riegeli/records file: {message}")), resume)
     }
 }
 
 impl From<WireError> for Fault {
-    /// Wraps an error that skipping does not help.
+    /// Wraps an error that cannot be avoided by skipping.
     fn from(error: WireError) -> Self {
         Self::new(error, Resume::Never)
     }
@@ -67,7 +67,7 @@ impl From<Fault> for WireError {
     }
 }
 
-/// Beginning of the first block at or after `position`; None past 2^64.
+/// The start of the first block at or after `position`; None beyond 2^64.
 pub(super) fn next_block(position: u64) -> Option<u64> {
     debug_assert!(block_of(position) <= position);
     position.checked_add(left_in_block(position))

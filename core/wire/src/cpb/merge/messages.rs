@@ -1,4 +1,4 @@
-//! Merging into messages: singular ones, elements of lists, entries of maps.
+//! Merging into messages: singular messages, elements of lists, and entries of maps.
 
 use super::super::tree::{Body, Item, Items, Tree};
 use super::super::values::OwnedKey;
@@ -8,12 +8,12 @@ use crate::metadata::MapKey;
 use crate::schema::{Field, TypeId};
 
 impl Merger<'_> {
-    /// The singular message `field` of `tree`, its occurrences united; created when missing.
+    /// The singular message `field` of `tree`, created if missing; several occurrences are first merged into one.
     pub(super) fn child<'t>(&self, tree: &'t mut Tree, field: &Field) -> Result<Option<&'t mut Tree>> {
         let type_id = tree.type_id;
         let items = tree.items(&self.bytes)?;
         let rival = self.rival(items, type_id, field);
-        // Occurrences before a later member of the oneof are void.
+        // A later member of the same oneof cancels all earlier occurrences.
         let active: Vec<usize> = items.of(field.number).iter().copied().filter(|at| Some(*at) > rival).collect();
         if !active.is_empty() {
             return items.unite(field.number, &active, field.target, &self.bytes);
@@ -23,14 +23,14 @@ impl Merger<'_> {
         items.message(at, field.target, &self.bytes)
     }
 
-    /// Position of the last item of another member of the oneof of `field`; None without one.
+    /// The position of the last item that is another member of the oneof of `field`; None without such an item.
     pub(super) fn rival(&self, items: &Items, type_id: Option<TypeId>, field: &Field) -> Option<usize> {
         let known = type_id.and_then(|id| self.bytes.schema.message(id)).filter(|_| field.oneof > 0)?;
         let members = known.fields().iter().filter(|other| other.oneof == field.oneof && other.number != field.number);
         members.flat_map(|other| items.of(other.number)).copied().max()
     }
 
-    /// Element `index` of the repeated message `field`; created when it is the next one.
+    /// Element `index` of the repeated message `field`, created if it is the next element.
     pub(super) fn element<'t>(
         &self,
         tree: &'t mut Tree,
@@ -50,7 +50,7 @@ impl Merger<'_> {
         element.ok_or_else(|| gap(path, count))
     }
 
-    /// The entry with `key` in the map `field`, created when missing; the field of its value, and its path.
+    /// The entry with `key` in the map `field`, created if missing; with the field of its value and its path.
     pub(super) fn map_entry<'t>(
         &self,
         tree: &'t mut Tree,

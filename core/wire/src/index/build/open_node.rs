@@ -1,4 +1,4 @@
-//! Open message of a scan: its fields so far, and the block that its next entry goes to.
+//! An open message of a scan: its fields so far, and the block for its next entry.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::entry::{Entry, NodeId};
 use crate::index::coding::encode;
 use crate::index::layout::{BLOCK_ENTRIES, BlockRecord, FieldBlock, FieldRecord, NodeRecord};
 
-/// Fields below this are found without hashing.
+/// Fields with lower numbers are found without hashing.
 const DENSE: usize = 64;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct OpenNode {
 pub(super) struct OpenField {
     pub(super) record: FieldRecord,
     pub(super) blocks: Vec<FieldBlock>,
-    /// Hash and ordinal in one number, in the sort order of the records.
+    /// The hash and ordinal of each key in one number, so that they sort like the records.
     pub(super) keys: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl OpenNode {
         }
     }
 
-    /// The open field `number`, created when new.
+    /// The open field `number`, created if it is new.
     pub(super) fn field(&mut self, number: u32) -> &mut OpenField {
         let at = self.field_at(number);
         self.last_field = at;
@@ -65,7 +65,7 @@ impl OpenNode {
                 _ => drop(self.sparse.insert(number, at)),
             }
         }
-        // `at` is a valid index or was just pushed; clamping only avoids a panic that cannot happen.
+        // `at` is a valid index or was just pushed. The clamp only prevents a panic that cannot occur.
         let at = at.min(self.fields.len() - 1);
         #[allow(clippy::indexing_slicing, reason = "bounded by the line above")]
         &mut self.fields[at]
@@ -82,7 +82,7 @@ impl OpenNode {
         }
     }
 
-    /// Adds `entry`; true when its field is new in this node.
+    /// Adds `entry`; returns true when its field is new in this node.
     pub(super) fn add(&mut self, entry: &Entry, key: Option<u32>, entries: &mut Vec<u8>) -> bool {
         if self.block_count == BLOCK_ENTRIES {
             self.flush_block(entries);
@@ -97,7 +97,7 @@ impl OpenNode {
         if field.blocks.last().is_none_or(|last| last.block != block) {
             field.blocks.push(FieldBlock { before: ordinal, block });
         }
-        // No proto has that many occurrences, but a damaged saved scan may claim so.
+        // No proto has so many occurrences, but a damaged saved scan may claim it.
         field.record.count = field.record.count.saturating_add(entry.count);
         field.record.bytes = field.record.bytes.saturating_add(entry.end - entry.start);
         if let (Some(hash), Ok(ordinal)) = (key, u32::try_from(ordinal)) {

@@ -1,4 +1,4 @@
-//! Serialized [`Builder`], for a scan that another process continues.
+//! The serialized [`Builder`], with which another process can continue a scan.
 
 use super::Builder;
 use super::open_node::{OpenField, OpenNode};
@@ -31,7 +31,7 @@ impl Builder {
         self.open.iter().for_each(|node| node.save(out));
     }
 
-    /// The builder that [`Builder::save`] wrote, of a scan that has read `seen` bytes.
+    /// Restores the builder that [`Builder::save`] wrote, for a scan that has read `seen` bytes.
     pub(crate) fn load(reader: &mut Reader<'_>, seen: u64, limits: &Limits) -> Result<Self> {
         let mut builder = Self::new(limits);
         builder.spent = reader.varint()?;
@@ -148,19 +148,19 @@ fn listed<R: Record>(reader: &mut Reader<'_>) -> Result<Vec<R>> {
     (0..count).map(|_| R::read(&mut part)).collect()
 }
 
-/// Appends the length of `bytes`, then `bytes`.
+/// Appends the length of `bytes`, followed by `bytes`.
 pub(crate) fn blob(bytes: &[u8], out: &mut Vec<u8>) {
     varint::write(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// The bytes that [`blob`] wrote.
+/// Reads the bytes that [`blob`] wrote.
 pub(crate) fn taken<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let len = reader.varint()?;
     reader.take(len)
 }
 
-/// A varint that fits into 32 bits, else an error.
+/// Reads a varint; fails if it does not fit in 32 bits.
 pub(crate) fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let at = reader.offset();
     u32::try_from(reader.varint()?)

@@ -1,4 +1,5 @@
-//! Meaning of rules for messages of one type: names resolved to numbers once, then matched field by field.
+//! The meaning of rules for messages of one type: names are resolved to numbers once, then fields are matched one by
+//! one.
 
 use super::{Action, Rule};
 use crate::error::{Kind, Result, WireError};
@@ -7,7 +8,7 @@ use crate::path::{Name, Segment, Select};
 use crate::resolve::map_key;
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 
-/// Rules of a plan, resolved against the type of the root.
+/// The rules of a plan, resolved for the type of the root.
 #[derive(Debug, Default)]
 pub(in crate::plan) struct Meaning {
     rules: Vec<Resolved>,
@@ -16,7 +17,7 @@ pub(in crate::plan) struct Meaning {
 #[derive(Debug)]
 struct Resolved {
     steps: Vec<Step>,
-    /// False for all elements of a repeated field together.
+    /// True for single elements of a repeated field, false for all its elements together.
     elements: bool,
     action: Action,
 }
@@ -27,17 +28,17 @@ struct Step {
     which: Which,
 }
 
-/// Elements that a step leads to.
+/// The elements to which a step leads.
 #[derive(Debug)]
 enum Which {
     All,
-    /// Positions from the first up to the second.
+    /// The positions from the first to the second, which is excluded.
     Places(u64, u64),
     Text(Vec<u8>),
     Number(u64),
 }
 
-/// The rules that lead on from a message, as a set, and the number of steps that led there.
+/// The rules that continue from a message, as a set, and the number of steps that led to the message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::plan) struct Active {
     rules: u64,
@@ -45,22 +46,22 @@ pub(in crate::plan) struct Active {
 }
 
 impl Active {
-    /// True if no rule leads on.
+    /// True if no rule continues.
     pub(in crate::plan) fn is_empty(self) -> bool {
         self.rules == 0
     }
 }
 
-/// Wish of the rules for a part.
+/// What the rules want for a part.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::plan) struct Wish {
-    /// Size in bytes from which on the part is a chunk.
+    /// The size in bytes from which the part becomes a chunk.
     pub(in crate::plan) least: u64,
-    /// True to take nothing out of it.
+    /// True to take nothing out of the part.
     pub(in crate::plan) whole: bool,
-    /// Most elements of a piece; None for no rule about that.
+    /// Most elements of a piece; None without a rule about this.
     pub(in crate::plan) every: Option<u64>,
-    /// The rules that lead further down.
+    /// The rules that continue further down.
     pub(in crate::plan) below: Active,
 }
 
@@ -77,13 +78,13 @@ impl Meaning {
         Active { rules: rules.unwrap_or(0), step: 0 }
     }
 
-    /// True if a rule of `active` names the keys of map `number`.
+    /// True if a rule of `active` selects entries of map `number` by key.
     pub(in crate::plan) fn by_key(&self, active: Active, number: u32) -> bool {
         self.steps(active)
             .any(|(_, _, step)| step.number == number && matches!(step.which, Which::Text(_) | Which::Number(_)))
     }
 
-    /// The wish for an element of field `number` at position `at`, in a map with this `key`.
+    /// What the rules want for an element of field `number` at position `at`, or in a map, for the entry with `key`.
     pub(in crate::plan) fn element(
         &self,
         active: Active,
@@ -103,7 +104,7 @@ impl Meaning {
         })
     }
 
-    /// The wish for all elements of field `number` together.
+    /// What the rules want for all elements of field `number` together.
     pub(in crate::plan) fn run(&self, active: Active, number: u32, least: u64) -> Wish {
         self.wish(active, number, least, |rule, last, _| last && !rule.elements)
     }
@@ -179,7 +180,7 @@ fn named<'s>(schema: &'s Schema, type_id: Option<TypeId>, name: &Name) -> std::r
     field.ok_or_else(|| format!("{} has no field {name}", message.name))
 }
 
-/// The elements that `segment` selects of `field`.
+/// The elements of `field` that `segment` selects.
 fn which(schema: &Schema, field: &Field, segment: &Segment) -> std::result::Result<Which, String> {
     let name = &field.name;
     match &segment.select {
@@ -205,7 +206,7 @@ fn which(schema: &Schema, field: &Field, segment: &Segment) -> std::result::Resu
     }
 }
 
-/// Fails where no chunk can stand, so that no rule is there in vain.
+/// Fails where no chunk is possible, so that no rule is without effect.
 fn fits(schema: &Schema, field: &Field, segment: &Segment, action: Action) -> std::result::Result<(), String> {
     let name = &field.name;
     let value = if schema.is_map(field) { schema.field(Some(field.target), 2) } else { Some(field) };
