@@ -1,5 +1,5 @@
-//! Ropes: bytes described, not held. A rope is a list of extents of sources and of short literals; its length is
-//! known without a read, a slice costs a binary search, and neighbours that touch become one.
+//! Ropes, which describe bytes instead of containing them. A rope is a list of extents of sources and of short
+//! literals. Its length is known without a read, a slice costs a binary search, and adjacent extents are joined.
 
 mod batch;
 mod builder;
@@ -11,31 +11,31 @@ use std::sync::Arc;
 pub use batch::{Batch, Bounds, Found};
 pub use builder::RopeBuilder;
 
-/// Number of a source, given by the caller; an extent names its source by it.
+/// The number of a source, assigned by the caller; an extent refers to its source by this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub u32);
 
-/// The source that an index speaks of: the proto as one run of bytes.
+/// The source to which an index refers: the whole proto as one sequence of bytes.
 pub const IMAGE: SourceId = SourceId(0);
 
 /// One piece of a rope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// `len` bytes of `source`, from `offset`.
+    /// `len` bytes of `source` from `offset` on.
     Extent {
-        /// Source of the bytes.
+        /// The source of the bytes.
         source: SourceId,
-        /// Offset of the first byte in `source`.
+        /// The offset of the first byte in `source`.
         offset: u64,
-        /// Number of bytes.
+        /// The number of bytes.
         len: u64,
     },
-    /// Bytes that stand in no source.
+    /// Bytes that are not in any source.
     Literal(&'a [u8]),
 }
 
 impl Piece<'_> {
-    /// Length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Extent { len, .. } => *len,
@@ -49,7 +49,7 @@ impl Piece<'_> {
     }
 }
 
-/// `end` is where the segment ends in the rope; `at` where it begins in its source or among the literals.
+/// A segment of a rope. `end` is its end in the rope, and `at` is its start in its source or among the literals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     end: u64,
@@ -63,7 +63,7 @@ struct Shared {
     literals: Vec<u8>,
 }
 
-/// A piece of text made of extents and literals. Cloning and slicing share what is underneath.
+/// A sequence of bytes made of extents and literals. Clones and slices share the underlying data.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
     shared: Arc<Shared>,
@@ -72,21 +72,21 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// `len` bytes of `source`, from `offset`.
+    /// A rope of `len` bytes of `source` from `offset` on.
     pub fn extent(source: SourceId, offset: u64, len: u64) -> Self {
         let mut builder = RopeBuilder::default();
         builder.extent(source, offset, len);
         builder.finish()
     }
 
-    /// `bytes` themselves.
+    /// A rope of `bytes`.
     pub fn literal(bytes: &[u8]) -> Self {
         let mut builder = RopeBuilder::default();
         builder.literal(bytes);
         builder.finish()
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.end - self.start
     }
@@ -96,7 +96,7 @@ impl Rope {
         self.len() == 0
     }
 
-    /// The bytes `range` of the rope, clamped to its length.
+    /// The bytes `range` of the rope, as far as they exist.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Self {
         let start = self.start.saturating_add(range.start).min(self.end);
@@ -104,13 +104,13 @@ impl Rope {
         Self { shared: Arc::clone(&self.shared), start, end }
     }
 
-    /// Iterates over the pieces in order; none of them is empty.
+    /// The pieces in order; none of them is empty.
     pub fn pieces(&self) -> Pieces<'_> {
         let at = self.shared.segments.partition_point(|segment| segment.end <= self.start);
         Pieces { shared: &self.shared, at, position: self.start, end: self.end }
     }
 
-    /// Ranges of `source` that the rope refers to by extents of `least` bytes or more, in the order of the rope.
+    /// The ranges of `source` to which extents of at least `least` bytes refer, in the order of the rope.
     pub fn extents(&self, source: SourceId, least: u64) -> impl Iterator<Item = Range<u64>> {
         self.pieces().filter_map(move |piece| match piece {
             Piece::Extent { source: of, offset, len } if of == source && len >= least => {
@@ -128,7 +128,7 @@ impl Rope {
         if self.is_empty() { 0 } else { last + 1 - first }
     }
 
-    /// The same bytes where extents of `source` are taken from `base`, the rope that `source` itself is made of.
+    /// The same bytes, but extents of `source` are replaced with parts of `base`, the rope of which `source` consists.
     pub fn through(&self, source: SourceId, base: &Rope) -> Self {
         let mut builder = RopeBuilder::default();
         for piece in self.pieces() {

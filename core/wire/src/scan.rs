@@ -1,7 +1,7 @@
-//! Scanner: one pass over the tags and lengths of a proto builds its index.
+//! The scanner, which builds the index of a proto in one pass over tags and lengths.
 //!
-//! The scanner does no reads of its own. It takes pieces of a stream, cut anywhere; with random access,
-//! [`Scanner::wants`] states the next offset needed, so that the caller skips payloads.
+//! The scanner reads nothing itself and takes pieces of a stream that may end anywhere. With random access, the caller
+//! can skip payloads: [`Scanner::wants`] is the next offset that the scanner needs.
 
 mod fields;
 mod saved;
@@ -15,15 +15,15 @@ use crate::limits::Limits;
 use crate::schema::{MISFIT, Schema, TypeId};
 use crate::source::Source;
 
-/// The default floor, in bytes: the scanner skips messages below the floor as a whole, and views scan them on demand.
+/// The default floor in bytes. The scanner skips smaller messages as a whole, and views scan them on demand.
 pub const DEFAULT_FLOOR: u64 = 16 << 10;
 
-/// First read with random access, in bytes; the size doubles as long as reads are used completely.
+/// Bytes of the first read with random access; the size doubles while reads are completely used.
 const FIRST_READ: usize = 16 << 10;
-/// The largest read: large enough to cost nothing, small enough to stay in the cache of a core.
+/// Bytes of the largest read: large enough to be cheap, and small enough to stay in the cache of a processor core.
 const LARGEST_READ: usize = 256 << 10;
 
-/// The serialized index of all of `source`: reads tags, lengths and keys, and skips everything else.
+/// The serialized index of the whole `source`; only tags, lengths and keys are read, and everything else is skipped.
 pub fn index_source(mut scanner: Scanner, source: &dyn Source) -> Result<Vec<u8>> {
     let size = source.len();
     let mut buffer = vec![0; LARGEST_READ];
@@ -50,14 +50,14 @@ pub struct Scanner {
     floor: u64,
     builder: Builder,
     frames: Vec<Frame>,
-    /// The offset of the next byte to parse: past what is skipped, before what is pending.
+    /// The offset of the next byte to parse, which is after skipped bytes and before pending bytes.
     position: u64,
-    /// Bytes of the stream to pass over before that.
+    /// The number of bytes of the stream to skip before `position`.
     skip: u64,
-    /// Bytes of a key to hash before that; they are part of `skip`.
+    /// The number of bytes of a key to hash before `position`; they are part of `skip`.
     hash_left: u64,
     pending: Vec<u8>,
-    /// Pending bytes needed to go on.
+    /// The number of pending bytes that are needed to continue.
     need: usize,
     failed: bool,
 }
@@ -66,27 +66,29 @@ pub struct Scanner {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     type_id: Option<TypeId>,
-    /// Field number in the parent.
+    /// The field number in the parent.
     number: u32,
     start: u64,
     content: u64,
-    /// Offset past the message; for groups, past the parent.
+    /// The offset after the message; for a group, after the parent.
     end: u64,
     group: bool,
-    /// Hash of the key so far; None when the parent keeps no keys.
+    /// The hash of the key so far; None when the parent records no keys.
     key: Option<u32>,
 }
 
-/// Result of handling a field.
+/// The result of processing a field.
 enum Step {
-    /// The field is done, or its header is and the scan has entered it: continue after this many bytes.
+    /// The field was processed, or its header was and the scan has entered it. The scan continues after this many
+    /// bytes.
     Past(u64),
-    /// The field must be in memory as a whole: this many bytes.
+    /// The field must be in memory as a whole, which takes this many bytes.
     Need(usize),
 }
 
 impl Scanner {
-    /// A scanner for a message of type `root` of `schema`; without a type, only the top level and groups are indexed.
+    /// Makes a scanner for a message of type `root` of `schema`. Without a type, only the top level and groups are
+    /// indexed.
     pub fn new(schema: Arc<Schema>, root: Option<TypeId>, floor: u64, limits: Limits) -> Result<Self> {
         let mut builder = Builder::new(&limits);
         let name = root.and_then(|root| schema.message(root)).map(|message| message.name.clone());
@@ -107,17 +109,17 @@ impl Scanner {
         })
     }
 
-    /// Offset of the next byte that [`Scanner::feed`] expects.
+    /// The offset of the next byte that [`Scanner::feed`] expects.
     pub fn offset(&self) -> u64 {
         self.position - self.skip + self.pending.len() as u64
     }
 
-    /// Offset of the next byte that the scan needs; [`Scanner::jump`] may skip the bytes before it.
+    /// The offset of the next byte that the scan needs; [`Scanner::jump`] may skip the bytes before it.
     pub fn wants(&self) -> u64 {
         if self.hash_left > 0 { self.offset() } else { self.position + self.pending.len() as u64 }
     }
 
-    /// Skips to [`Scanner::wants`] and returns that offset, where the next piece must begin.
+    /// Skips to [`Scanner::wants`] and returns this offset, at which the next piece must begin.
     pub fn jump(&mut self) -> u64 {
         if self.hash_left == 0 {
             self.skip = 0;
@@ -125,7 +127,7 @@ impl Scanner {
         self.wants()
     }
 
-    /// Skips the next `len` bytes when all of them are payload; else returns false and changes nothing.
+    /// Skips the next `len` bytes if all of them are payload; otherwise returns false and changes nothing.
     #[inline]
     pub fn pass(&mut self, len: usize) -> bool {
         let passes = !self.failed && self.hash_left == 0 && self.skip >= len as u64;
@@ -150,7 +152,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The serialized index of a proto that ends here, after `size` bytes.
+    /// The serialized index of a proto that ends after `size` bytes.
     pub fn finish(mut self, size: u64) -> Result<Vec<u8>> {
         self.close_finished(self.position)?;
         let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
@@ -185,7 +187,7 @@ impl Scanner {
         if path.is_empty() { "the root message".to_owned() } else { path }
     }
 
-    /// Takes bytes from the front of `piece`; returns their number.
+    /// Takes bytes from the front of `piece` and returns their number.
     fn take(&mut self, piece: &[u8]) -> Result<usize> {
         if self.skip > 0 {
             let n = usize::try_from(self.skip).map_or(piece.len(), |skip| skip.min(piece.len()));
@@ -214,8 +216,8 @@ impl Scanner {
         Ok(n)
     }
 
-    /// Parses the complete fields at the front of `bytes`, which begin at `position`; returns the number of bytes
-    /// done. Sets `need` when more bytes must come together, `skip` when the rest can be skipped.
+    /// Parses the complete fields at the front of `bytes`, whose offset is `position`, and returns the number of parsed
+    /// bytes. Sets `need` when more bytes are needed together, and `skip` when the rest can be skipped.
     fn parse(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut at = 0usize;
         self.need = 0;
@@ -253,7 +255,7 @@ impl Scanner {
         }
     }
 
-    /// Hashes the bytes of a key as they pass.
+    /// Hashes the bytes of a key while they arrive.
     #[inline]
     fn hash(&mut self, bytes: &[u8]) -> Result<()> {
         if self.hash_left == 0 {

@@ -1,4 +1,4 @@
-//! Message types as a flat table, reduced to what scans, paths and merges use.
+//! Message types as a flat table, reduced to the facts that scans, paths and merges need.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::header::Wire;
 /// The number of a message type in its [`Schema`].
 pub type TypeId = u32;
 
-/// Field types, numbered as in `descriptor.proto`.
+/// The kinds of fields, numbered as in `descriptor.proto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of descriptor.proto")]
 pub enum FieldKind {
@@ -106,24 +106,24 @@ impl FieldKind {
     }
 }
 
-/// Bit in the number of a field whose wire type its schema does not allow. Such a field is unknown, separate from
-/// fields of that number that fit.
+/// The bit that marks the number of a field whose wire type does not fit its schema. Such a field is unknown, and is
+/// separate from fields with the same number that fit.
 pub const MISFIT: u32 = 1 << 31;
 
 /// One field of a message type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Number on the wire.
+    /// The number on the wire.
     pub number: u32,
     /// Name of the field.
     pub name: String,
     /// Kind of the values.
     pub kind: FieldKind,
-    /// True if the field may occur many times (maps included).
+    /// True if the field may occur several times; this includes maps.
     pub repeated: bool,
-    /// The field's oneof, counted from 1; 0 for none. Synthetic oneofs do not count.
+    /// The number of the field's oneof, counted from 1; 0 without a oneof. Synthetic oneofs do not count.
     pub oneof: u32,
-    /// The message type (for message kinds) or the enum (for enums), by its number in the schema.
+    /// For message kinds, the number of the message type in the schema; for enums, the number of the enum.
     pub target: u32,
 }
 
@@ -140,18 +140,18 @@ impl Field {
 pub struct Message {
     /// The full name, such as `onnx.ModelProto`.
     pub name: String,
-    /// True for a map entry: field 1 is the key and field 2 the value.
+    /// True for a map entry, in which field 1 is the key and field 2 is the value.
     pub map_entry: bool,
     fields: Vec<Field>,
     dense: Vec<u16>,
     key: Option<u32>,
 }
 
-/// Field numbers below this are found by array index, others by search.
+/// Fields with lower numbers are found by array index, other fields by a search.
 const DENSE: u32 = 64;
 
 impl Message {
-    /// A message type; `fields` in any order.
+    /// Makes a message type; `fields` may be in any order.
     pub fn new(name: String, map_entry: bool, mut fields: Vec<Field>) -> Self {
         fields.sort_by_key(|field| field.number);
         let mut dense = vec![u16::MAX; DENSE as usize];
@@ -174,7 +174,7 @@ impl Message {
         self.fields.get(at)
     }
 
-    /// The field named `name`, now or formerly.
+    /// The field with the present or former name `name`.
     pub fn field_named(&self, name: &str) -> Option<&Field> {
         let named = |name: &str| self.fields.iter().find(|field| field.name == name);
         named(name).or_else(|| former(&FORMER_FIELDS, &self.name, name).and_then(named))
@@ -185,26 +185,26 @@ impl Message {
         &self.fields
     }
 
-    /// The field that identifies elements of this type: a map entry's key, else the singular string `name`, else the
-    /// singular string with the lowest number; None without one. Members of oneofs do not count, since other members
-    /// may replace them.
+    /// The field that identifies elements of this type. It is the key of a map entry, or else the singular string
+    /// `name`, or else the singular string with the lowest number. None if no such field exists. Members of oneofs do
+    /// not count, because other members may replace them.
     pub fn key(&self) -> Option<&Field> {
         self.field(self.key?)
     }
 }
 
-/// Type, former name and present name of fields that were renamed: Paddle's in version 3.
+/// Renamed fields: type, former name and present name. Paddle renamed these in version 3.
 const FORMER_FIELDS: [(&str, &str, &str); 4] = [
     ("paddle.framework.proto.VarType", "lod_tensor", "dense_tensor"),
     ("paddle.framework.proto.VarType.ReaderDesc", "lod_tensor", "dense_tensor"),
     ("paddle.framework.proto.VarType.DenseTensorDesc", "lod_level", "legacy_lod_level"),
     ("paddle.framework.proto.VarType.DenseTensorArrayDesc", "lod_level", "legacy_lod_level"),
 ];
-/// Former and present names of values that were renamed; enums have no names in the table.
+/// Renamed enum values: former and present name. Enums have no names in the table.
 const FORMER_VALUES: [(&str, &str, &str); 2] =
     [("", "LOD_TENSOR", "DENSE_TENSOR"), ("", "LOD_TENSOR_ARRAY", "DENSE_TENSOR_ARRAY")];
 
-/// The present name of what `place` formerly called `name`; None when it was never renamed.
+/// The present name of the item in `place` that was formerly called `name`; None if it was never renamed.
 fn former(table: &'static [(&str, &str, &str)], place: &str, name: &str) -> Option<&'static str> {
     table.iter().find(|(of, old, _)| *of == place && *old == name).map(|(_, _, new)| *new)
 }
@@ -227,7 +227,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema of `messages` and `enums`; fails when a reference between them is invalid.
+    /// Makes a schema of `messages` and `enums`; fails when a reference between them is invalid.
     pub fn new(messages: Vec<Message>, enums: Vec<EnumValues>) -> Result<Self> {
         for message in &messages {
             for field in &message.fields {
@@ -276,18 +276,18 @@ impl Schema {
         messages + self.enums.iter().flatten().map(|(name, _)| name.len() + 48).sum::<usize>()
     }
 
-    /// The message type numbered `id`.
+    /// The message type with the number `id`.
     #[inline]
     pub fn message(&self, id: TypeId) -> Option<&Message> {
         self.messages.get(id as usize)
     }
 
-    /// The number of the message type named `name`.
+    /// The number of the message type called `name`.
     pub fn type_named(&self, name: &str) -> Option<TypeId> {
         self.names.get(name).copied()
     }
 
-    /// The field `number` of type `id`; None when either is unknown.
+    /// The field `number` of type `id`; None when the type or the field is unknown.
     #[inline]
     pub fn field(&self, id: Option<TypeId>, number: u32) -> Option<&Field> {
         self.message(id?)?.field(number)
@@ -303,7 +303,7 @@ impl Schema {
         id.and_then(|id| self.message(id)).is_some_and(|message| message.map_entry)
     }
 
-    /// The field number, with the [`MISFIT`] bit when type `id` has that field and `wire` does not fit it.
+    /// The field number; it has the [`MISFIT`] bit when type `id` has this field but `wire` does not fit the field.
     #[inline]
     pub fn fitted(&self, id: Option<TypeId>, number: u32, wire: Wire) -> u32 {
         match self.field(id, number) {
@@ -312,7 +312,7 @@ impl Schema {
         }
     }
 
-    /// The number of the value `name`, now or formerly, in the enum numbered `id`; None when unknown.
+    /// The number of the value with the present or former name `name` in the enum numbered `id`; None when unknown.
     pub fn enum_value(&self, id: u32, name: &str) -> Option<i32> {
         let values = self.enums.get(id as usize)?;
         values.get(name).or_else(|| values.get(former(&FORMER_VALUES, "", name)?)).copied()

@@ -1,4 +1,4 @@
-//! Source of the bytes that algorithms read, provided by the caller: a file, a bucket, a slice.
+//! The source of the bytes that algorithms read; the caller provides it, for example a file, a bucket or a slice.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::rope::{Piece, Rope, SourceId};
 
 /// Random access to bytes that do not change.
 pub trait Source {
-    /// Number of bytes.
+    /// The number of bytes.
     fn len(&self) -> u64;
 
     /// True if there are no bytes.
@@ -15,20 +15,20 @@ pub trait Source {
         self.len() == 0
     }
 
-    /// Exactly the `len` bytes at `offset`, or an error.
+    /// Returns exactly the `len` bytes at `offset`, or fails.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
 
-    /// Bytes to ask for at once when many are needed; smaller when a read costs little.
+    /// How many bytes to read at once when many are needed; this is smaller when a read costs little.
     fn stride(&self) -> u64 {
         1 << 20
     }
 
-    /// Stored bytes that these bytes are made of: their own number, unless they are computed.
+    /// The number of stored bytes from which these bytes are made; unless they are computed, their own number.
     fn stored(&self) -> u64 {
         self.len()
     }
 
-    /// Checkpoint that long work calls periodically; an error cancels the work.
+    /// A checkpoint that long work calls periodically; an error cancels the work.
     fn carry_on(&self) -> Result<()> {
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Source for [u8] {
     }
 }
 
-/// Bytes of a rope, read from its sources: `SourceId(n)` is number `n` of them.
+/// The bytes of a rope, read from its sources; `SourceId(n)` refers to number `n` of these.
 pub struct RopeSource<'a> {
     rope: &'a Rope,
     sources: &'a [&'a dyn Source],
@@ -98,7 +98,7 @@ impl Source for RopeSource<'_> {
                     let source = self.sources.get(id.0 as usize);
                     let source =
                         source.ok_or_else(|| WireError::corrupt(offset, "the source of a byte range is missing"))?;
-                    // Neighbours are one literal apart at most: the builder joins them.
+                    // The next extent is at most one literal away, because the builder joins adjacent literals.
                     let next = pieces.clone().take(2).find_map(|next| match next {
                         Piece::Extent { source, offset, .. } if source == id => Some(offset),
                         _ => None,
@@ -114,7 +114,7 @@ impl Source for RopeSource<'_> {
     }
 }
 
-/// Bytes of a source around small extents that lie close together, which are read at once.
+/// The bytes of a source around small extents that are close together; they are read at once.
 #[derive(Default)]
 struct Window {
     source: Option<SourceId>,
@@ -123,12 +123,12 @@ struct Window {
 }
 
 impl Window {
-    /// Size of extents that are small.
+    /// The largest size of small extents in bytes.
     const SMALL: usize = 1 << 12;
     /// Bytes that are read at once.
     const LEN: u64 = 1 << 16;
 
-    /// Fills `part` with the bytes at `offset` if they are here, or if a read serves the extent at `next` as well.
+    /// Fills `part` with the bytes at `offset` if they are buffered, or if one read also serves the extent at `next`.
     fn read(&mut self, id: SourceId, source: &dyn Source, offset: u64, next: Option<u64>, part: &mut [u8]) -> bool {
         if part.len() > Self::SMALL {
             return false;
@@ -144,7 +144,7 @@ impl Window {
         let Ok(len) = usize::try_from(len) else { return false };
         self.bytes.resize(len, 0);
         (self.source, self.start) = (Some(id), offset);
-        // Where more cannot be read than was asked for, the extent alone is.
+        // If the larger read fails, only the extent is read.
         if source.read_into(offset, &mut self.bytes).is_err() {
             self.source = None;
         }
@@ -163,7 +163,7 @@ impl Window {
 }
 
 impl RopeSource<'_> {
-    /// The `len` bytes at `offset` as a rope; an error when the rope ends before.
+    /// The `len` bytes at `offset` as a rope; fails when the rope ends earlier.
     fn slice(&self, offset: u64, len: usize) -> Result<Rope> {
         let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
         if slice.len() == len as u64 {
@@ -206,7 +206,7 @@ mod tests {
         Counted { bytes: (0..200_000u32).map(|at| (at % 251) as u8).collect(), good, reads: RefCell::default() }
     }
 
-    /// Reads of a rope of `extents`, whose bytes are compared with those of the source.
+    /// The reads that a rope of `extents` causes; the rope's bytes are compared with the source's.
     fn reads(from: &Counted, extents: &[(u64, u64)]) -> Vec<(u64, usize)> {
         let mut rope = RopeBuilder::default();
         let mut expected = Vec::new();

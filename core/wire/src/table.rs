@@ -1,7 +1,7 @@
-//! Sorted tables in LevelDB's layout: blocks of keys and values, an index block that names them, a footer.
+//! Sorted tables in LevelDB's layout: blocks of keys and values, an index block that lists them, and a footer.
 //!
-//! A table is walked from front to back, one block at a time. Each block's checksum is verified before its data is
-//! used.
+//! A table is walked from front to back, one block at a time. The checksum of each block is verified before its data
+//! are used.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,12 +14,12 @@ use crate::source::Source;
 pub const FOOTER: u64 = 48;
 /// The last eight bytes of every table.
 pub const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
-/// Most bytes of a block, compressed or not.
+/// Most bytes of a block, either compressed or decompressed.
 pub const MAX_BLOCK: u64 = 64 << 20;
 
-/// Bytes behind each block: compression type and checksum.
+/// Bytes after each block: the compression type and the checksum.
 const TRAILER: u64 = 5;
-/// Bound on the expansion by snappy: a copy of three bytes yields at most 64.
+/// Bound on the expansion by snappy: a copy of three bytes gives at most 64 bytes.
 const SNAPPY_RATIO: u64 = 32;
 
 /// A key and its value.
@@ -29,11 +29,11 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Offset of the value in the table; of the whole block when that is compressed.
+    /// The offset of the value in the table; if the block is compressed, the offset of the block.
     pub offset: u64,
 }
 
-/// Offset and size of a block.
+/// The offset and size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handle {
     offset: u64,
@@ -48,7 +48,7 @@ pub fn walk(source: &dyn Source, mut visit: impl FnMut(Entry<'_>) -> Result<()>)
     let (mut floor, mut above) = (0, None);
     while let Some(entry) = entries.next_entry()? {
         let place = Handle::read(&mut Reader::new(entry.value, entry.offset))?;
-        // Every writer leaves blocks in order and disjoint; checking that ensures that no byte is decompressed twice.
+        // All writers leave blocks in order and without overlap. With this check, no byte is decompressed twice.
         if place.offset < floor {
             return Err(WireError::corrupt(entry.offset, "the index of the table names a block twice or out of order"));
         }
@@ -83,7 +83,7 @@ impl Handle {
     }
 }
 
-/// A block with a verified checksum.
+/// A block whose checksum was verified.
 struct Block<'a> {
     content: Cow<'a, [u8]>,
     place: Handle,
@@ -91,7 +91,7 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads the block at `place`, which must end before `end`.
+    /// Reads the block at `place`; it must end before `end`.
     fn read(source: &'a dyn Source, place: Handle, end: u64) -> Result<Self> {
         let Handle { offset, size } = place;
         let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
@@ -135,7 +135,7 @@ impl<'a> Block<'a> {
         Ok(Entries { reader, key: Vec::new(), packed_at: self.packed.then_some(at), fresh: true })
     }
 
-    /// Visits the entries, whose keys must be greater than `above` and at most `last`.
+    /// Visits the entries; their keys must be greater than `above` and not greater than `last`.
     fn walk(&self, above: Option<&[u8]>, last: &[u8], visit: &mut impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let mut entries = self.entries()?;
         let mut low = above;
@@ -148,7 +148,7 @@ impl<'a> Block<'a> {
         if entries.key.as_slice() > last { Err(out_of_order(self.place.offset)) } else { Ok(()) }
     }
 
-    /// Offset past the trailer.
+    /// The offset after the trailer.
     fn end(&self) -> u64 {
         self.place.offset + self.place.size + TRAILER
     }
@@ -226,7 +226,7 @@ fn out_of_order(offset: u64) -> WireError {
     WireError::corrupt(offset, "the keys of the table are out of order")
 }
 
-/// Masked CRC-32C of `bytes`, rotated and offset as LevelDB does, so that a checksum of checksums stays sound.
+/// The masked CRC-32C of `bytes`, rotated and shifted as in LevelDB, so that checksums of checksums stay reliable.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,4 +1,4 @@
-//! Kinds of the values that a graph stores, by the operators that take them.
+//! The kinds of the values that a graph stores, derived from the operators that take them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,20 +7,20 @@ use crate::find::{Findings, Found};
 use crate::key::Key;
 use crate::links::{holder, text, visit};
 
-/// Inputs, and outputs, of an operator that are looked at.
+/// Most inputs, and most outputs, of an operator that are examined.
 const MAX_PORTS: usize = 64;
-/// Operators that take a value and are looked at.
+/// Most operators that take a value and are examined.
 const MAX_TAKERS: usize = 4;
-/// Operators that change the form of one stored value.
+/// Most operators in sequence that change the form of one stored value.
 const MAX_FORMS: u32 = 16;
-/// Operators between a value and the one that uses it, and around that, that are looked at.
+/// Most operators that are examined for one value, between the value and the operator that uses it, and around that.
 const MAX_LOOKS: u32 = 64;
-/// Looks at values in the whole graph: a model may connect all of its operators with each other.
+/// Most examined values in the whole graph, because a model may connect all of its operators with each other.
 const MAX_STEPS: u64 = 1 << 26;
-/// Stands for a value that no operator makes.
+/// Means that no operator makes the value.
 const NO_MAKER: u32 = u32::MAX;
 
-/// Kind of layer.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "names say it")]
 pub enum Kind {
@@ -34,36 +34,36 @@ pub enum Kind {
     Other,
 }
 
-/// What an operator does with its inputs.
+/// The way in which an operator uses its inputs.
 #[derive(Clone, Debug, Default)]
 pub struct Operator {
-    /// Kind of the layer that it is.
+    /// The kind of layer that the operator is.
     pub kind: Option<Kind>,
-    /// Slots of inputs that have another kind.
+    /// The slots of inputs that have another kind.
     pub slots: Vec<(u32, Kind)>,
-    /// Slots of the two matrices that it multiplies.
+    /// The slots of the two matrices that it multiplies.
     pub product: Option<(u32, u32)>,
-    /// A layer that multiplies by a matrix.
+    /// True for a layer that multiplies by a matrix.
     pub layer: bool,
-    /// Only changes the form of its first input.
+    /// True if it only changes the form of its first input.
     pub passing: bool,
-    /// Gives parts of its first input.
+    /// True if it returns parts of its first input.
     pub cutting: bool,
-    /// Puts its inputs together.
+    /// True if it joins its inputs.
     pub joining: bool,
-    /// Takes constants that say how to compute.
+    /// True if it takes constants that control the computation.
     pub setting: bool,
-    /// Adds or subtracts.
+    /// True if it adds or subtracts.
     pub adding: bool,
-    /// Multiplies or divides, element by element.
+    /// True if it multiplies or divides element by element.
     pub scaling: bool,
-    /// Divides.
+    /// True if it divides.
     pub dividing: bool,
-    /// Computes one over a number, or over its root.
+    /// True if it computes the reciprocal of a number or of a root.
     pub inverting: bool,
-    /// Computes a root or a power.
+    /// True if it computes a root or a power.
     pub rooting: bool,
-    /// Quantizes by scales that it computes.
+    /// True if it quantizes with scales that it computes.
     pub quantizing: bool,
 }
 
@@ -72,46 +72,46 @@ impl Operator {
         self.slots.iter().find(|(known, _)| *known == slot).map(|(_, kind)| *kind)
     }
 
-    /// The kind that the operator has in common with all its stored inputs.
+    /// The kind that the operator shares with all its stored inputs.
     fn plain(&self) -> Option<Kind> {
         self.kind.filter(|kind| self.slots.is_empty() && *kind != Kind::Embedding)
     }
 }
 
-/// Fields of an operator, by a number for each step down.
+/// The fields of an operator; each has a number per step down.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    /// Field with its name; the first one counts.
+    /// The field with the operator's name; the first one counts.
     pub name: Vec<u32>,
-    /// Field with its type.
+    /// The field with the operator's type.
     pub op: Vec<u32>,
-    /// Field with the names of the values that it takes.
+    /// The field with the names of the values that the operator takes.
     pub inputs: Vec<u32>,
-    /// Field with the names of the values that it makes.
+    /// The field with the names of the values that the operator makes.
     pub outputs: Vec<u32>,
-    /// True when names of values hold within one graph only, and inputs are written as in TensorFlow.
+    /// True when names of values are only valid within one graph, and inputs are written as in TensorFlow.
     pub qualified: bool,
-    /// True when inputs are the entries of a map: they are taken in the order of their keys, `x` first.
+    /// True when inputs are the entries of a map, which are taken in the order of their keys, but `x` first.
     pub keyed: bool,
-    /// True when results may have the names of inputs: operators are distinguished by what they take.
+    /// True when results may have the names of inputs, so that operators are distinguished by the values they take.
     pub reassigned: bool,
-    /// True when values are named by numbers.
+    /// True when values have numbers instead of names.
     pub numbers: bool,
 }
 
-/// Kinds of stored values.
+/// The kinds of stored values.
 #[derive(Debug, Default)]
 pub struct Uses<'f> {
-    /// Values that no operator computes, with their kinds as far as they are known.
+    /// The values that no operator computes, with their kinds as far as known.
     pub values: Vec<(Key<'f>, Kind)>,
-    /// Operators without inputs: their paths, and the kinds of their values.
+    /// The operators without inputs, as their paths and the kinds of their values.
     pub constants: Vec<(&'f str, Kind)>,
 }
 
-/// Returns the kinds of the values that no operator computes; `Kind::Other` for settings of operators.
+/// Returns the kinds of the values that no operator computes; settings of operators have the kind `Kind::Other`.
 ///
-/// `operator` describes a type of operators, and `named` gives the kind by a name, whose numbers are written as `0`.
-/// Damaged operators are ignored.
+/// `operator` describes a type of operators. `named` returns the kind for a name in which numbers are replaced with
+/// `0`. Damaged operators are ignored.
 pub fn uses<'f>(
     found: &'f Findings,
     fields: &Fields,
@@ -122,14 +122,14 @@ pub fn uses<'f>(
     Walk::of(&graph, MAX_STEPS, named).uses()
 }
 
-/// Numbers of values by graph and name.
+/// The numbers of values, by graph and name.
 type Numbers<'f> = HashMap<(&'f str, Key<'f>), u32>;
 
 struct Node<'f> {
     name: &'f [u8],
     path: &'f str,
     op: u32,
-    /// Ends of its inputs and outputs among those of all nodes.
+    /// The ends of its inputs and outputs in the lists of all nodes.
     inputs: u32,
     outputs: u32,
 }
@@ -137,7 +137,7 @@ struct Node<'f> {
 struct Value<'f> {
     key: Key<'f>,
     maker: u32,
-    /// Who takes it, first to last: numbers of nodes times the most ports, plus the slot.
+    /// Its takers, from first to last: each is the node's number times the most ports, plus the slot.
     takers: [u32; MAX_TAKERS],
     taken: usize,
 }
@@ -177,7 +177,7 @@ impl<'f> Graph<'f> {
         Ok(graph)
     }
 
-    /// Adds a node at `path`, whose values have their names within `place`.
+    /// Adds a node at `path`; the names of its values belong to `place`.
     fn add(&mut self, numbers: &mut Numbers<'f>, path: &'f str, place: &'f str, op: u32, parts: Parts<'f>) {
         let number = self.nodes.len() as u32;
         for (slot, key) in parts.inputs.into_iter().enumerate() {
@@ -233,14 +233,14 @@ impl<'f> Graph<'f> {
         self.values.get(value as usize).map(|value| value.maker).filter(|maker| *maker != NO_MAKER)
     }
 
-    /// Nodes that take a value, each with the slot.
+    /// The nodes that take a value, each with the slot.
     fn takers(&self, value: u32) -> impl Iterator<Item = (u32, u32)> {
         let value = self.values.get(value as usize);
         let takers = value.and_then(|value| value.takers.get(..value.taken)).unwrap_or_default();
         takers.iter().map(|taker| (taker / MAX_PORTS as u32, taker % MAX_PORTS as u32))
     }
 
-    /// True for a value with a name: a slot without one has no value.
+    /// True for a value with a name; a slot without a name has no value.
     fn is_named(&self, value: u32) -> bool {
         self.values.get(value as usize).is_some_and(|value| value.key != Key::Text(b""))
     }
@@ -250,7 +250,7 @@ impl<'f> Graph<'f> {
         !self.inputs(node).iter().any(|value| self.is_named(*value))
     }
 
-    /// What an operator multiplies, adds or passes.
+    /// The values that an operator multiplies, adds or passes on.
     fn sides(&self, node: u32) -> Vec<u32> {
         let (operator, inputs) = (self.operator(node), self.inputs(node));
         if operator.passing {
@@ -264,13 +264,13 @@ impl<'f> Graph<'f> {
         self.maker(value).is_some_and(|maker| self.operator(maker).quantizing)
     }
 
-    /// True where a value is a root or a power, as a deviation is.
+    /// True if any of the values is a root or a power, as a deviation is.
     fn is_root(&self, values: &[u32]) -> bool {
         values.iter().any(|value| self.maker(*value).is_some_and(|maker| self.operator(maker).rooting))
     }
 }
 
-/// Parts of the message of an operator.
+/// The parts of an operator's message.
 struct Parts<'f> {
     name: &'f [u8],
     op: &'f [u8],
@@ -311,7 +311,7 @@ impl<'f> Parts<'f> {
     }
 }
 
-/// Appends the values in a map's entries, in the order of their keys, but `x` first.
+/// Appends the values in a map's entries in the order of their keys, but `x` first.
 fn keyed<'f>(message: &'f [u8], fields: &[u32], values: &mut Vec<Key<'f>>) -> Result<()> {
     let Some((number, below)) = fields.split_first() else { return Ok(()) };
     let mut entries = Vec::new();
@@ -338,7 +338,7 @@ fn keyed<'f>(message: &'f [u8], fields: &[u32], values: &mut Vec<Key<'f>>) -> Re
     Ok(())
 }
 
-/// Name of the node that makes an input as TensorFlow writes it; None for one that is only waited for.
+/// The name of the node in an input as TensorFlow writes it; None for an input that is only a dependency.
 fn unqualified(value: Key<'_>) -> Option<Key<'_>> {
     match value {
         Key::Text(text) if text.starts_with(b"^") => None,
@@ -349,18 +349,18 @@ fn unqualified(value: Key<'_>) -> Option<Key<'_>> {
 
 struct Walk<'g, 'f, 'n> {
     graph: &'g Graph<'f>,
-    /// Looks that are left for one value.
+    /// How many operators may still be examined for one value.
     room: u32,
     steps: u64,
-    /// Whether operators make values that are stored, as far as it is known.
+    /// For each operator, whether it makes values that are stored, as far as known.
     kept: Vec<Option<bool>>,
-    /// Operators that make the sides of attention's products, or that take their results; empty until it is needed.
+    /// The operators that make the sides of attention's products or take their results; empty until first needed.
     attending: Vec<bool>,
-    /// Kinds by names, whose numbers are written as `0`, as far as they were needed.
+    /// The kinds by name, in which numbers are replaced with `0`, as far as they were needed.
     said: HashMap<Vec<u8>, Kind>,
-    /// The name that was last looked up.
+    /// The name that was looked up last.
     plain: Vec<u8>,
-    /// The node whose name was last looked up: its stored inputs come one after the other.
+    /// The node whose name was looked up last, because the stored inputs of a node are processed one after the other.
     last_node: Option<(u32, Kind)>,
     named: &'n mut dyn FnMut(&[u8]) -> Result<Kind>,
 }
@@ -409,19 +409,19 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         Ok(found)
     }
 
-    /// Counts a look at one more value; false when there were too many.
+    /// Counts one more examined value; returns false when there were too many.
     fn step(&mut self) -> bool {
         self.steps = self.steps.saturating_sub(1);
         self.steps > 0
     }
 
-    /// True while operators around a value may be looked at; counts this one.
+    /// Counts one more examined operator; returns false when no more may be examined.
     fn look(&mut self) -> bool {
         self.room = self.room.saturating_sub(1);
         self.step() && self.room > 0
     }
 
-    /// Kind of a layer that is a product: names, and other products around it, distinguish three.
+    /// The kind of a layer that is a product: names, and other products nearby, distinguish three kinds.
     fn product(&mut self, value: u32) -> Result<Kind> {
         let mut kind = self.kind_of_value(value)?;
         for (taker, _) in self.graph.takers(value) {
@@ -453,7 +453,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         Ok(kind)
     }
 
-    /// Kind by a name, which a layer and its numbers often share.
+    /// The kind for a name; a layer and its stored values often share the name.
     fn kind_named(&mut self, name: &[u8]) -> Result<Kind> {
         let layer = [&b"weight"[..], b"bias"].iter().find_map(|last| name.strip_suffix(*last));
         let name = match layer {
@@ -479,13 +479,13 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         Ok(kind)
     }
 
-    /// Kind of the operators that take a value.
+    /// The kind according to the operators that take a value.
     fn taken(&mut self, value: u32) -> Option<Kind> {
         let graph = self.graph;
         graph.takers(value).find_map(|(node, slot)| if self.look() { self.used(node, slot) } else { None })
     }
 
-    /// Kind of what an operator does with the input in `slot`.
+    /// The kind according to the use that an operator makes of the input in `slot`.
     fn used(&mut self, node: u32, slot: u32) -> Option<Kind> {
         let graph = self.graph;
         let (operator, inputs, result) = (graph.operator(node), graph.inputs(node), graph.outputs(node).first());
@@ -499,7 +499,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
             return Some(Kind::Other);
         }
         if operator.dividing && slot == 0 && result.is_some() {
-            // A bias, as integers of the scale that comes second.
+            // This is a bias as integers, whose scale is the second input.
             return result.and_then(|result| self.taken(*result));
         }
         if operator.adding || operator.scaling {
@@ -515,7 +515,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         result.filter(|_| passes).and_then(|result| self.taken(*result))
     }
 
-    /// Kind of the operator of which `value`, a result, is scaled or shifted.
+    /// The kind of the operator whose result `value` is scaled or shifted.
     fn made(&mut self, value: u32, adding: bool) -> Option<Kind> {
         let graph = self.graph;
         let looks = self.look();
@@ -525,7 +525,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
             return Some(Kind::Normalization);
         }
         if operator.kind.is_some() {
-            // Behind a whole normalization, numbers are those of an activation.
+            // After a complete normalization, the stored numbers belong to an activation.
             return operator.kind.filter(|kind| adding && *kind != Kind::Normalization);
         }
         if (adding && operator.cutting) || !(operator.passing || operator.scaling) {
@@ -542,8 +542,8 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         None
     }
 
-    /// True for an operator that scales, or then shifts, by stored numbers: a normalization without its statistics.
-    /// `slot` is that of the stored value.
+    /// True for an operator that scales or shifts by stored numbers, like a normalization without its statistics.
+    /// `slot` is the slot of the stored value.
     fn is_affine(&mut self, node: u32, slot: u32) -> bool {
         let graph = self.graph;
         if graph.operator(node).adding {
@@ -556,7 +556,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
             })
     }
 
-    /// True for the product of stored numbers with the result of convolutions, or with a sum of such.
+    /// True for a product of stored numbers and the result of convolutions, or a sum of such results.
     fn scales_layer(&mut self, node: Option<u32>) -> bool {
         let graph = self.graph;
         let Some(node) = node.filter(|node| graph.operator(*node).scaling && !graph.operator(*node).dividing) else {
@@ -571,7 +571,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         })
     }
 
-    /// True for stored numbers, and for those by which integers are scaled back.
+    /// True for stored numbers, and for numbers that scale integers back.
     fn is_factor(&mut self, value: u32) -> bool {
         let graph = self.graph;
         match graph.maker(value).filter(|maker| graph.operator(*maker).scaling) {
@@ -588,7 +588,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         values.iter().all(|value| self.is_kept(*value))
     }
 
-    /// True for a value that comes from no operator but those that change its form, or put such together.
+    /// True for a stored value, also if operators have only changed its form or joined such values.
     fn comes_from_storage(&mut self, value: u32, forms: u32) -> bool {
         let graph = self.graph;
         let Some(maker) = graph.maker(value).filter(|maker| !graph.is_constant(*maker)) else { return self.step() };
@@ -627,7 +627,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
         self.attending.get(node as usize).copied().unwrap_or_default()
     }
 
-    /// Adds the operators between `values` and the next layer, with that layer.
+    /// Marks the operators between `values` and the next layer, and this layer.
     fn mark(&mut self, values: Vec<u32>, found: &mut [bool], ahead: bool) {
         let graph = self.graph;
         let mut ways: Vec<(u32, bool)> = values.into_iter().map(|value| (value, false)).collect();
@@ -640,7 +640,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
             for node in nodes {
                 let (operator, inputs) = (graph.operator(node), graph.sides(node));
                 let scales = |walk: &mut Self| inputs.iter().copied().filter(|each| walk.is_factor(*each)).collect();
-                // Numbers that scale integers back are computed.
+                // The numbers that scale integers back are computed.
                 let mut kept: Vec<u32> = if operator.scaling { scales(self) } else { Vec::new() };
                 if kept.is_empty() {
                     kept = inputs.iter().copied().filter(|each| self.is_kept(*each)).collect();
@@ -665,7 +665,7 @@ impl<'g, 'f, 'n> Walk<'g, 'f, 'n> {
     }
 }
 
-/// Inputs but for the one in `slot`.
+/// All inputs except the one in `slot`.
 fn others(inputs: &[u32], slot: u32) -> impl Iterator<Item = u32> {
     inputs.iter().enumerate().filter(move |(at, _)| *at != slot as usize).map(|(_, value)| *value)
 }
@@ -674,8 +674,9 @@ fn others(inputs: &[u32], slot: u32) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    /// Operators that each scale the result of a convolution by the same stored numbers, and as many that each add all
-    /// of their results to other stored numbers; how many of all these numbers have a kind after `steps`.
+    /// Builds a graph with many operators that scale a convolution's result by the same stored numbers. As many
+    /// operators add all these results to other stored numbers. Returns how many of the stored numbers get a kind
+    /// within `steps`.
     fn known(operators: u64, steps: u64) -> usize {
         let mut graph = Graph::default();
         graph.operators.push(Operator { kind: Some(Kind::Convolution), ..Operator::default() });

@@ -1,16 +1,16 @@
-//! Varints: seven bits a byte, low bits first, at most ten bytes.
+//! Varints: seven bits per byte, low bits first, at most ten bytes.
 
 /// Bytes of the longest varint.
 pub const MAX_LEN: usize = 10;
 
-/// Result of reading a varint.
+/// The result of reading a varint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Varint {
-    /// The value, and the bytes it takes.
+    /// The value, and the number of its bytes.
     Value(u64, usize),
-    /// The bytes end before the varint does.
+    /// The bytes end before the varint ends.
     Truncated,
-    /// More than ten bytes, or more than 64 bits.
+    /// The varint has more than ten bytes or more than 64 bits.
     Overlong,
 }
 
@@ -31,8 +31,8 @@ pub fn read(bytes: &[u8]) -> Varint {
     if bytes.len() < MAX_LEN { Varint::Truncated } else { Varint::Overlong }
 }
 
-/// Like [`read`], for the value of a field: the bits past the 64th of a ten-byte varint are dropped, as in protobuf's
-/// runtimes.
+/// Like [`read`], for the value of a field: in a varint of ten bytes, the bits beyond the 64th are dropped, as in
+/// protobuf's runtimes.
 #[inline]
 pub fn read_value(bytes: &[u8]) -> Varint {
     match (read(bytes), bytes.first_chunk::<MAX_LEN>()) {
@@ -44,7 +44,7 @@ pub fn read_value(bytes: &[u8]) -> Varint {
     }
 }
 
-/// Bytes of the shortest encoding of `value`.
+/// The number of bytes in the shortest encoding of `value`.
 #[inline]
 pub fn len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;

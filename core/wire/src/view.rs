@@ -1,6 +1,6 @@
 //! Views of a message as ropes: the whole message, the part that a mask keeps, or the skeleton without large fields.
 //!
-//! Fields that are kept stay as they are on the wire, in order; only the lengths of enclosing messages are rewritten.
+//! Fields that are kept stay unchanged and in order; only the lengths of enclosing messages are rewritten.
 
 mod dropping;
 mod masking;
@@ -21,12 +21,12 @@ use crate::resolve::Target;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 
 impl Document<'_> {
-    /// View of `target`: the fields that `mask` keeps, without fields larger than `omit` bytes.
+    /// A view of `target`: the fields that `mask` keeps, without fields larger than `omit` bytes.
     pub fn view(&self, target: &Target, mask: Option<&Mask>, omit: Option<u64>) -> Result<Rope> {
         self.view_without(target, mask, &Omit::new(omit, Vec::new()))
     }
 
-    /// View of `target`: the fields that `mask` keeps, without those that `omit` names.
+    /// A view of `target`: the fields that `mask` keeps, without the fields that `omit` selects.
     pub fn view_without(&self, target: &Target, mask: Option<&Mask>, omit: &Omit) -> Result<Rope> {
         let Target::Message(message) = target else {
             if mask.is_some() {
@@ -49,7 +49,7 @@ impl Document<'_> {
         Ok(out.finish())
     }
 
-    /// Appends the field `entry` with `content` in place of its own.
+    /// Appends the field `entry` with `content` in place of its original content.
     pub fn rewrap(&self, entry: &Entry, content: &Rope, out: &mut RopeBuilder) -> Result<()> {
         if entry.wire == Wire::Group || content.len() == entry.content_len() {
             out.extent(IMAGE, entry.start, entry.content - entry.start);

@@ -1,5 +1,5 @@
-//! Xorbs, in which Hugging Face's clients send large files: chunks one behind the other, each raw or packed by LZ4,
-//! and named by a Merkle tree over them.
+//! Xorbs, in which Hugging Face's clients send large files. A xorb is a sequence of chunks, each uncompressed or
+//! compressed with LZ4. Its name is the root hash of a Merkle tree over the chunks.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -8,31 +8,31 @@ use lz4_flex::frame::FrameDecoder;
 
 use crate::error::{Kind, Result, WireError};
 
-/// Bytes before each chunk: version, stored length, scheme, length.
+/// Bytes before each chunk: version, stored length, compression scheme, length.
 const HEAD: usize = 8;
 /// Bytes of the largest chunk that clients make.
 const MAX_CHUNK: usize = 1 << 17;
-/// Bytes of all chunks of a xorb.
+/// Most bytes of all chunks of a xorb.
 const MAX_SIZE: usize = 1 << 26;
-/// Chunks of a xorb.
+/// Most chunks of a xorb.
 const MAX_CHUNKS: usize = 1 << 13;
-/// Mean number of children of a node; one has at most twice as many and one more.
+/// The mean number of a node's children; a node has at most twice as many plus one.
 const CHILDREN: usize = 4;
-/// Key of the hash of a chunk.
+/// The key for hashing a chunk.
 const LEAF: [u8; 32] = [
     102, 151, 245, 119, 91, 149, 80, 222, 49, 53, 203, 172, 165, 151, 24, 28, 157, 228, 33, 16, 155, 235, 43, 88, 180,
     208, 176, 75, 147, 173, 242, 41,
 ];
-/// Key of the hash of a node above others.
+/// The key for hashing a node that has children.
 const NODE: [u8; 32] = [
     1, 126, 197, 199, 165, 71, 41, 150, 253, 148, 102, 102, 180, 138, 2, 230, 93, 221, 83, 111, 55, 199, 109, 210, 248,
     99, 82, 230, 74, 83, 113, 63,
 ];
 
-/// A node of the tree: its hash, and the bytes below it.
+/// A node of the tree: its hash, and the number of bytes below it.
 type Node = (blake3::Hash, usize);
 
-/// A xorb that is unpacked while it comes: no more than one packed chunk of it is held.
+/// A xorb that is unpacked while it arrives; it keeps at most one compressed chunk in memory.
 #[derive(Debug, Default)]
 pub struct Xorb {
     held: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct Xorb {
 }
 
 impl Xorb {
-    /// The bytes of the chunks that `piece` completes.
+    /// The content of the chunks that `piece` completes.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>> {
         let mut held = std::mem::take(&mut self.held);
         held.extend_from_slice(piece);
@@ -61,7 +61,7 @@ impl Xorb {
         Ok(out)
     }
 
-    /// Ends of the chunks among the bytes so far.
+    /// The ends of the chunks so far.
     pub fn ends(&self) -> Vec<u64> {
         let sum = |end: &mut u64, leaf: &Node| {
             *end += leaf.1 as u64;
@@ -70,7 +70,7 @@ impl Xorb {
         self.leaves.iter().scan(0, sum).collect()
     }
 
-    /// The hash that names the xorb, in the spelling of URLs; an error unless it ends with a chunk.
+    /// The hash that names the xorb, written as in URLs; fails unless the xorb ends after a chunk.
     pub fn hash(&self) -> Result<String> {
         if !self.held.is_empty() || self.leaves.is_empty() {
             return Err(WireError::corrupt(self.offset, "the xorb ends inside a chunk"));
@@ -82,7 +82,7 @@ impl Xorb {
         Ok(nodes.first().map(|(hash, _)| spelled(hash)).unwrap_or_default())
     }
 
-    /// Stored length, scheme and length of the next chunk, within the bounds.
+    /// The stored length, the compression scheme and the length of the next chunk; fails if they exceed the limits.
     fn lengths(&self, head: [u8; HEAD]) -> Result<(usize, u8, usize)> {
         let [version, a, b, c, scheme, d, e, f] = head;
         let (stored, size) = (u32::from_le_bytes([a, b, c, 0]) as usize, u32::from_le_bytes([d, e, f, 0]) as usize);
@@ -105,7 +105,7 @@ impl Xorb {
     }
 }
 
-/// Adds the `size` bytes of a chunk to `out`.
+/// Appends the content of a chunk to `out`; the content must have `size` bytes.
 fn unpack(packed: &[u8], scheme: u8, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let begin = out.len();
     match scheme {
@@ -127,14 +127,14 @@ fn unpack(packed: &[u8], scheme: u8, size: usize, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Adds the content of an LZ4 frame to `out`, and no more than one byte beyond `size`.
+/// Appends the content of an LZ4 frame to `out`, up to one byte more than `size`.
 fn inflate(packed: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
     let read = FrameDecoder::new(packed).take(size as u64 + 1).read_to_end(out);
     read.map(drop)
         .map_err(|error| WireError::new(Kind::Corrupt, format!("a chunk of a xorb is not an LZ4 frame: {error}")))
 }
 
-/// Adds bytes to `out` that were grouped by their position modulo 4.
+/// Appends bytes to `out` that are grouped by their position modulo 4.
 fn ungroup(grouped: &[u8], out: &mut Vec<u8>) {
     let mut rest = grouped;
     let groups = [3, 2, 1, 0].map(|more| {
@@ -146,7 +146,7 @@ fn ungroup(grouped: &[u8], out: &mut Vec<u8>) {
     out.extend(places.flat_map(|place| groups.into_iter().filter_map(move |group| group.get(place))));
 }
 
-/// The nodes above `nodes`: one ends with a hash that 4 divides, after two others.
+/// The parents of `nodes`. A parent's children end with a hash that is divisible by 4, but not before the third child.
 fn parents(mut nodes: &[Node]) -> Vec<Node> {
     let mut above = Vec::new();
     while !nodes.is_empty() {
@@ -169,7 +169,7 @@ fn parent(below: &[Node]) -> Node {
     (blake3::keyed_hash(&NODE, lines.as_bytes()), below.iter().map(|(_, size)| size).sum())
 }
 
-/// A hash in hex: four words, each of which is little-endian.
+/// A hash in hexadecimal digits: four words, each of which is little-endian.
 fn spelled(hash: &blake3::Hash) -> String {
     let words = hash.as_bytes().chunks_exact(8).map(|word| word.iter().rev());
     words.flatten().fold(String::with_capacity(64), |mut text, byte| {

@@ -1,4 +1,4 @@
-//! Framing of ropes as a riegeli file of uncompressed chunks.
+//! The framing of ropes as a riegeli file of uncompressed chunks.
 
 use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher, hash, signature};
 use super::layout::{self, CHUNK_HEADER};
@@ -7,14 +7,14 @@ use crate::limits::Limits;
 use crate::rope::{Piece, Rope, RopeBuilder};
 use crate::varint;
 
-/// The bytes before the only record, of `len` bytes, in a chunk's data.
+/// The bytes before the record in the data of a chunk whose only record has `len` bytes.
 pub fn prefix(len: u64) -> Vec<u8> {
     let mut sizes = Vec::new();
     varint::write(len, &mut sizes);
     front(&sizes)
 }
 
-/// The bytes before the records in a chunk's data: no compression, and their sizes, which are varints.
+/// The bytes before the records in a chunk's data: the mark for no compression, and the records' sizes as varints.
 fn front(sizes: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0];
     varint::write(sizes.len() as u64, &mut bytes);
@@ -22,36 +22,37 @@ fn front(sizes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A hasher fed with the bytes before a record of `len` bytes. Feed it the record; [`Hasher::finish`] then gives the
-/// hash for [`Framer::push`].
+/// A hasher that got the bytes before a record of `len` bytes. The caller must add the record; [`Hasher::finish`] then
+/// returns the hash for [`Framer::push`].
 pub fn record_hasher(len: u64) -> Hasher {
     let mut hasher = Hasher::default();
     hasher.update(&prefix(len));
     hasher
 }
 
-/// Builds a file of records. The rest of the file is literals of the rope: the signature, the headers
-/// of blocks and chunks, and the few bytes before each record.
+/// Builds a file of records as a rope. Records are extents; everything else is a literal: the signature, the headers of
+/// blocks and chunks, and the few bytes before each record.
 #[derive(Debug)]
 pub struct Framer {
     rope: RopeBuilder,
 }
 
 impl Framer {
-    /// A file without records.
+    /// Starts a file without records.
     pub fn new(limits: &Limits) -> Self {
         let mut rope = RopeBuilder::new(limits);
         rope.literal(&signature());
         Self { rope }
     }
 
-    /// Appends `record` and returns its numeric position. `hash` is that of its chunk's data, see [`record_hasher`].
+    /// Appends `record` and returns its numeric position. `hash` is the hash of its chunk's data; see
+    /// [`record_hasher`].
     pub fn push(&mut self, record: &Rope, hash: u64) -> Result<u64> {
         self.chunk(ChunkKind::Simple, &prefix(record.len()), record, 1, hash)
     }
 
-    /// Appends a chunk of `count` records and returns its position. `sizes` are their lengths, as varints; `bytes` are
-    /// those of `records`.
+    /// Appends a chunk of `count` records and returns its position. `sizes` are the records' lengths as varints, and
+    /// `bytes` are the bytes of the rope `records`.
     pub fn push_all(&mut self, count: u64, sizes: &[u8], records: &Rope, bytes: &[u8]) -> Result<u64> {
         let front = front(sizes);
         let mut hasher = Hasher::default();
@@ -60,8 +61,8 @@ impl Framer {
         self.chunk(ChunkKind::Simple, &front, records, count, hasher.finish())
     }
 
-    /// Appends a chunk of `records` records, whose data are `front` and then `values`, and returns its position. `hash`
-    /// is that of the data.
+    /// Appends a chunk of `records` records and returns its position. The chunk's data are `front` followed by
+    /// `values`, and `hash` is the hash of the data.
     fn chunk(&mut self, kind: ChunkKind, front: &[u8], values: &Rope, records: u64, hash: u64) -> Result<u64> {
         let begin = layout::round_up(self.rope.len()).ok_or_else(too_long)?;
         let data_size = values.len().checked_add(front.len() as u64).ok_or_else(too_long)?;
@@ -74,13 +75,14 @@ impl Framer {
         for piece in values.pieces() {
             chunk.piece(piece)?;
         }
-        // Many short records, or an empty one at the end of a block: each takes a position of the file.
+        // A chunk with many short records, or with an empty record at a block's end, must be longer than its data,
+        // because each record takes a position of the file.
         let rest = layout::distance(begin, end).saturating_sub(data_size.saturating_add(CHUNK_HEADER));
         chunk.literal(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
         Ok(begin)
     }
 
-    /// Appends padding up to the next block.
+    /// Appends padding up to the start of the next block.
     pub fn pad_to_block(&mut self) -> Result<()> {
         let at = self.rope.len();
         let end = layout::padded(at, layout::BLOCK).ok_or_else(too_long)?;
@@ -88,7 +90,7 @@ impl Framer {
         self.chunk(ChunkKind::Padding, &zeros, &Rope::default(), 0, hash(&zeros)).map(|_| ())
     }
 
-    /// Length of the file so far.
+    /// The length of the file so far.
     pub fn len(&self) -> u64 {
         self.rope.len()
     }

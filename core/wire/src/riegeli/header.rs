@@ -1,4 +1,4 @@
-//! Headers of blocks and chunks, and the hash of headers and data.
+//! The headers of blocks and chunks, and the hash of headers and data.
 
 use highway::{HighwayHash, HighwayHasher, Key};
 
@@ -9,7 +9,7 @@ use crate::reader::Reader;
 /// "Riegeli/records\n", twice.
 const KEY: Key = Key([0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572, 0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572]);
 
-/// The hash of headers and chunk data, fed piece by piece.
+/// The hash of headers and chunk data, computed piece by piece.
 #[derive(Clone, Debug)]
 pub struct Hasher(HighwayHasher);
 
@@ -20,12 +20,12 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Takes in `bytes`.
+    /// Adds `bytes` to the hashed data.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.append(bytes);
     }
 
-    /// The hash of everything taken in.
+    /// The hash of all bytes added so far.
     pub fn finish(self) -> u64 {
         self.0.finalize64()
     }
@@ -36,20 +36,20 @@ pub fn hash(bytes: &[u8]) -> u64 {
     HighwayHasher::new(KEY).hash64(bytes)
 }
 
-/// Kind of content of a chunk.
+/// The kind of a chunk's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
-    /// `s`: the mark that begins a file.
+    /// `s`: the signature with which a file begins.
     Signature,
     /// `m`: a description of the file.
     Metadata,
     /// `p`: padding, without records.
     Padding,
-    /// `r`: records one after the other, perhaps compressed.
+    /// `r`: records one after the other, which may be compressed.
     Simple,
-    /// `t`: records taken apart field by field.
+    /// `t`: records divided into columns, field by field.
     Transposed,
-    /// Something newer; it may be skipped when it has no records.
+    /// A newer kind; such a chunk may be skipped if it has no records.
     Unknown(u8),
 }
 
@@ -66,7 +66,7 @@ impl ChunkKind {
         }
     }
 
-    /// Letter of the kind in a header.
+    /// The letter of the kind in a header.
     pub fn byte(self) -> u8 {
         match self {
             Self::Signature => b's',
@@ -82,20 +82,20 @@ impl ChunkKind {
 /// The 40 bytes before a chunk's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// Bytes of data, without block headers.
+    /// The size of the data in bytes, without block headers.
     pub data_size: u64,
     /// The hash of the data.
     pub data_hash: u64,
-    /// Kind of the data.
+    /// The kind of the content.
     pub kind: ChunkKind,
-    /// Number of records; below 2^56.
+    /// The number of records, which is below 2^56.
     pub records: u64,
-    /// Bytes of all records together.
+    /// The total size of all records in bytes.
     pub decoded_size: u64,
 }
 
 impl ChunkHeader {
-    /// Parses the header in `bytes` (40 of them); returns it with the stored and the computed hash.
+    /// Parses the header in `bytes`, which must have 40 bytes; returns it with the stored and the computed hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;
@@ -119,17 +119,17 @@ impl ChunkHeader {
     }
 }
 
-/// Header of 24 bytes at the beginning of each block.
+/// The header of 24 bytes at the start of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Distance back to the beginning of the chunk around this header; 0 when a chunk begins with the header.
+    /// The distance back to the start of the chunk that contains this header; 0 if a chunk begins with this header.
     pub previous: u64,
-    /// Distance ahead to the end of that chunk.
+    /// The distance forward to the end of this chunk.
     pub next: u64,
 }
 
 impl BlockHeader {
-    /// Parses the header in `bytes` (24 of them); returns it with the stored and the computed hash.
+    /// Parses the header in `bytes`, which must have 24 bytes; returns it with the stored and the computed hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;
@@ -148,7 +148,7 @@ impl BlockHeader {
     }
 }
 
-/// Serializes `words`, preceded by their hash.
+/// Serializes `words` after their hash.
 fn sealed(words: &[u64]) -> Vec<u8> {
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut bytes = hash(&body).to_le_bytes().to_vec();
@@ -156,7 +156,7 @@ fn sealed(words: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The 64 bytes that every file begins with.
+/// The 64 bytes with which every file begins.
 pub fn signature() -> Vec<u8> {
     let chunk =
         ChunkHeader { data_size: 0, data_hash: hash(&[]), kind: ChunkKind::Signature, records: 0, decoded_size: 0 };

@@ -1,57 +1,57 @@
-//! Arithmetic of positions in a file with a block header of 24 bytes at every multiple of 65536.
+//! Arithmetic for positions in a file that has a block header of 24 bytes at every multiple of 65536.
 
 use crate::rope::{RopeBuilder, SourceId};
 
-/// A header stands at every multiple of this.
+/// The size of a block in bytes; every multiple of this is the position of a block header.
 pub const BLOCK: u64 = 1 << 16;
 /// Length of a block header in bytes.
 pub const BLOCK_HEADER: u64 = 24;
-/// Bytes of a block that chunks can use.
+/// Bytes of a block that are available for chunks.
 pub const USABLE: u64 = BLOCK - BLOCK_HEADER;
 /// Length of a chunk header in bytes.
 pub const CHUNK_HEADER: u64 = 40;
 
-/// Bytes between `position` and the next block; 0 at a block's beginning.
+/// The number of bytes from `position` to the next block; 0 at the start of a block.
 pub fn left_in_block(position: u64) -> u64 {
     position.wrapping_neg() % BLOCK
 }
 
-/// Beginning of the block that `position` lies in.
+/// The start of the block that contains `position`.
 pub fn block_of(position: u64) -> u64 {
     position - position % BLOCK
 }
 
-/// True if a chunk may begin at `position`: not inside a block header, nor directly after one.
+/// True if a chunk may begin at `position`, which is neither inside nor directly after a block header.
 pub fn is_boundary(position: u64) -> bool {
     left_in_block(position) < USABLE
 }
 
-/// The first position from `position` on at which a chunk may begin; None past 2^64.
+/// The first position from `position` on at which a chunk may begin; None beyond 2^64.
 pub fn round_up(position: u64) -> Option<u64> {
     position.checked_add(left_in_block(position).saturating_sub(USABLE - 1))
 }
 
-/// End of `count` bytes that begin at the boundary `position`; None past 2^64.
+/// The end of `count` bytes that begin at the boundary `position`; None beyond 2^64.
 pub fn add(position: u64, count: u64) -> Option<u64> {
     let headers = count.checked_add((position % BLOCK + USABLE - 1) % BLOCK)? / USABLE;
     position.checked_add(count)?.checked_add(headers.checked_mul(BLOCK_HEADER)?)
 }
 
-/// End of the chunk that begins at `begin`: after its data, and not before `records` positions were used up,
-/// so that begin plus index names every record of a file. None past 2^64.
+/// The end of the chunk that begins at `begin`. It is after the chunk's data, and at least `records` positions after
+/// `begin`, so that begin plus index identifies every record of a file. None beyond 2^64.
 pub fn chunk_end(begin: u64, data_size: u64, records: u64) -> Option<u64> {
     let data = add(begin, data_size.checked_add(CHUNK_HEADER)?)?;
     Some(data.max(round_up(begin.checked_add(records)?)?))
 }
 
-/// Bytes that fit between two boundaries without the headers between them.
+/// The number of bytes that fit between two boundaries, without the block headers between them.
 pub fn distance(begin: u64, end: u64) -> u64 {
     let usable = |position: u64| position / BLOCK * USABLE + (position % BLOCK).saturating_sub(BLOCK_HEADER);
     usable(end).saturating_sub(usable(begin))
 }
 
-/// The first position after `position` that is a multiple of `multiple`, where a chunk may begin, and far enough for a
-/// chunk header. None past 2^64.
+/// The first position after `position` that is a multiple of `multiple`, at which a chunk may begin, and that leaves
+/// room for a chunk header. None beyond 2^64.
 pub fn padded(position: u64, multiple: u64) -> Option<u64> {
     let mut end = position.checked_add(multiple - position % multiple)?;
     while !is_boundary(end) || distance(position, end) < CHUNK_HEADER {
@@ -60,14 +60,14 @@ pub fn padded(position: u64, multiple: u64) -> Option<u64> {
     Some(end)
 }
 
-/// A run of bytes without a block header in it.
+/// A run of bytes that contains no block header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Position in the file.
+    /// The position in the file.
     pub position: u64,
     /// Length in bytes.
     pub len: u64,
-    /// True if a block header stands directly before the run.
+    /// True if a block header is directly before the run.
     pub after_header: bool,
 }
 
@@ -78,8 +78,8 @@ pub struct Runs {
     left: u64,
 }
 
-/// The runs that hold the bytes `offset..offset + len` of the chunk at `begin`, counted from the start of its header.
-/// The iterator ends at 2^64.
+/// The runs with the bytes `offset..offset + len` of the chunk at `begin`, counted from the start of the chunk's
+/// header. The iterator ends at 2^64.
 pub fn runs(begin: u64, offset: u64, len: u64) -> Runs {
     let position = add(begin, offset);
     Runs { position: position.unwrap_or(0), left: if position.is_some() { len } else { 0 } }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The position after `count` more bytes, one by one.
+    /// The position after `count` more bytes, computed byte by byte.
     fn slow_add(mut position: u64, count: u64) -> u64 {
         for _ in 0..count {
             if position.is_multiple_of(BLOCK) {

@@ -1,8 +1,8 @@
-//! Riegeli/records files: records in chunks, in a file with a 24-byte header at every 64 KiB.
+//! Riegeli/records files: files of chunks that contain records, with a 24-byte block header at every 64 KiB.
 //!
-//! [`layout`] is the arithmetic of positions, [`header`] has both kinds of header and their hash, [`walk`] finds
-//! chunks by small reads, [`records`] locates or decodes the records of a chunk, [`frame`] builds the rope of a file
-//! from the ropes of its records, [`record_reader`] and [`record_writer`] process whole files.
+//! [`layout`] has the arithmetic of positions, and [`header`] has both kinds of headers and their hash. [`walk`] finds
+//! chunks with small reads, and [`records`] locates or decodes the records of a chunk. [`frame`] makes the rope of a
+//! file from the ropes of its records. [`record_reader`] and [`record_writer`] process whole files.
 
 pub mod codec;
 pub mod data;

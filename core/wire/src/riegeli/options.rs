@@ -1,22 +1,22 @@
-//! Writer options, and their text form.
+//! The options of a writer and their text form.
 
 use super::codec::{Codec, Compression};
 use crate::error::{Kind, Result, WireError};
 
-/// Options of a file to be written.
+/// The options for writing a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriterOptions {
-    /// Compression of records.
+    /// The compression of records.
     pub compression: Compression,
-    /// True to transpose: records are taken apart field by field.
+    /// True to transpose chunks, which divides records into columns, field by field.
     pub transpose: bool,
-    /// Bytes of a chunk before compression; None for the default.
+    /// The size of a chunk in bytes before compression; None for the default.
     pub chunk_size: Option<u64>,
-    /// Share of a chunk that one bucket of a transposed chunk may take.
+    /// The largest share of a chunk that one bucket of a transposed chunk may have.
     pub bucket_fraction: f64,
-    /// Alignment of the position before the first record of a file that is continued.
+    /// The alignment of the position before the first new record when an existing file is continued.
     pub initial_padding: u64,
-    /// Alignment of the position after flushing and closing.
+    /// The alignment of the position after each flush and at the end.
     pub final_padding: u64,
 }
 
@@ -34,7 +34,7 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// Parses `option[:value]` pairs, separated by commas.
+    /// Parses pairs of the form `option[:value]` that are separated by commas.
     pub fn parse(text: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -50,10 +50,11 @@ impl WriterOptions {
         Ok(options)
     }
 
-    /// Bytes at which a chunk is closed.
+    /// The size in bytes at which a chunk is closed.
     pub fn chunk_size(&self) -> u64 {
         let default = if self.compression.codec == Codec::None { 4 << 10 } else { 1 << 20 };
-        // With more, the number of records, each counted as at least 8 bytes, could exceed 56 bits.
+        // With a larger size, the number of records could exceed 56 bits, because each record counts as at least 8
+        // bytes.
         self.chunk_size.unwrap_or(default).min(1 << 58)
     }
 
@@ -78,7 +79,7 @@ impl WriterOptions {
             }
             "initial_padding" => self.initial_padding = padding()?,
             "final_padding" => self.final_padding = padding()?,
-            // Accepted without effect: a chunk is encoded when it is complete.
+            // This option is accepted but has no effect, because a chunk is encoded when it is complete.
             "parallelism" => drop(number::<u32>(name, needed(name, value)?, 0, u32::MAX)?),
             _ => return Err(wrong(format!("unknown option {name}"))),
         }
@@ -156,7 +157,7 @@ fn fraction(name: &str, value: Option<&str>) -> Result<f64> {
     number(name, needed(name, value)?, 0.0, 1.0)
 }
 
-/// Parses a positive number of bytes, perhaps with a fraction and a suffix: `64K`, `1.5M`.
+/// Parses a positive number of bytes, which may have a fraction and a suffix, such as `64K` or `1.5M`.
 fn size(name: &str, value: &str) -> Result<u64> {
     let suffixes = [('B', 0u32), ('k', 10), ('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
     let suffix = suffixes.iter().find(|(suffix, _)| value.ends_with(*suffix));
@@ -169,7 +170,7 @@ fn size(name: &str, value: &str) -> Result<u64> {
 
 fn real(digits: &str, unit: u64) -> Option<u64> {
     let bytes = (digits.parse::<f64>().ok()? * unit as f64).round();
-    // Whole numbers below 2^63 are exact enough here; anything else is not a size.
+    // Whole numbers below 2^63 are exact enough here. Any other number is not a size.
     (1.0..9.2e18).contains(&bytes).then_some(bytes as u64)
 }
 

@@ -1,4 +1,4 @@
-//! Reader of records, in order or by position, with recovery from damage.
+//! A reader of records, in order or by position, which can recover from damage.
 
 mod recover;
 
@@ -16,15 +16,15 @@ use crate::source::Source;
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// Size from which a record that fills an uncompressed chunk is read straight into the caller's buffer.
+/// Size in bytes from which the only record of an uncompressed chunk is read directly into the caller's buffer.
 const DIRECT: u64 = 1 << 15;
 
 /// The next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A record in memory: see [`RecordReader::held`].
+    /// The record is in memory; see [`RecordReader::held`].
     Held,
-    /// A record of this many bytes: allocate a buffer and call [`RecordReader::read_direct`].
+    /// The record has this many bytes. The caller must allocate a buffer and call [`RecordReader::read_direct`].
     Direct(u64),
 }
 
@@ -37,7 +37,7 @@ struct Open {
 #[derive(Debug)]
 enum Body {
     Decoded(Decoded),
-    /// One record at this offset of the data, and a hasher fed with the bytes before it.
+    /// A single record at this offset of the data with this size, and a hasher that got the bytes before the record.
     Direct(u64, u64, Hasher),
 }
 
@@ -55,17 +55,17 @@ pub struct RecordReader<S> {
 }
 
 impl<S: Source> RecordReader<S> {
-    /// A reader positioned before the first record of `source`.
+    /// Makes a reader that is positioned before the first record of `source`.
     pub fn new(source: S, limits: Limits) -> Self {
         Self { source, limits, begin: 0, index: 0, open: None, last: None, fault: None, truncated: false }
     }
 
-    /// Source of the records.
+    /// The source of the records.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// Position of the next record, present or not: the beginning of its chunk and its index there.
+    /// The position of the next record, whether or not it exists: the start of its chunk, and its index in the chunk.
     pub fn position(&self) -> (u64, u64) {
         match &self.open {
             Some(open) if self.index < open.chunk.header.records => (open.chunk.begin, self.index),
@@ -74,19 +74,20 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Position of the record that was read last.
+    /// The position of the record that was read last.
     pub fn last_position(&self) -> Option<(u64, u64)> {
         self.last.map(|place| (place.begin, place.index))
     }
 
-    /// True if [`RecordReader::next`] would return a record that is in memory already.
+    /// True if [`RecordReader::next`] would return a record that is already in memory.
     pub fn is_ready(&self) -> bool {
         let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records);
         open.is_some_and(|open| matches!(open.body, Body::Decoded(_)))
     }
 
-    /// Advances to the next record; None at the end. After an error, [`RecordReader::recover`] may continue. A file
-    /// that ends within a chunk also gives None, because it may still be growing; [`RecordReader::close`] reports it.
+    /// Moves to the next record; None at the end. After an error, [`RecordReader::recover`] may be able to continue. A
+    /// file that ends inside a chunk also gives None, because it may still be growing; [`RecordReader::close`] reports
+    /// this.
     #[allow(clippy::should_implement_trait, reason = "what it gives lives in the reader")]
     pub fn next(&mut self) -> Result<Option<Next>> {
         self.fault = None;
@@ -110,7 +111,7 @@ impl<S: Source> RecordReader<S> {
         Some(Next::Held)
     }
 
-    /// The current record, when [`RecordReader::next`] returned [`Next::Held`].
+    /// The current record, if [`RecordReader::next`] returned [`Next::Held`].
     pub fn held(&self) -> &[u8] {
         let index = self.index.checked_sub(1).and_then(|index| usize::try_from(index).ok());
         match self.open.as_ref().map(|open| &open.body) {
@@ -119,7 +120,8 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Reads the record that [`RecordReader::next`] announced into `into`, which has its size, and checks the hash.
+    /// Reads the record that [`RecordReader::next`] announced into `into` and checks the hash; `into` must have its
+    /// size.
     pub fn read_direct(&mut self, into: &mut [u8]) -> Result<()> {
         let Some(Open { chunk, body: Body::Direct(offset, _, hasher) }) = &self.open else { return Ok(()) };
         let (chunk, offset, mut hasher) = (*chunk, *offset, hasher.clone());
@@ -135,7 +137,7 @@ impl<S: Source> RecordReader<S> {
         Ok(())
     }
 
-    /// Opens the next chunk; false at the end of the file.
+    /// Opens the next chunk; returns false at the end of the file.
     fn open_next(&mut self) -> Result<bool> {
         if let Some(open) = self.open.take() {
             self.begin = open.chunk.end;
@@ -172,19 +174,19 @@ impl<S: Source> RecordReader<S> {
         Ok(Some(Open { chunk, body: Body::Decoded(decoded) }))
     }
 
-    /// Checks a chunk without records, instead of decoding it.
+    /// Checks a chunk that has no records instead of decoding it.
     fn skip(&self, chunk: &ChunkRef) -> Result<Decoded, Fault> {
         data::verify(&self.source, chunk).map(|()| Decoded::default())
     }
 
-    /// Stores the position to recover to from `fault`.
+    /// Saves the position at which reading can continue after `fault`.
     fn note(&mut self, fault: Fault) -> WireError {
         let offset = fault.error.offset().map(|offset| format!("; at byte {offset}")).unwrap_or_default();
         self.fault = Some((fault.resume, format!("{}{offset}", fault.error.message())));
         fault.error
     }
 
-    /// Moves to record `index` of the chunk at `begin`, or past that chunk's last record.
+    /// Moves to record `index` of the chunk at `begin`, or after the last record of this chunk.
     pub fn seek(&mut self, begin: u64, index: u64) -> Result<()> {
         self.fault = None;
         if self.open.as_ref().is_none_or(|open| open.chunk.begin != begin) {
@@ -203,7 +205,7 @@ impl<S: Source> RecordReader<S> {
         Ok(())
     }
 
-    /// Moves to the record at the numeric position `numeric`, or the next one.
+    /// Moves to the record at the numeric position `numeric`, or to the next record.
     pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
         self.fault = None;
         let mut at = self.position().0;
@@ -217,7 +219,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Moves back by one record; false when there is none before.
+    /// Moves back by one record; returns false when no record is before.
     pub fn seek_back(&mut self) -> Result<bool> {
         self.fault = None;
         if let Some(index) = self.index.checked_sub(1).filter(|_| self.open.is_some()) {
@@ -231,7 +233,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// True if the file begins as a riegeli file does.
+    /// True if the file begins like a riegeli file.
     pub fn check_file_format(&self) -> Result<bool> {
         match chunk_at(&self.source, 0) {
             Ok(chunk) => Ok(chunk.is_some()),
@@ -240,12 +242,12 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// The serialized `RecordsMetadata`; None for a file without them. The position stays.
+    /// The serialized `RecordsMetadata`; None for a file without it. The position does not change.
     pub fn metadata(&self) -> Result<Option<Vec<u8>>> {
         Ok(super::decode::metadata(&self.source, &self.limits)?)
     }
 
-    /// Fails when reading stopped within a chunk because the file ends there.
+    /// Fails when reading stopped inside a chunk because the file ends there.
     pub fn close(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.truncated) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Writer that collects records into chunks.
+//! A writer that collects records into chunks.
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use super::writer::{Sink, header_of, put_chunk};
 use crate::error::{Kind, Result, WireError};
 use crate::varint;
 
-/// Bytes of memory counted for a record besides its content, as in the reference implementation.
+/// Bytes of memory counted per record on top of its content, as in the reference implementation.
 const OVERHEAD: u64 = 8;
 
-/// Collects records into chunks and writes these to a [`Sink`].
+/// Collects records into chunks and writes the chunks to a [`Sink`].
 #[derive(Debug)]
 pub struct RecordWriter {
     options: WriterOptions,
@@ -27,9 +27,9 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// A writer whose sink stands at `position`: 0 for a new file, the file's size to append to one. The
-    /// signature of a new file or the initial padding of an old one, then the serialized `metadata`, if any, are
-    /// written at once.
+    /// Makes a writer whose sink is at `position`: 0 for a new file, or the file's size to append to a file. It
+    /// immediately writes the signature of a new file, or the initial padding of an existing file. The serialized
+    /// `metadata` follow, unless they are None.
     pub fn new<S: Sink>(options: WriterOptions, position: u64, metadata: Option<&[u8]>, sink: &mut S) -> Result<Self> {
         let (sizes, ends, values) = (Vec::new(), Vec::new(), Vec::new());
         let mut writer = Self { options, position, sizes, ends, values, failed: false };
@@ -37,23 +37,23 @@ impl RecordWriter {
         Ok(writer)
     }
 
-    /// Position of the next record: the beginning of its chunk and its index there.
+    /// The position of the next record: the start of its chunk, and its index in the chunk.
     pub fn position(&self) -> (u64, u64) {
         (self.position, self.ends.len() as u64)
     }
 
-    /// True if writing a record of `len` bytes completes a chunk; false if the record is kept.
+    /// True if writing a record of `len` bytes completes a chunk; false if the record would be buffered.
     pub fn completes(&self, len: u64) -> bool {
         let with = self.held().saturating_add(len).saturating_add(2 * OVERHEAD);
         with > self.options.chunk_size()
     }
 
-    /// Writes `record`, or buffers it until its chunk is full; returns its position.
+    /// Writes `record`, or buffers it until its chunk is full, and returns its position.
     pub fn write_record<S: Sink>(&mut self, record: &[u8], sink: &mut S) -> Result<(u64, u64)> {
         self.guarded(|writer| writer.add(record, sink))
     }
 
-    /// Writes buffered records and the final padding.
+    /// Writes all buffered records and the final padding.
     pub fn flush<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
         self.guarded(|writer| {
             writer.close_chunk(sink)?;
@@ -61,7 +61,7 @@ impl RecordWriter {
         })
     }
 
-    /// A partly written file cannot be repaired, so nothing is written after an error.
+    /// Runs `work` unless an earlier call failed: a partly written file cannot be repaired, so nothing more is written.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.failed {
             return Err(WireError::new(Kind::Unsupported, "writing failed before; the file is incomplete"));
@@ -86,7 +86,7 @@ impl RecordWriter {
         self.put(ChunkKind::Metadata, &[&data], 0, metadata.len() as u64, sink)
     }
 
-    /// Moves past a block header when a file ends inside or right after one.
+    /// Moves past a block header if the file ends inside a block header or directly after one.
     fn reach_boundary<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
         let boundary = layout::round_up(self.position).unwrap_or(self.position);
         let zeros = vec![0; usize::try_from(boundary - self.position).unwrap_or(0)];
@@ -125,7 +125,7 @@ impl RecordWriter {
         self.options.compression.codec == Codec::None && !self.options.transpose
     }
 
-    /// Writes a record that fills its chunk without copying it.
+    /// Writes a record that fills its chunk, without copying the record.
     fn put_alone<S: Sink>(&mut self, record: &[u8], sink: &mut S) -> Result<()> {
         let prefix = super::frame::prefix(record.len() as u64);
         self.put(ChunkKind::Simple, &[&prefix, record], 1, record.len() as u64, sink)
@@ -162,7 +162,7 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Writes a padding chunk up to a multiple of `multiple`, unless the position is one.
+    /// Writes a padding chunk up to a multiple of `multiple`, unless the position already is a multiple.
     fn pad<S: Sink>(&mut self, multiple: u64, sink: &mut S) -> Result<()> {
         if multiple <= 1 || self.position.is_multiple_of(multiple) {
             return Ok(());
@@ -175,7 +175,7 @@ impl RecordWriter {
         self.put(ChunkKind::Padding, &[&zeros], 0, 0, sink)
     }
 
-    /// The options for the `riegeli` crate, which does the transposing.
+    /// The options for the `riegeli` crate, which makes the transposed chunks.
     fn foreign_options(&self) -> riegeli::WriterOptions {
         let compression = self.options.compression;
         let (codec, level) = match compression.codec {
@@ -206,7 +206,7 @@ fn cut<'a>(values: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]
     })
 }
 
-/// The data of the one chunk of `kind` that the `riegeli` crate encodes from `records`.
+/// The data of the only chunk of `kind` that the `riegeli` crate encodes from `records`.
 fn encode_with_crate<'a>(
     options: riegeli::WriterOptions,
     records: impl IntoIterator<Item = &'a [u8]>,

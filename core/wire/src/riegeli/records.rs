@@ -1,4 +1,4 @@
-//! Places of the records of an uncompressed chunk, found without reading the records.
+//! The places of the records in an uncompressed chunk, found without reading the records.
 
 use super::data;
 use super::fault::{Fault, Resume};
@@ -11,10 +11,10 @@ use crate::rope::{RopeBuilder, SourceId};
 use crate::source::Source;
 use crate::varint;
 
-/// Bytes of the first read, which include all sizes in a chunk of few records.
+/// Bytes of the first read; in a chunk with few records, they include all sizes.
 const FIRST: u64 = 64;
 
-/// The records of an uncompressed simple chunk as ranges of its data.
+/// The records of an uncompressed simple chunk, as ranges of the chunk's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spans {
     values: u64,
@@ -32,28 +32,28 @@ impl Spans {
         self.ends.is_empty()
     }
 
-    /// The range of the chunk's data that is record `index`.
+    /// The range of record `index` in the chunk's data.
     pub fn get(&self, index: usize) -> Option<std::ops::Range<u64>> {
         let end = *self.ends.get(index)?;
         let begin = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         Some(self.values + begin..self.values + end)
     }
 
-    /// Appends record `index` to `rope`, as extents of the file `source`; false when there is no such record.
+    /// Appends record `index` to `rope`, as extents of the file `source`; returns false when the record does not exist.
     pub fn extents(&self, chunk: &ChunkRef, index: usize, source: SourceId, rope: &mut RopeBuilder) -> bool {
         let range = self.get(index);
         range.map(|range| chunk.extents(range, source, rope)).is_some()
     }
 }
 
-/// Places of the records of `chunk` in its data; None when they are compressed or transposed. Reads the sizes only,
-/// so neither the hash of the data nor the block headers among the records are checked.
+/// The places of the records of `chunk` in its data; None when they are compressed or transposed. Only the sizes are
+/// read, so neither the hash of the data nor the block headers between the records are checked.
 pub fn spans<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Spans>, Fault> {
     let front = front(source, chunk, limits)?;
     Ok(front.map(|(spans, _)| spans))
 }
 
-/// Like [`spans`], together with the data before the first record.
+/// Like [`spans`], but also returns the data before the first record.
 pub(super) fn front<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -89,7 +89,7 @@ fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<V
     Ok(bytes)
 }
 
-/// Ends of the chunk's records, read from their sizes, which must add up to `total` bytes.
+/// The ends of the chunk's records, computed from their sizes, whose sum must be `total` bytes.
 pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
     let records = chunk.header.records;
     if records > sizes.left() as u64 {
@@ -117,7 +117,7 @@ pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Resul
     Ok(ends)
 }
 
-/// Fails when the chunk announces more records than may be held in memory.
+/// Fails when the chunk announces more records than are allowed in memory.
 pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     if chunk.header.records <= limits.in_memory().decoded / 8 {
         return Ok(());
@@ -127,7 +127,8 @@ pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault
     Err(Fault::new(error, Resume::At(chunk.end)))
 }
 
-/// The fault of data that match their hash but are malformed; the offset of `error` counts from the start of the data.
+/// The fault of data that match their hash but are malformed. The offset of `error` is counted from the start of the
+/// data.
 pub(super) fn bad(chunk: &ChunkRef, error: WireError) -> Fault {
     let within = error.offset().unwrap_or(0);
     let message = format!(

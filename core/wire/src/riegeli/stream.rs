@@ -1,4 +1,4 @@
-//! Streaming decoder of compressed chunks: memory holds a codec's window and the ends of the records.
+//! A streaming decoder of compressed chunks, which only keeps a codec's window and the ends of records in memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -17,12 +17,12 @@ use crate::varint::{self, Varint};
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// Bytes read or passed on at a time.
+/// Bytes that are read or passed on at a time.
 const PIECE: usize = 1 << 20;
 
-/// Passes the records of `chunk` to `out`, in order and in pieces; returns the end of each record.
+/// Passes the records of `chunk` to `out`, in order and in pieces, and returns the end of each record.
 ///
-/// The data's hash is checked last: before an error, `out` may have received bytes of a damaged chunk.
+/// The hash of the data is checked last. So `out` may have received bytes of a damaged chunk before an error.
 pub fn decode_into<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -50,7 +50,7 @@ fn streamed<S: Source + ?Sized>(
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Option<Vec<u64>>, Fault> {
     check_count(chunk, limits)?;
-    // Of the size that the data has, which `chunk_at` has found to be there.
+    // This checks the size of the data, which `chunk_at` has found to be in the file.
     drop(data::buffer(source, chunk, 0)?);
     let mut input = BufReader::with_capacity(PIECE, Data::new(source, chunk));
     let done = records(&mut input, chunk, limits, out);
@@ -60,7 +60,7 @@ fn streamed<S: Source + ?Sized>(
     match done {
         Ok(None) => Ok(None),
         Ok(Some(ends)) => input.into_inner().check().map(|()| Some(ends)),
-        // The hash distinguishes damage from data that were written malformed.
+        // The hash distinguishes damaged data from data that were malformed when written.
         Err(error) if error.kind() == Kind::Corrupt => {
             Err(data::verify(source, chunk).err().unwrap_or_else(|| bad(chunk, error)))
         }
@@ -124,7 +124,7 @@ fn varint(input: &mut impl Read) -> Result<u64> {
     }
 }
 
-/// Data of a chunk, hashed as they are read. A fault is stored here, because an I/O error cannot carry one.
+/// The data of a chunk, which are hashed during reads. A fault is stored here, because an I/O error cannot contain it.
 struct Data<'a, S: ?Sized> {
     source: &'a S,
     chunk: &'a ChunkRef,
@@ -138,7 +138,7 @@ impl<'a, S: Source + ?Sized> Data<'a, S> {
         Self { source, chunk, offset: 0, hasher: Hasher::default(), fault: None }
     }
 
-    /// Reads to the end; fails unless all data match their hash.
+    /// Reads to the end and fails unless all data match their hash.
     fn check(mut self) -> Result<(), Fault> {
         let mut rest = vec![0; PIECE];
         while matches!(self.read(&mut rest), Ok(1..)) {}
@@ -173,7 +173,7 @@ mod tests {
 
     const CODECS: [Codec; 4] = [Codec::None, Codec::Brotli, Codec::Zstd, Codec::Snappy];
 
-    /// A file with one chunk of `records`, whose values are announced to have `said` bytes.
+    /// A file with one chunk of `records`; the chunk announces `said` bytes for their values.
     fn file(codec: Codec, records: &[Vec<u8>], said: u64) -> Vec<u8> {
         let compression = Compression { codec, level: 3, window_log: None };
         let mut sizes = Vec::new();
@@ -289,7 +289,7 @@ mod tests {
         };
         assert_eq!(read(&Limits::default()).unwrap(), bytes.len());
         assert_eq!(read(&limits).unwrap_err().kind(), Kind::Limit);
-        // Brotli's large windows, which its RFC does not know: 2^30 bytes.
+        // Large windows of brotli, here of 2^30 bytes, are not part of its RFC.
         let large = codec::unpack_into(Codec::Brotli, &[0x11, 0x1e, 0, 0][..], 1 << 30, &limits, &mut |_| Ok(()));
         assert_eq!(large.unwrap_err().kind(), Kind::Limit);
     }

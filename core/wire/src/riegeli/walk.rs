@@ -1,4 +1,4 @@
-//! Search for chunks: reads headers and skips payloads.
+//! The search for chunks, which reads headers and skips payloads.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use crate::source::Source;
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// A chunk that lies within the file and has a valid header.
+/// A chunk that is within the file and has a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
-    /// Beginning of the chunk.
+    /// The start of the chunk.
     pub begin: u64,
-    /// Beginning of the next chunk.
+    /// The start of the next chunk.
     pub end: u64,
-    /// Header of the chunk.
+    /// The header of the chunk.
     pub header: ChunkHeader,
 }
 
@@ -63,7 +63,7 @@ pub fn chunk_at<S: Source + ?Sized>(source: &S, begin: u64) -> Result<Option<Chu
 
 type Block = (u64, BlockHeader);
 
-/// Parses the chunk header in `bytes`, which begin at `begin`, and the block header before or inside it.
+/// Parses the chunk header in `bytes`, whose position is `begin`, and the block header before or inside it.
 fn parse(begin: u64, bytes: &[u8], size: u64) -> Result<(ChunkHeader, Option<Block>), Fault> {
     let mut header = Vec::new();
     let mut block = None;
@@ -90,7 +90,7 @@ fn part(bytes: &[u8], at: u64, len: u64) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(usize::try_from(len).ok()?)?)
 }
 
-/// Parses the block header in `bytes`, which stands at `at`, and checks its hash.
+/// Parses the block header in `bytes`, whose position is `at`, and checks its hash.
 pub(super) fn any_block_header(at: u64, bytes: &[u8]) -> Result<BlockHeader, Fault> {
     let (header, stored, computed) = BlockHeader::parse(bytes)?;
     let end = at.saturating_add(BLOCK_HEADER);
@@ -105,7 +105,8 @@ pub(super) fn any_block_header(at: u64, bytes: &[u8]) -> Result<BlockHeader, Fau
     Ok(header)
 }
 
-/// Parses the block header in `bytes`, which stands at `at` within the chunk at `begin` and must refer to that chunk.
+/// Parses the block header in `bytes`, whose position is `at`. It is inside the chunk at `begin` and must refer to this
+/// chunk.
 pub(super) fn block_header(at: u64, bytes: &[u8], begin: u64) -> Result<BlockHeader, Fault> {
     let header = any_block_header(at, bytes)?;
     if header.previous == at - begin {
@@ -120,7 +121,7 @@ pub(super) fn block_header(at: u64, bytes: &[u8], begin: u64) -> Result<BlockHea
     Err(Fault::invalid(&message, end, next.map_or(Resume::SearchFrom(end), Resume::At)))
 }
 
-/// Fails unless the block header at `at` gives `end` as the end of the chunk.
+/// Fails unless the block header at `at` says that its chunk ends at `end`.
 pub(super) fn check_next(at: u64, header: BlockHeader, end: u64, offset: u64) -> Result<(), Fault> {
     if at.checked_add(header.next) == Some(end) {
         return Ok(());
@@ -139,7 +140,7 @@ fn check_signature(begin: u64, header: &ChunkHeader, offset: u64) -> Result<(), 
     Err(Fault::invalid("missing file signature", offset, Resume::SearchFrom(offset)))
 }
 
-/// Iterator over the chunks from a boundary on, reading only headers. Ends after the first error.
+/// An iterator over the chunks from a boundary on, which only reads headers. It ends after the first error.
 #[derive(Debug)]
 pub struct Chunks<'a, S: ?Sized> {
     source: &'a S,
@@ -164,8 +165,8 @@ impl<S: Source + ?Sized> Iterator for Chunks<'_, S> {
     }
 }
 
-/// The record at numeric position `numeric`, or the first one after it: its chunk and its index there. None when
-/// no record follows.
+/// The record at the numeric position `numeric`, or the first record after it: its chunk, and its index in the chunk.
+/// None when no record follows.
 pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(ChunkRef, u64)>> {
     let window = Window::new(source, numeric)?;
     let place = seek(&window, numeric, &mut 0)?;
@@ -179,14 +180,14 @@ pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(Chun
     Ok(None)
 }
 
-/// The last record of a file: its chunk and its index there. None when the file has no record.
+/// The last record of a file: its chunk, and its index in the chunk. None when the file has no record.
 ///
-/// Takes a few small reads, wherever the record lies: one block at the end of the file, then chunk headers.
+/// This takes a few small reads, wherever the record is: one block at the end of the file, then chunk headers.
 pub fn last_record<S: Source + ?Sized>(source: &S) -> Result<Option<(ChunkRef, u64)>> {
     record_before(source, source.len())
 }
 
-/// Like [`last_record`], but of the part of the file before the boundary `end`.
+/// Like [`last_record`], but for the part of the file before the boundary `end`.
 pub fn record_before<S: Source + ?Sized>(source: &S, mut end: u64) -> Result<Option<(ChunkRef, u64)>> {
     if end > 0 && chunk_at(source, 0)?.is_none() {
         return Ok(None);
@@ -212,15 +213,15 @@ pub fn record_before<S: Source + ?Sized>(source: &S, mut end: u64) -> Result<Opt
     Ok(None)
 }
 
-/// A chunk and an index of a record in it.
+/// A chunk and the index of a record in this chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) begin: u64,
     pub(super) index: u64,
 }
 
-/// The chunk that holds the numeric position `numeric`, else the first chunk after it. `at` follows the search and is
-/// the position of a fault.
+/// The chunk that contains the numeric position `numeric`, or else the first chunk after it. `at` is updated during the
+/// search; after a fault, it is the fault's position.
 pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64, at: &mut u64) -> Result<Place, Fault> {
     let size = source.len();
     if numeric > size {
@@ -244,8 +245,8 @@ pub(super) fn beyond(position: u64, size: u64) -> Fault {
     Fault::new(WireError::new(Kind::NotFound, message).at(size), Resume::Never)
 }
 
-/// The beginning of a chunk at or before `position`, from the header of its block: the chunk that spans the block's
-/// beginning when `position` lies in it, else the first one after the block's header.
+/// The start of a chunk at or before `position`, taken from the header of the block with `position`. This is the chunk
+/// that spans the block's start if it contains `position`, or else the first chunk after the block's header.
 fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     let block = layout::block_of(position);
     if block == 0 {
@@ -267,7 +268,7 @@ fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     })
 }
 
-/// A source with one block buffered, when its reads are expensive.
+/// A source with one buffered block, if its reads are expensive.
 pub(super) struct Window<'a, S: ?Sized> {
     source: &'a S,
     begin: u64,
@@ -275,7 +276,7 @@ pub(super) struct Window<'a, S: ?Sized> {
 }
 
 impl<'a, S: Source + ?Sized> Window<'a, S> {
-    /// Wraps `source`, with the block around `position`.
+    /// Wraps `source` and buffers the block that contains `position`.
     pub(super) fn new(source: &'a S, position: u64) -> Result<Self> {
         let begin = layout::block_of(position.min(source.len()));
         let most = if source.stride() > BLOCK { BLOCK } else { 0 };

@@ -1,17 +1,17 @@
-//! Writer of chunks: headers, data, and a block header at every block.
+//! A writer of chunks: their headers, their data, and a block header at every block.
 
 use super::fault::next_block;
 use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher};
 use super::layout::{self, BLOCK_HEADER, CHUNK_HEADER};
 use crate::error::{Kind, Result, WireError};
 
-/// Destination of written bytes, provided by the caller.
+/// A destination of written bytes, provided by the caller.
 pub trait Sink {
     /// Appends all of `parts`, in order.
     fn write(&mut self, parts: &[&[u8]]) -> Result<()>;
 }
 
-/// Writes the chunk of `header` and `data` to `sink`, which stands at the boundary `begin`; returns the chunk's end.
+/// Writes the chunk of `header` and `data` to `sink`, whose position is the boundary `begin`; returns the chunk's end.
 pub fn put_chunk<S: Sink + ?Sized>(header: &ChunkHeader, data: &[&[u8]], begin: u64, sink: &mut S) -> Result<u64> {
     let end = layout::chunk_end(begin, header.data_size, header.records).ok_or_else(too_long)?;
     let blocks = block_headers(begin, end);
@@ -20,7 +20,7 @@ pub fn put_chunk<S: Sink + ?Sized>(header: &ChunkHeader, data: &[&[u8]], begin: 
     let mut cutter = Cutter { position: begin, blocks: blocks.chunks_exact(24), parts: Vec::new() };
     cutter.push(&head);
     data.iter().for_each(|part| cutter.push(part));
-    // Zeros fill the rest of the chunk, which can be as long as its number of records.
+    // Zeros fill the rest of the chunk, because the chunk must be at least as long as its number of records.
     for part in &padding {
         cutter.push(part);
     }
@@ -79,7 +79,7 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// The header of a chunk of `kind` with `data`.
+/// The header of a chunk of the given kind with `data`.
 pub fn header_of(kind: ChunkKind, data: &[&[u8]], records: u64, decoded_size: u64) -> ChunkHeader {
     let mut hasher = Hasher::default();
     data.iter().for_each(|part| hasher.update(part));

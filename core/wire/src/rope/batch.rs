@@ -1,31 +1,31 @@
-//! Batches of a rope: a part of it that one round of reads fetches, and the spans of sources to read.
+//! Batches of a rope: a part of the rope that one round of reads fetches, and the spans of sources to read.
 
 use std::ops::Range;
 
 use super::{Piece, Rope, SourceId};
 use crate::error::{Result, WireError};
 
-/// Limits of a batch, which ends at the first one reached.
+/// The limits of a batch, which ends as soon as one of them is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of the rope.
+    /// Most bytes of the rope.
     pub bytes: u64,
-    /// Pieces of the rope.
+    /// Most pieces of the rope.
     pub pieces: usize,
-    /// Spans of sources to read.
+    /// Most spans of sources to read.
     pub spans: usize,
-    /// Bytes of these spans; exceeded only by a single piece that is larger.
+    /// Most bytes of these spans; only a single larger piece may exceed this.
     pub covered: u64,
-    /// Largest gap between two spans of one source that are read as one.
+    /// Largest gap between two spans of a source that are read together.
     pub gap: u64,
 }
 
-/// A part of a rope, and the spans to read for it.
+/// A part of a rope, and the spans that must be read for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// End of the batch in the rope.
+    /// The end of the batch in the rope.
     pub end: u64,
-    /// Spans to read, sorted by source and offset, disjoint.
+    /// The spans to read, which are disjoint and sorted by source and offset.
     pub spans: Vec<(SourceId, Range<u64>)>,
 }
 
@@ -33,8 +33,8 @@ pub struct Batch {
 pub type Found<'a> = (SourceId, u64, &'a [u8]);
 
 impl Rope {
-    /// The batch that begins at `range.start` and ends at `range.end` or before. For a range that is not empty, the
-    /// batch has at least one byte, whatever the bounds.
+    /// The batch that begins at `range.start` and ends at or before `range.end`. If the range is not empty, the batch
+    /// has at least one byte, regardless of the limits.
     pub fn batch(&self, range: Range<u64>, bounds: &Bounds) -> Batch {
         let stop = range.end.min(range.start.saturating_add(bounds.bytes.max(1)));
         let mut batch = Batch { end: range.start, spans: Vec::new() };
@@ -58,7 +58,7 @@ impl Rope {
         batch
     }
 
-    /// Fills `out` with the bytes from `start` on. `found` has the spans of [`Rope::batch`], or more, sorted by source
+    /// Fills `out` with the bytes from `start` on. `found` must contain the spans of [`Rope::batch`], sorted by source
     /// and offset.
     pub fn gather(&self, start: u64, found: &[Found<'_>], mut out: &mut [u8]) -> Result<()> {
         let rope = self.slice(start..start.saturating_add(out.len() as u64));
@@ -81,11 +81,11 @@ impl Rope {
     }
 }
 
-/// A span that replaces the spans near it.
+/// A span that replaces several spans near it.
 struct Wider {
     places: Range<usize>,
     span: Range<u64>,
-    /// Bytes of the spans that are replaced.
+    /// The number of bytes in the replaced spans.
     replaced: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Building ropes.
+//! The building of ropes.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ pub struct RopeBuilder {
 }
 
 impl RopeBuilder {
-    /// A builder whose [`RopeBuilder::check`] fails once there are more pieces than `limits` allow.
+    /// Makes a builder whose [`RopeBuilder::check`] fails once there are more pieces than `limits` allow.
     pub fn new(limits: &Limits) -> Self {
         Self { limit: Some(limits.pieces), ..Self::default() }
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.shared.segments.last().map_or(0, |segment| segment.end)
     }
@@ -63,7 +63,7 @@ impl RopeBuilder {
         rope.pieces().for_each(|piece| self.piece(piece));
     }
 
-    /// Fails once the rope has more pieces than the limit.
+    /// Fails once the rope has more pieces than allowed.
     pub fn check(&self) -> Result<()> {
         if self.overflow {
             return Err(WireError::new(Kind::Corrupt, "the result would be longer than 2^64 bytes"));

@@ -7,8 +7,8 @@ use crate::reader::Reader;
 use crate::varint;
 
 impl Rope {
-    /// Appends the serialized rope: a count of pieces, then per piece a varint `2·len + is_extent` and either source
-    /// and offset as varints, or the literal.
+    /// Appends the serialized rope: the number of pieces, then each piece. A piece begins with a varint
+    /// `2·len + is_extent`. An extent continues with its source and offset as varints, and a literal with its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         varint::write(self.piece_count() as u64, out);
         for piece in self.pieces() {

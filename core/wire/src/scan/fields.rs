@@ -1,4 +1,4 @@
-//! Handling of a field: skipped, entered, or searched for a key.
+//! The processing of a field, which is skipped, entered, or searched for a key.
 
 use super::{Frame, Scanner, Step};
 use crate::entry::{Entry, NodeId};
@@ -9,7 +9,7 @@ use crate::key::{self, Key};
 use crate::schema::{Field, FieldKind, MISFIT, Message, Schema};
 
 impl Scanner {
-    /// Handles the field whose header stands at `position`; `rest` has the bytes from there on that are in memory.
+    /// Processes the field whose header is at `position`; `rest` has the bytes in memory from this offset on.
     pub(super) fn field(&mut self, header: &Header, rest: &[u8]) -> Result<Step> {
         let Some(frame) = self.frames.last().copied() else { return Ok(Step::Past(0)) };
         let left = frame.end - self.position;
@@ -37,8 +37,8 @@ impl Scanner {
         }
     }
 
-    /// Handles a length-delimited field. Payloads and small messages are skipped, large messages are entered; small
-    /// elements of a list with a key field are searched for their keys.
+    /// Processes a length-delimited field. Payloads and small messages are skipped, and large messages are entered.
+    /// Small elements of a list with a key field are searched for their keys.
     fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
         let field = self.schema.field(frame.type_id, header.number);
         let Some(child) = field.filter(|field| field.kind == FieldKind::Message) else {
@@ -60,7 +60,7 @@ impl Scanner {
         Ok(Step::Past(end - self.position))
     }
 
-    /// Skips bytes, a string or packed values; a string that is the key of its message is hashed as it passes.
+    /// Skips bytes, a string or packed values; a string that is the key of its message is hashed while it is skipped.
     fn payload(&mut self, header: &Header, len: u64, frame: &Frame) -> Result<Step> {
         let field = self.schema.field(frame.type_id, header.number);
         let mut entry = Entry::new(header, self.position);
@@ -135,20 +135,20 @@ impl Scanner {
     }
 }
 
-/// A run of small list elements: `rest` begins with those in memory.
+/// A run of small list elements; `rest` begins with those that are in memory.
 struct Run<'a> {
     rest: &'a [u8],
-    /// Offset of `rest`.
+    /// The offset of `rest`.
     position: u64,
-    /// Offset past the message that has the list.
+    /// The offset after the message that contains the list.
     end: u64,
-    /// Size in bytes from which an element is not small.
+    /// The size in bytes from which an element is not small.
     floor: u64,
 }
 
 impl<'a> Run<'a> {
-    /// Indexes all elements of the run with their keys; `first` is the first header. Returns the offset past the last
-    /// one.
+    /// Indexes all elements of the run with their keys; `first` is the header of the first element. Returns the offset
+    /// after the last element.
     fn index(mut self, first: &Header, message: &Message, depth: u32, builder: &mut Builder) -> Result<u64> {
         let mut header = *first;
         loop {
@@ -174,8 +174,8 @@ impl<'a> Run<'a> {
         (entry, taken)
     }
 
-    /// The header of the next element; None when another field or a large element follows, or the element is not all
-    /// in memory.
+    /// The header of the next element. None when another field or a large element follows, or when the element is not
+    /// completely in memory.
     #[inline]
     fn next_like(&self, header: &Header) -> Result<Option<Header>> {
         let room = (self.rest.len() as u64).min(self.end - self.position);
@@ -191,14 +191,14 @@ impl<'a> Run<'a> {
 }
 
 impl Frame {
-    /// The key field of this message; None when the parent keeps no keys or the type has no key.
+    /// The key field of this message; None when the parent records no keys or the type has no key.
     #[inline]
     fn own_key<'s>(&self, schema: &'s Schema) -> Option<&'s Field> {
         self.key?;
         schema.message(self.type_id?)?.key()
     }
 
-    /// The numeric key of this message, when the field of `header` in `rest` holds it; else None.
+    /// The numeric key of this message if the field of `header` in `rest` contains it; else None.
     #[inline]
     fn scalar_key(&self, header: &Header, rest: &[u8], schema: &Schema) -> Option<u64> {
         let field = self.own_key(schema).filter(|field| field.number == header.number)?;

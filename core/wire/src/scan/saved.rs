@@ -1,7 +1,8 @@
-//! Serialized scan, which another process can continue.
+//! The serialized scan, which another process can continue.
 //!
-//! `pslscan1`; a fingerprint of the schema; the scanner's numbers, its frames, the index so far; the CRC-32C of all
-//! bytes before. Only the version that wrote a scan can read it; on an error the caller scans anew.
+//! It consists of `pslscan1`, a fingerprint of the schema, the scanner's numbers and frames, the index so far, and the
+//! CRC-32C of all bytes before. Only the version that wrote a scan can read it. After an error, the caller starts a new
+//! scan.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::varint;
 const MAGIC: &[u8; 8] = b"pslscan1";
 
 impl Scanner {
-    /// Serializes the scan for [`Scanner::load`]; `Unsupported` once the scan has failed.
+    /// Serializes the scan for [`Scanner::load`]; fails with an `Unsupported` error if the scan has failed.
     pub fn save(&self) -> Result<Vec<u8>> {
         if self.failed {
             return Err(WireError::new(Kind::Unsupported, "this scan has failed; start again"));
@@ -35,7 +36,7 @@ impl Scanner {
         Ok(out)
     }
 
-    /// The scan that [`Scanner::save`] wrote, of a message of type `root` of the same `schema`.
+    /// Restores a scan that [`Scanner::save`] wrote, for a message of type `root` of the same `schema`.
     pub fn load(saved: &[u8], schema: Arc<Schema>, root: Option<TypeId>, limits: Limits) -> Result<Self> {
         let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "not a saved scan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
@@ -96,7 +97,7 @@ fn load_frame(reader: &mut Reader<'_>) -> Result<Frame> {
     Ok(Frame { type_id, number, start, content, end, group: reader.varint()? != 0, key })
 }
 
-/// Checksum that identifies a schema, since a saved scan refers to types by number.
+/// A checksum that identifies a schema, because a saved scan refers to types by number.
 fn fingerprint(schema: &Schema) -> u32 {
     let mut sum = 0;
     for message in (0..).map_while(|id| schema.message(id)) {

@@ -1,45 +1,46 @@
-//! Distances of the elements of two tensors of one type and shape, in one pass over both.
+//! The distances between the elements of two tensors of the same type and shape, in one pass over both.
 
 use super::{BLOCK, LANES, LEAST_READ, in_lanes};
 use crate::elements::Numbers;
 use crate::error::{Kind, Result, WireError};
 use crate::source::Source;
 
-/// Distances of the pairs of elements read so far.
+/// The distances of the pairs of elements read so far.
 pub struct Delta {
     numbers: Numbers,
     distances: Distances,
 }
 
-/// Counts of pairs, and sums over those of finite numbers.
+/// The numbers of pairs, and sums over the pairs of finite numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distances {
     /// All pairs.
     pub all: u64,
     /// Pairs whose bytes differ.
     pub changed: u64,
-    /// Pairs that differ, and of which one is not a finite number.
+    /// Pairs that differ and in which at least one element is not a finite number.
     pub incomparable: u64,
     /// Pairs of finite numbers.
     pub finite: u64,
-    /// Greatest distance.
+    /// The largest distance.
     pub max: f64,
-    /// Sum of all distances.
+    /// The sum of all distances.
     pub sum: f64,
-    /// Sum of the squares of all distances.
+    /// The sum of the squares of all distances.
     pub squares: f64,
-    /// Scalar product of both as vectors.
+    /// The scalar product of both tensors as vectors.
     pub product: f64,
-    /// Squared length of the first.
+    /// The squared length of the first vector.
     pub one: f64,
-    /// Squared length of the second.
+    /// The squared length of the second vector.
     pub other: f64,
 }
 
 impl Delta {
-    /// Distances of elements of type `dtype`, such as `F32`; `Unsupported` for types without numbers.
+    /// Starts the distances of elements of type `dtype`, such as `F32`; fails with an `Unsupported` error for types
+    /// without numbers.
     ///
-    /// Halves of complex numbers count as elements of their own.
+    /// Each half of a complex number counts as one element.
     pub fn new(dtype: &str) -> Result<Self> {
         let halves = match dtype {
             "C64" => "F32",
@@ -52,7 +53,8 @@ impl Delta {
         Ok(Self { numbers, distances: Distances::default() })
     }
 
-    /// Takes the pairs of elements in the bytes of both sources from `start` up to `end`, both at borders of elements.
+    /// Takes the pairs of elements in the bytes of both sources from `start` to `end`; both must be at an element's
+    /// border.
     pub fn read(
         &mut self,
         one: &(impl Source + ?Sized),
@@ -81,7 +83,7 @@ impl Delta {
         Ok(())
     }
 
-    /// Takes `times` more pairs that are all the one of the elements in `one` and `other`.
+    /// Takes the pair of the elements in `one` and `other` another `times` times.
     pub fn repeat(&mut self, one: &[u8], other: &[u8], times: u64) {
         let mut found = Self { numbers: self.numbers.clone(), distances: Distances::default() };
         found.take(one, other);
@@ -93,7 +95,7 @@ impl Delta {
         self.distances
     }
 
-    /// Takes the pairs of elements in two slices of one length; a last one that is not whole is ignored.
+    /// Takes the pairs of elements in two slices of equal length; an incomplete last element is ignored.
     pub fn take(&mut self, one: &[u8], other: &[u8]) {
         let width = self.numbers.width();
         let (mut before, mut after) = ([0.0; BLOCK], [0.0; BLOCK]);
@@ -116,18 +118,18 @@ impl Delta {
 }
 
 impl Distances {
-    /// Cosine of the angle between both as vectors; None where one of them is zero, or too long for a float.
+    /// The cosine of the angle between both vectors; None if one of them is zero or is too long for a float.
     pub fn cosine(&self) -> Option<f64> {
         let lengths = self.one.sqrt() * self.other.sqrt();
         Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
     }
 
-    /// Length of the difference of both as vectors, as a share of the length of the first; None where that is zero.
+    /// The length of the difference vector as a share of the first vector's length; None where this length is zero.
     pub fn relative(&self) -> Option<f64> {
         Some(self.squares.sqrt() / self.one.sqrt()).filter(|share| share.is_finite())
     }
 
-    /// Adds the distances `found`, as many times.
+    /// Adds the distances `found`, multiplied by `times`.
     fn add_times(&mut self, found: &Self, times: u64) {
         let weight = times as f64;
         if times > 0 {
@@ -176,9 +178,9 @@ impl Distances {
     }
 }
 
-/// Moves the pairs of finite numbers to the front, and returns how many there are.
+/// Moves the pairs of finite numbers to the front and returns their number.
 fn finite_pairs(before: &mut [f64], after: &mut [f64]) -> usize {
-    // A product of zero and a number that is not finite is NaN, and so is any sum with it.
+    // The product of zero and a number that is not finite is NaN, and so is every sum that contains it.
     let probe = |values: &[f64]| in_lanes(values, |value| value * 0.0).iter().sum::<f64>().is_nan();
     if !probe(before) && !probe(after) {
         return before.len();

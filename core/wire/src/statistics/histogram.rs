@@ -1,34 +1,36 @@
-//! Histograms of numbers whose range is not known beforehand, exact in one pass.
+//! Histograms of numbers whose range is not known beforehand; they are exact after one pass.
 //!
-//! All bins have one width, a power of two, and begin at multiples of the width. So bins that turn out to be too narrow
-//! are joined pair by pair, which moves no number across a border.
+//! All bins have the same width, a power of two, and begin at multiples of the width. Bins that turn out to be too
+//! narrow are joined in pairs, so no number has to move across a border.
 
-/// Bins kept while numbers come: more than anybody is shown, as each doubling of the range halves the number in use.
+/// Bins that are kept during the pass. This is more than any caller shows, because each doubling of the range halves
+/// the number of bins in use.
 const BINS: usize = 1024;
-/// Numbers whose bins are worked out before they are counted.
+/// Numbers whose bins are computed before they are counted.
 const BATCH: usize = 256;
-/// Exponents of widths whose reciprocal is a normal number too.
+/// The lowest exponent of a width whose reciprocal is a normal number too.
 const LEAST: i32 = -1022;
-/// Numbers of bins stay below 2^50, where floats are exact and the trick of `floor` works.
+/// The bits of a bin's number, which stays below 2^50. In this range, floats are exact and the trick of `floor` works.
 const PRECISION: i32 = 50;
-/// A sum with 1.5 × 2^52 has no room for a fraction: adding and subtracting it rounds to a whole number.
+/// 1.5 × 2^52: a sum with this number has no room for a fraction, so adding and subtracting it rounds to a whole
+/// number.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 
-/// Bins of one width, each of which holds the numbers from its beginning up to that of the next.
+/// Bins of equal width; each contains the numbers from its start to the start of the next bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bins {
-    /// Beginning of the first bin.
+    /// The start of the first bin.
     pub start: f64,
-    /// Width of each bin, a power of two.
+    /// The width of each bin, a power of two.
     pub width: f64,
-    /// Numbers in each bin.
+    /// How many numbers each bin contains.
     pub counts: Vec<u64>,
 }
 
 pub(super) struct Histogram {
-    /// Exponent of the width; None before the first number.
+    /// The exponent of the width; None before the first number.
     exponent: Option<i32>,
-    /// Number of the first bin: it begins at so many widths.
+    /// The number of the first bin; its start is this number times the width.
     first: f64,
     counts: Box<[u64; BINS]>,
 }
@@ -38,7 +40,7 @@ impl Histogram {
         Self { exponent: None, first: 0.0, counts: Box::new([0; BINS]) }
     }
 
-    /// Counts `values`, which are finite; all numbers so far, these among them, are from `min` to `max`.
+    /// Counts `values`, which must be finite. All numbers so far, including these, are from `min` to `max`.
     pub(super) fn take(&mut self, values: &[f64], min: f64, max: f64) {
         let exponent = self.cover(min, max);
         let (scale, first) = (2f64.powi(-exponent), self.first);
@@ -55,7 +57,8 @@ impl Histogram {
         }
     }
 
-    /// Counts `value`, which is finite, `times` times; all numbers so far are from `min` to `max`.
+    /// Counts `value`, which must be finite, `times` times. All numbers so far, including this one, are from `min` to
+    /// `max`.
     pub(super) fn repeat(&mut self, value: f64, times: u64, min: f64, max: f64) {
         let exponent = self.cover(min, max);
         let place = number(value, exponent) - self.first;
@@ -79,7 +82,7 @@ impl Histogram {
         exponent
     }
 
-    /// Joins 2^`doublings` bins to one each, and makes `first` the number of the first.
+    /// Joins 2^`doublings` bins each to one bin, and makes `first` the number of the first bin.
     fn move_to(&mut self, doublings: i32, first: f64) {
         let mut counts = Box::new([0; BINS]);
         for (place, count) in (0u32..).zip(self.counts.iter()).filter(|(_, count)| **count > 0) {
@@ -91,7 +94,7 @@ impl Histogram {
         self.counts = counts;
     }
 
-    /// The numbers in at most `most` bins, and four at least, without empty ones at either end; None without a number.
+    /// The numbers in up to `most` bins, but at least four, without empty bins at the ends; None without numbers.
     pub(super) fn bins(&self, most: usize) -> Option<Bins> {
         let mut exponent = self.exponent?;
         let used = || self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, _)| place as f64);
@@ -109,40 +112,41 @@ impl Histogram {
             }
         }
         let width = 2f64.powi(exponent);
-        // The bin of the lowest numbers of all begins at -2^1024, which is none.
+        // The bin of the lowest possible numbers would begin at -2^1024, which is not a float.
         Some(Bins { start: (first * width).max(f64::MIN), width, counts })
     }
 }
 
-/// Exponent of a width by which `min` to `max` take about half of the bins.
+/// The exponent of a width with which `min` to `max` take about half of the bins.
 fn finest(min: f64, max: f64) -> i32 {
-    // Halved, so that the distance of the largest numbers is a number.
+    // The values are halved, so that the distance of the largest numbers is still a float.
     let half = max / 2.0 - min / 2.0;
     if half > 0.0 { exponent_of(half) + 3 - BINS.ilog2().cast_signed() } else { LEAST }
 }
 
-/// The least exponent of a width by which all numbers of bins are exact.
+/// The lowest exponent of a width with which all numbers of bins are exact.
 fn reaching(min: f64, max: f64) -> i32 {
     (exponent_of(min.abs().max(max.abs())) - PRECISION).max(LEAST)
 }
 
-/// Exponent of the greatest power of two that is at most `number`; of subnormal numbers and zero, a lower one's.
+/// The exponent of the largest power of two that is at most `number`; for subnormal numbers and zero, a lower exponent.
 fn exponent_of(number: f64) -> i32 {
     i32::try_from(number.to_bits() >> 52 & 0x7ff).unwrap_or_default() - 1023
 }
 
-/// Number of the bin that `value` is in.
+/// The number of the bin that contains `value`.
 fn number(value: f64, exponent: i32) -> f64 {
     scaled(value, 2f64.powi(-exponent)).floor()
 }
 
-/// The product of `value` and `scale`; a negative one that is too small for a float is still below zero.
+/// The product of `value` and `scale`. A negative product that is too small for a float stays below zero.
 fn scaled(value: f64, scale: f64) -> f64 {
     let product = value * scale;
     if value < 0.0 && product == 0.0 { -f64::MIN_POSITIVE } else { product }
 }
 
-/// The greatest whole number that is at most `value`, which is below 2^51; `f64::floor` is a call on older processors.
+/// The largest whole number that is at most `value`, which must be below 2^51. On older processors, `f64::floor` would
+/// be a function call.
 fn floor(value: f64) -> f64 {
     let rounded = value + ROUNDING - ROUNDING;
     if rounded > value { rounded - 1.0 } else { rounded }

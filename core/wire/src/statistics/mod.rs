@@ -1,4 +1,4 @@
-//! Statistics of numbers: one pass over their bytes, in memory that does not grow with their count.
+//! Statistics of numbers, computed in one pass over their bytes; the memory does not depend on their number.
 
 mod delta;
 mod histogram;
@@ -11,13 +11,13 @@ pub use delta::{Delta, Distances};
 pub use histogram::Bins;
 use histogram::Histogram;
 
-/// Elements that are decoded at a time: their 64-bit form stays in the first cache of a processor.
+/// Elements that are decoded at a time, so that their 64-bit form stays in the first-level cache of a processor.
 const BLOCK: usize = 2048;
-/// Sums that run side by side, so that an addition does not wait for the one before.
+/// Sums that are computed side by side, so that an addition does not wait for the previous one.
 const LANES: usize = 8;
 const LEAST_READ: u64 = 64 << 10;
 
-/// Statistics of the elements read so far. Those of NaN and infinities are their counts alone.
+/// The statistics of the elements read so far. NaNs and infinities are only counted.
 pub struct Statistics {
     numbers: Numbers,
     counts: Counts,
@@ -25,36 +25,37 @@ pub struct Statistics {
     histogram: Histogram,
 }
 
-/// Numbers of elements, by kind.
+/// The numbers of elements by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All elements.
     pub all: u64,
-    /// Elements that are zero, of either sign.
+    /// Elements that are zero, with either sign.
     pub zeros: u64,
-    /// Elements that are no numbers.
+    /// Elements that are NaN.
     pub nans: u64,
     /// Infinities of either sign.
     pub infinities: u64,
 }
 
-/// Extremes, mean and spread of finite numbers.
+/// The extremes, mean and spread of finite numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// The number of finite elements.
     pub count: u64,
-    /// Least finite element; infinity when there is none.
+    /// The smallest finite element; infinity when there is none.
     pub min: f64,
-    /// Greatest finite element; minus infinity when there is none.
+    /// The largest finite element; minus infinity when there is none.
     pub max: f64,
-    /// Mean of the finite elements.
+    /// The mean of the finite elements.
     pub mean: f64,
-    /// Sum of squared distances from the mean.
+    /// The sum of the squared distances from the mean.
     squares: f64,
 }
 
 impl Statistics {
-    /// Statistics of elements of type `dtype`, such as `F32`; `Unsupported` for types without numbers.
+    /// Starts statistics of elements of type `dtype`, such as `F32`; fails with an `Unsupported` error for types
+    /// without numbers.
     pub fn new(dtype: &str) -> Result<Self> {
         let numbers = Numbers::named(dtype).ok_or_else(|| {
             WireError::new(Kind::Unsupported, format!("statistics of elements of type {dtype} cannot be computed"))
@@ -62,7 +63,7 @@ impl Statistics {
         Ok(Self { numbers, counts: Counts::default(), moments: Moments::NONE, histogram: Histogram::new() })
     }
 
-    /// Takes the elements in the bytes of `source` from `start` up to `end`, both at borders of elements.
+    /// Takes the elements in the bytes of `source` from `start` to `end`; both must be at an element's border.
     pub fn read(&mut self, source: &(impl Source + ?Sized), start: u64, end: u64) -> Result<()> {
         let width = self.numbers.width() as u64;
         if !start.is_multiple_of(width) || !end.is_multiple_of(width) {
@@ -83,7 +84,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// Takes the elements in `bytes`; a last one that is not whole is ignored.
+    /// Takes the elements in `bytes`; an incomplete last element is ignored.
     pub fn take(&mut self, bytes: &[u8]) {
         let mut block = [0.0; BLOCK];
         for some in bytes.chunks(BLOCK * self.numbers.width()) {
@@ -100,7 +101,7 @@ impl Statistics {
         }
     }
 
-    /// Takes `times` more elements that are all the one in `bytes`.
+    /// Takes the element in `bytes` another `times` times.
     pub fn repeat(&mut self, bytes: &[u8], times: u64) {
         let mut block = [0.0; BLOCK];
         let count = self.numbers.decode(bytes, &mut block).min(1);
@@ -117,9 +118,9 @@ impl Statistics {
         self.histogram.repeat(value, times, self.moments.min, self.moments.max);
     }
 
-    /// The finite ones of `values`, moved to the front; the others are counted.
+    /// Moves the finite values to the front and returns them; counts the other values.
     fn finite<'v>(&mut self, values: &'v mut [f64]) -> &'v [f64] {
-        // A product of zero and a number that is not finite is NaN, and so is any sum with it.
+        // The product of zero and a number that is not finite is NaN, and so is every sum that contains it.
         let probe = in_lanes(values, |value| value * 0.0).iter().sum::<f64>();
         if !probe.is_nan() {
             return values;
@@ -143,12 +144,12 @@ impl Statistics {
         self.counts
     }
 
-    /// Extremes, mean and spread so far; None without a finite element.
+    /// The extremes, mean and spread so far; None without a finite element.
     pub fn moments(&self) -> Option<Moments> {
         Some(self.moments).filter(|moments| moments.count > 0)
     }
 
-    /// The finite elements so far in at most `most` bins; None without a finite element.
+    /// The finite elements so far in up to `most` bins; None without a finite element.
     pub fn bins(&self, most: usize) -> Option<Bins> {
         self.histogram.bins(most)
     }
@@ -157,7 +158,7 @@ impl Statistics {
 impl Moments {
     const NONE: Self = Self { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, mean: 0.0, squares: 0.0 };
 
-    /// The deviation from the mean, of these elements as a whole (not of a sample of others).
+    /// The standard deviation of these elements as a whole population, not as a sample.
     pub fn deviation(&self) -> f64 {
         (self.squares / self.count as f64).sqrt()
     }
@@ -180,7 +181,7 @@ impl Moments {
         moments
     }
 
-    /// Moments of both sets of numbers together (Chan, Golub and LeVeque).
+    /// The moments of both sets of numbers together (Chan, Golub and LeVeque).
     fn with(&self, other: &Self) -> Self {
         if self.count == 0 {
             return *other;
@@ -198,7 +199,7 @@ impl Moments {
     }
 }
 
-/// Sums of `term` over every eighth value.
+/// Eight sums of `term`, each over every eighth value.
 fn in_lanes(values: &[f64], term: impl Fn(f64) -> f64) -> [f64; LANES] {
     let mut sums = [0.0; LANES];
     let (some, rest) = values.as_chunks::<LANES>();

@@ -1,4 +1,4 @@
-//! A graph as a strip of blocks: its nodes in the order in which they are computed, put into a tree of blocks.
+//! A graph as a strip: its nodes in the order in which they are computed, divided into a tree of blocks.
 
 mod order;
 mod repeats;
@@ -13,98 +13,98 @@ use order::{NOWHERE, Nodes, get, put};
 pub use tree::{Block, Kind, MOST, Part};
 use tree::{Builder, Tree};
 
-/// Nodes and what links them.
+/// The nodes, and the facts that link them.
 #[derive(Clone, Copy, Debug)]
 pub struct Graph<'g> {
     /// The nodes of all graphs.
     pub found: &'g Findings,
-    /// Their links.
+    /// The links between the nodes.
     pub links: &'g Links,
-    /// Their fields.
+    /// The fields of the nodes.
     pub ports: &'g Ports,
 }
 
-/// Links between two parts of a level that are listed one by one.
+/// Most links between two parts of a level that are listed one by one.
 const MOST_EDGES: usize = 1000;
-/// Steps from a node down to a tensor in it.
+/// Most steps from a node down to a tensor in it.
 const STEPS: usize = 8;
 /// Bars of a profile.
 const BARS: u64 = 24;
 
-/// A graph, divided into blocks.
+/// A graph that is divided into blocks.
 #[derive(Debug)]
 pub struct Strip {
-    /// Nodes by place.
+    /// The nodes by place.
     order: Vec<u32>,
-    /// Place of each finding; `NOWHERE` for other graphs.
+    /// The place of each finding; `NOWHERE` for nodes of other graphs.
     place: Vec<u32>,
-    /// Operator by place.
+    /// The operator by place.
     ops: Vec<u32>,
     tree: Tree,
-    /// Elements of the weights of all nodes before each place, and of all.
+    /// For each place, the elements in the weights of all nodes before it; the last number is the total.
     elements: Vec<u64>,
-    /// The largest tensor of the node at each place, by number.
+    /// For each place, the number of the node's largest tensor.
     heaviest: Vec<u32>,
-    /// Values that are made by no node and are no tensors, as place and slot.
+    /// The values that no node makes and that are not tensors, as place and slot.
     free: Vec<(u32, u32)>,
 }
 
-/// Links between two parts of a block.
+/// The links between two parts of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Number of the part that they come from; None for nodes outside of the block.
+    /// The number of the part from which the links come; None for nodes outside the block.
     pub source: Option<u32>,
-    /// Number of the part that they lead to.
+    /// The number of the part to which the links lead; None for nodes outside the block.
     pub target: Option<u32>,
-    /// How many there are.
+    /// The number of links.
     pub count: u32,
-    /// The first of them: the node that makes the value, and that which takes it in a slot.
+    /// The first of the links: the node that makes the value, the node that takes it, and the slot.
     pub example: (u32, u32, u32),
 }
 
-/// Nodes on all ways between two places.
+/// The nodes on all paths between two places.
 #[derive(Debug, Default)]
 pub struct Section {
-    /// Number of nodes.
+    /// The number of nodes.
     pub count: u32,
-    /// Elements of their weights.
+    /// The number of elements in their weights.
     pub elements: u64,
-    /// Stretches of neighbours: place of the first, and how many.
+    /// Stretches of neighbouring nodes: the place of the first node, and the number of nodes.
     pub spans: Vec<(u32, u32)>,
     /// The first nodes.
     pub nodes: Vec<u32>,
-    /// Names of values that they take from other nodes, or that no node makes.
+    /// The names of values that these nodes take from other nodes, or that no node makes.
     pub inputs: Vec<Vec<u8>>,
-    /// Names of their weights.
+    /// The names of these nodes' weights.
     pub weights: Vec<Vec<u8>>,
-    /// Those in the second place with values that others take, or nobody.
+    /// The nodes in the second place whose values other nodes take, or no node takes.
     pub last: Vec<u32>,
 }
 
-/// Most items in each list of a section.
+/// The most items in each list of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// Stretches.
+    /// Most stretches.
     pub spans: usize,
-    /// Nodes, and weights.
+    /// Most nodes, and most weights.
     pub nodes: usize,
-    /// Inputs, and last nodes.
+    /// Most inputs, and most last nodes.
     pub ports: usize,
 }
 
 /// A tensor that may be a weight of nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'t> {
-    /// Its name.
+    /// The name of the tensor.
     pub name: &'t str,
-    /// Path of the message that holds it; empty for one that is found by its name alone.
+    /// The path of the message that contains the tensor; empty for a tensor that is only found by its name.
     pub path: &'t str,
-    /// Number of elements.
+    /// The number of elements.
     pub elements: u64,
 }
 
 impl Strip {
-    /// The strip of graph number `graph`.
+    /// Makes the strip of graph number `graph`.
     pub fn of(Graph { found, links, ports }: &Graph<'_>, graph: u32) -> Result<Self> {
         let nodes = Nodes::of(found, links, ports, graph)?;
         let mut tree = Builder::tree(&nodes, links);
@@ -118,8 +118,9 @@ impl Strip {
         Ok(Self { order, place, ops, tree, elements, heaviest, free: Vec::new() })
     }
 
-    /// Finds the weights of nodes: tensors in them, and those that go by the name of a value that no node makes, or with
-    /// `own` by that of the node; `scope` may be part of the names. A tensor counts for the first node that has it.
+    /// Finds the weights of nodes. These are tensors inside nodes, and tensors with the name of a value that no node
+    /// makes. With `own`, they are also tensors with the name of the node; `scope` may be part of the names. A tensor
+    /// counts for the first node that has it.
     pub fn weigh(&mut self, graph: &Graph<'_>, tensors: &[Tensor<'_>], scope: &str, own: bool) -> Result<()> {
         let mut counted = vec![false; tensors.len()];
         let mut weights = vec![(0u64, NOWHERE); self.order.len()];
@@ -162,12 +163,12 @@ impl Strip {
         Ok(())
     }
 
-    /// Tensors that nodes hold: number and place.
+    /// The tensors that are inside nodes, as number of the tensor and place of the node.
     fn held(&self, found: &Findings, tensors: &[Tensor<'_>]) -> Vec<(usize, usize)> {
         let nodes = self.order.iter().enumerate();
         let paths: HashMap<&str, usize> =
             nodes.filter_map(|(place, node)| Some((found.get(*node as usize)?.path, place))).collect();
-        // Paths of a stranger may have as many steps as their keys have dots.
+        // In hostile input, paths may have as many steps as their keys have dots, so only `STEPS` are tried.
         let place_of = |path: &str| {
             let mut ends = path.rmatch_indices('.').take(STEPS).map(|(at, _)| at);
             ends.find_map(|end| paths.get(path.get(..end)?)).copied()
@@ -176,7 +177,8 @@ impl Strip {
         all.filter_map(|(number, tensor)| Some((number, place_of(tensor.path)?))).collect()
     }
 
-    /// Values that nodes from place `first` to `end` take, but no node makes, and that are no weights: node and slot.
+    /// The values that nodes from place `first` to `end` take, but that no node makes and that are no weights: node and
+    /// slot.
     pub fn free(&self, first: u32, end: u32) -> impl Iterator<Item = (u32, u32)> {
         let begin = self.free.partition_point(|(place, _)| *place < first);
         let free = self.free.get(begin..).unwrap_or_default().iter().take_while(move |(place, _)| *place < end);
@@ -188,13 +190,13 @@ impl Strip {
         self.tree.blocks.get(id as usize).copied()
     }
 
-    /// Parts of block `id`.
+    /// The parts of block `id`.
     pub fn parts(&self, id: u32) -> &[Part] {
         let (start, end) = self.block(id).unwrap_or_default().parts;
         self.tree.parts.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// Places of the nodes of a part: the first, and that behind the last.
+    /// The places of the nodes of a part: the first place, and the place after the last.
     pub fn span(&self, part: Part) -> (u32, u32) {
         match part {
             Part::Node(node) => {
@@ -213,12 +215,12 @@ impl Strip {
         self.order.get(place as usize).copied()
     }
 
-    /// Place of a node; `u32::MAX` in another graph.
+    /// The place of a node; `u32::MAX` for a node of another graph.
     pub fn place_of(&self, node: u32) -> u32 {
         self.place.get(node as usize).copied().unwrap_or(NOWHERE)
     }
 
-    /// Blocks around a node, the root first.
+    /// The blocks that contain a node, the whole graph first.
     pub fn trail(&self, node: u32) -> Vec<u32> {
         let place = self.place_of(node);
         let mut trail = vec![0];
@@ -233,12 +235,12 @@ impl Strip {
         }
     }
 
-    /// Elements of the weights of the nodes from place `first` to `end`.
+    /// The number of elements in the weights of the nodes from place `first` to `end`.
     pub fn elements(&self, first: u32, end: u32) -> u64 {
         get(&self.elements, end as usize).saturating_sub(get(&self.elements, first as usize))
     }
 
-    /// Elements from place `first` to `end` in some bars, for nodes that are neighbours each.
+    /// The number of elements from place `first` to `end` in several bars, each for neighbouring nodes.
     pub fn profile(&self, first: u32, end: u32) -> Vec<u64> {
         let count = u64::from(end.saturating_sub(first));
         let bars = count.min(BARS);
@@ -246,14 +248,15 @@ impl Strip {
         (0..bars).map(|bar| self.elements(at(bar), at(bar + 1))).collect()
     }
 
-    /// The largest tensor of the node with the most elements from place `first` to `end`, by number.
+    /// The number of the largest tensor at the node with the most elements from place `first` to `end`.
     pub fn heaviest(&self, first: u32, end: u32) -> Option<u32> {
         let held = (first..end).filter(|place| get(&self.heaviest, *place as usize) != NOWHERE);
         let place = held.max_by_key(|place| (self.elements(*place, place + 1), std::cmp::Reverse(*place)))?;
         self.heaviest.get(place as usize).copied()
     }
 
-    /// Operators of the nodes from place `first` to `end`, the most frequent first: a node, and how many.
+    /// The operators of the nodes from place `first` to `end`, the most frequent first: a node with it, and the number
+    /// of such nodes.
     pub fn operators(&self, first: u32, end: u32, limit: usize) -> Vec<(u32, u32)> {
         let mut counts: HashMap<u32, (u32, u32)> = HashMap::new();
         for place in first..end {
@@ -266,7 +269,7 @@ impl Strip {
         found.iter().map(|(place, count)| (get(&self.order, *place as usize), *count)).collect()
     }
 
-    /// Links between the parts of block `id`, and to nodes outside of it.
+    /// The links between the parts of block `id`, and the links to nodes outside the block.
     pub fn edges(&self, links: &Links, id: u32) -> Vec<Edge> {
         let (first, end) = self.span(Part::Block(id));
         let mut owner = Vec::with_capacity((end - first) as usize);
@@ -303,7 +306,7 @@ impl Strip {
         found
     }
 
-    /// Nodes on all ways from the nodes of one span of places to those of another.
+    /// The nodes on all paths from the nodes of one span of places to the nodes of another.
     pub fn section(&self, graph: &Graph<'_>, from: (u32, u32), to: (u32, u32), most: Most) -> Result<Section> {
         let Graph { found, links, ports } = *graph;
         let after = self.reached(from, |node, each| links.takers(node).iter().for_each(|(taker, _)| each(*taker)));
@@ -330,7 +333,7 @@ impl Strip {
             let (makers, mut slot) = (links.inputs(node as usize), 0);
             values(found.get(node as usize).map_or(&[], |node| node.skeleton), ports, &mut |name| {
                 let maker = get(makers, slot as usize);
-                // Without inputs it is a constant, which is part of what needs it.
+                // A maker without inputs is a constant, which belongs to the node that needs it.
                 let is_outer = maker != NOWHERE && !inside(maker) && !links.inputs(maker as usize).is_empty();
                 let is_free = maker == NOWHERE && self.free.binary_search(&(place, slot)).is_ok();
                 if is_outer || is_free {
@@ -350,7 +353,7 @@ impl Strip {
         Ok(section)
     }
 
-    /// Places that links lead to from a span, itself among them.
+    /// The places to which links lead from a span, including the span itself.
     fn reached(&self, (first, end): (u32, u32), next: impl Fn(usize, &mut dyn FnMut(u32))) -> Vec<bool> {
         let mut seen = vec![false; self.order.len()];
         let mut waiting: VecDeque<u32> = (first..end).collect();
@@ -369,7 +372,7 @@ impl Strip {
     }
 }
 
-/// Names, each once, up to a number.
+/// A list of different names, up to a largest number.
 struct Names {
     seen: HashSet<Vec<u8>>,
     listed: Vec<Vec<u8>>,
@@ -389,7 +392,7 @@ impl Names {
     }
 }
 
-/// Counts a tensor for the node at `place`, and keeps the largest one.
+/// Counts a tensor for the node at `place`, and keeps the node's largest tensor.
 fn add(weights: &mut [(u64, u32)], place: usize, number: usize, tensors: &[Tensor<'_>], counted: &mut [bool]) {
     let elements = |number: usize| tensors.get(number).map_or(0, |tensor| tensor.elements);
     let Some((sum, heaviest)) = weights.get_mut(place) else { return };
@@ -402,7 +405,8 @@ fn add(weights: &mut [(u64, u32)], place: usize, number: usize, tensors: &[Tenso
     }
 }
 
-/// Gives all nodes and blocks their places, and parts the numbers of nodes; returns nodes and operators by place.
+/// Assigns places to all nodes and blocks, and replaces ranks with node numbers in the parts. Returns the nodes and the
+/// operators by place.
 fn placed(tree: &mut Tree, nodes: &Nodes<'_>) -> (Vec<u32>, Vec<u32>) {
     let (mut order, mut ops) = (Vec::with_capacity(nodes.order.len()), Vec::with_capacity(nodes.order.len()));
     let mut stack = vec![(0u32, false)];

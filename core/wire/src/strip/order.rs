@@ -1,4 +1,4 @@
-//! Nodes of a graph in an order in which they can be computed, and what they look like.
+//! The nodes of a graph in an order in which they can be computed, and what each node looks like.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,22 +7,22 @@ use crate::error::Result;
 use crate::find::Findings;
 use crate::links::{Links, Ports, number, text};
 
-/// Stands for a node that is not part of the graph.
+/// Means that a node is not part of the graph.
 pub(super) const NOWHERE: u32 = u32::MAX;
-/// A maker so many nodes before is part of what a node looks like.
+/// Largest distance to a maker that still affects what a node looks like.
 const NEAR: u32 = 64;
 
 /// The nodes of a graph.
 pub(super) struct Nodes<'f> {
-    /// Nodes by rank: each after the makers of its inputs, but in cycles.
+    /// The nodes by rank: each comes after the makers of its inputs, except in cycles.
     pub(super) order: Vec<u32>,
-    /// Rank of each finding; `NOWHERE` for other graphs.
+    /// The rank of each finding; `NOWHERE` for nodes of other graphs.
     pub(super) rank: Vec<u32>,
-    /// Operator by rank: nodes have the same number for the same one.
+    /// The operator by rank; equal operators have the same number.
     pub(super) ops: Vec<u32>,
-    /// Name by rank.
+    /// The name by rank.
     pub(super) names: Vec<&'f [u8]>,
-    /// Class by rank: operator and inputs, relative to the node.
+    /// The class by rank, which depends on the operator and the inputs, relative to the node.
     pub(super) classes: Vec<u64>,
 }
 
@@ -49,7 +49,8 @@ impl<'f> Nodes<'f> {
     }
 }
 
-/// What stands for the operator of a node: its text; or its number, and the numbers of its fields from `ports.kinds` on.
+/// Bytes that identify the operator of a node: its text, or else its number and the numbers of its fields from
+/// `ports.kinds` on.
 fn operator(message: &crate::find::Found<'_>, ports: &Ports) -> Result<Vec<u8>> {
     let mut key = match text(message.skeleton, &ports.op)? {
         Some(text) => text.to_vec(),
@@ -62,20 +63,21 @@ fn operator(message: &crate::find::Found<'_>, ports: &Ports) -> Result<Vec<u8>> 
     Ok(key)
 }
 
-/// A hash of an operator and of the distances to the makers of its inputs.
+/// A hash of the operator and of the distances to the makers of its inputs.
 fn class(links: &Links, rank: &[u32], node: u32, at: u32, op: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     op.hash(&mut hasher);
     for maker in links.makers(node as usize) {
-        // The first of some layers takes an input of the graph where the others take from the layer before.
+        // The first of several layers may take an input of the graph, where the others take from the layer before. So a
+        // missing maker counts as distance 1.
         let distance = maker.map_or(1, |maker| at.wrapping_sub(get(rank, maker as usize)));
         distance.min(NEAR).hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// `members` in the order in which a walk up to the makers ends: each behind its makers, but in cycles. Those that take
-/// nothing, such as constants, stand before the first node that takes their value.
+/// `members` in the order in which a walk towards the makers finishes them: each comes after its makers, except in
+/// cycles. Nodes that take nothing, such as constants, come directly before the first node that takes their value.
 fn sorted(links: &Links, members: &[u32], all: usize) -> Vec<u32> {
     let mut seen = vec![false; all];
     let mut order = Vec::with_capacity(members.len());
@@ -102,12 +104,12 @@ fn sorted(links: &Links, members: &[u32], all: usize) -> Vec<u32> {
     order
 }
 
-/// The item at `at`; the default beyond the end.
+/// The item at `at`; the default if `at` is beyond the end.
 pub(super) fn get<T: Copy + Default>(items: &[T], at: usize) -> T {
     items.get(at).copied().unwrap_or_default()
 }
 
-/// Replaces the item at `at`, if there is one.
+/// Replaces the item at `at`, if it exists.
 pub(super) fn put<T>(items: &mut [T], at: usize, item: T) {
     if let Some(place) = items.get_mut(at) {
         *place = item;

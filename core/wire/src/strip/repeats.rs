@@ -1,31 +1,31 @@
-//! Repeats in a sequence: stretches that are the same few classes again and again.
+//! Repeats in a sequence: stretches in which the same few classes occur again and again.
 
-/// Longest period that is looked for.
+/// Longest period that is searched.
 const LONGEST: usize = 2048;
-/// Comparisons that one sequence may take.
+/// Most comparisons for one sequence.
 const LOOKS: usize = 1 << 27;
 
-/// A stretch of a sequence that repeats itself.
+/// A repetitive stretch of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeat {
-    /// Where it begins.
+    /// The start of the stretch.
     pub(super) start: usize,
-    /// Items of each round.
+    /// The number of items in each round.
     pub(super) period: usize,
-    /// Number of rounds, at least two.
+    /// The number of rounds, at least two.
     pub(super) times: usize,
 }
 
 impl Repeat {
-    /// Number of items.
+    /// The number of items.
     fn len(&self) -> usize {
         self.period * self.times
     }
 }
 
-/// Stretches of `classes` that repeat themselves, in order and apart from each other; the longest are taken first, and of
-/// equally long ones that with the shortest period. `gaps` has the links over the gap before each item: rounds begin
-/// where they are few. `left` is the number of comparisons that may still be made.
+/// The repetitive stretches of `classes`, in order and without overlap. The longest stretches are taken first; of
+/// equally long stretches, the one with the shortest period. `gaps` has the number of links across the gap before each
+/// item, and rounds begin where few links cross. `left` is the number of comparisons that are still allowed.
 pub(super) fn repeats(classes: &[u64], gaps: &[u32], left: &mut usize) -> Vec<Repeat> {
     let mut found = Vec::new();
     let longest = LONGEST.min(classes.len() / 2).min(LOOKS / classes.len().max(1));
@@ -38,7 +38,7 @@ pub(super) fn repeats(classes: &[u64], gaps: &[u32], left: &mut usize) -> Vec<Re
     let mut taken = vec![false; classes.len()];
     found.retain(|each| {
         let Some(items) = taken.get_mut(each.start..each.start + each.len()) else { return false };
-        // Those that came before are as long or longer: one of them within reaches the first or the last item.
+        // Earlier stretches are as long or longer. If one of them overlaps, it covers the first or the last item.
         if items.first() == Some(&true) || items.last() == Some(&true) {
             return false;
         }
@@ -49,7 +49,7 @@ pub(super) fn repeats(classes: &[u64], gaps: &[u32], left: &mut usize) -> Vec<Re
     found
 }
 
-/// Calls `each` with the begin and the end of all stretches of at least two rounds of `period`.
+/// Calls `each` with the start and end of all stretches that have at least two rounds of `period`.
 fn stretches(classes: &[u64], period: usize, mut each: impl FnMut(usize, usize)) {
     let later = classes.get(period..).unwrap_or_default();
     let mut start = 0;
@@ -66,7 +66,7 @@ fn stretches(classes: &[u64], period: usize, mut each: impl FnMut(usize, usize))
     }
 }
 
-/// The rounds of `period` in a stretch, which begin where the fewest links cross, if that costs none of them.
+/// The rounds of `period` in a stretch. They begin where the fewest links cross, unless this would cost a round.
 fn aligned(gaps: &[u32], start: usize, end: usize, period: usize) -> Repeat {
     let times = (end - start) / period;
     let slack = end - start - times * period;

@@ -1,4 +1,4 @@
-//! The tree of blocks: by the steps of names where they tell groups apart, else by repeats, else by neighbourhood.
+//! The tree of blocks, divided by the steps of names if these separate groups, else by repeats, else by neighbourhood.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,70 +7,71 @@ use super::order::{NOWHERE, Nodes, get, put};
 use super::repeats::repeats;
 use crate::links::Links;
 
-/// A block has at most so many parts.
+/// Most parts of a block.
 pub const MOST: usize = 64;
-/// Nodes below so many are no repeat worth a block.
+/// Fewest nodes for which a repeat becomes a block.
 const FEW: usize = 8;
-/// Steps of names that make blocks.
+/// Most steps of names that become blocks.
 const DEEPEST: u32 = 24;
-/// Steps that all names of a block may share.
+/// Most steps that all names of a block may share.
 const SHARED: u32 = 64;
-/// Comparisons that all sequences of a graph may take.
+/// Most comparisons for all sequences of a graph.
 const LOOKS: usize = 1 << 30;
 
-/// What the parts of a block have in common.
+/// The common property of a block's parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// The beginning of their names.
+    /// The beginning of their names is the same.
     #[default]
     Group,
     /// They look the same.
     Repeat,
-    /// They are one round of a repeat.
+    /// They form one round of a repeat.
     Round,
     /// They are neighbours.
     Part,
 }
 
-/// A block of the tree: neighbours in the order of the strip.
+/// A block of the tree, whose nodes are neighbours in the strip.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Block {
-    /// What its parts have in common.
+    /// The common property of its parts.
     pub kind: Kind,
-    /// The block around it; that of the root is itself.
+    /// The enclosing block; for the root, the root itself.
     pub up: u32,
-    /// Place of the first node in the strip.
+    /// The place of the first node in the strip.
     pub first: u32,
-    /// Number of nodes.
+    /// The number of nodes.
     pub count: u32,
-    /// The part of its nodes' names that it stands for, as a node and a range of its name; without one `u32::MAX`, and of
-    /// rounds and parts the numbers of the first item and behind the last one.
+    /// The part of its nodes' names that the block represents, as a node and a range in the node's name. Without such a
+    /// part, the first number is `u32::MAX`; for rounds and parts, the range then has the numbers of the first item and
+    /// after the last item.
     pub label: (u32, u32, u32),
-    /// Its parts in `Tree::parts`.
+    /// The range of its parts in `Tree::parts`.
     pub parts: (u32, u32),
-    /// Number of its items: more than its parts, if neighbours among them became one part each.
+    /// The number of its items, which exceeds the number of parts if neighbouring items were combined into one part.
     pub items: u32,
 }
 
-/// Blocks, the root first.
+/// All blocks, the root first.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// All blocks.
+    /// The blocks.
     pub(super) blocks: Vec<Block>,
-    /// Parts of all blocks, one block after the other.
+    /// The parts of all blocks, one block after the other.
     pub(super) parts: Vec<Part>,
 }
 
 /// A part of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A node by its number; while the tree is built, by its rank.
+    /// A node by its number; during construction, by its rank.
     Node(u32),
     /// A block by its number.
     Block(u32),
 }
 
-/// What becomes a part.
+/// An item that becomes a part.
 enum Item {
     Node(u32),
     Group { ranks: Vec<u32>, begin: usize, end: usize },
@@ -79,11 +80,11 @@ enum Item {
 }
 
 enum Work {
-    /// Divide nodes by the step of their names that begins at the number.
+    /// Divides nodes by the step of their names that begins at this position.
     Names(u32, Vec<u32>, usize, u32),
-    /// Find repeats in a sequence.
+    /// Finds repeats in a sequence.
     Repeats(u32, Vec<Item>, u32),
-    /// Place items, neighbours together where there are too many; the number is that of the first one.
+    /// Places items, and combines neighbours if there are too many; the number is that of the first item.
     Place(u32, Vec<Item>, usize, u32),
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Builder<'b> {
     tree: Tree,
     work: Vec<Work>,
     looks: usize,
-    /// Item of each rank in the sequence that is looked at.
+    /// For each rank, its item in the current sequence.
     item_of: Vec<(u32, u32)>,
 }
 
@@ -121,8 +122,8 @@ impl<'b> Builder<'b> {
         self.nodes.names.get(rank as usize).copied().unwrap_or_default()
     }
 
-    /// Groups by the step of the names at `at`, or at a later one if that is the same for all; nodes without names
-    /// that keep neighbours together.
+    /// The groups by the step of the names at `at`, or by a later step if all names share the step. Nodes without names
+    /// that keep neighbours together stay single.
     fn named(&mut self, block: u32, ranks: Vec<u32>, mut at: usize, depth: u32) -> Vec<Item> {
         let mut begin = at;
         for _ in 0..SHARED {
@@ -154,7 +155,7 @@ impl<'b> Builder<'b> {
             }
             if let [Item::Group { end, .. }] = items.as_slice() {
                 at = *end;
-                // The step is part of the name of the block, unless that is the whole graph.
+                // The step becomes part of the block's name, unless the block is the whole graph.
                 if let Some(block) = self.tree.blocks.get_mut(block as usize).filter(|_| block > 0) {
                     block.label.2 = at as u32;
                     begin = at;
@@ -176,7 +177,7 @@ impl<'b> Builder<'b> {
         ranks.into_iter().map(Item::Node).collect()
     }
 
-    /// Collapses repeats among `items`, and makes them parts of `block`.
+    /// Collapses repeats among `items` and makes the results parts of `block`.
     fn repeated(&mut self, block: u32, items: Vec<Item>, depth: u32) {
         let is_plain = items.len() <= FEW && items.iter().all(|item| matches!(item, Item::Node(_)));
         if is_plain || items.len() < 2 {
@@ -197,7 +198,8 @@ impl<'b> Builder<'b> {
             at = each.start + each.period * each.times;
         }
         found.extend(items);
-        // A group or a round that is nothing but a repeat is that itself; the whole graph has it as its only part.
+        // A group or round that only consists of a repeat becomes this repeat. The whole graph has the repeat as its
+        // part.
         if block > 0
             && let [Item::Repeat(_)] = found.as_slice()
             && let Some(Item::Repeat(rounds)) = found.pop()
@@ -210,7 +212,7 @@ impl<'b> Builder<'b> {
         self.place(block, found, 0, depth);
     }
 
-    /// Makes `items` parts of `block`, neighbours together where there are too many.
+    /// Makes `items` parts of `block`; combines neighbours if there are too many.
     fn place(&mut self, block: u32, items: Vec<Item>, first: usize, depth: u32) {
         let count = items.len() as u32;
         let items = if items.len() > MOST {
@@ -251,7 +253,7 @@ impl<'b> Builder<'b> {
         parts
     }
 
-    /// Blocks of neighbours, which end where few links cross: as many as there are items in each, about.
+    /// Blocks of neighbours, which end where few links cross; there are about as many blocks as items per block.
     fn gathered(&mut self, block: u32, items: Vec<Item>, first: usize, depth: u32) -> Vec<Part> {
         let gaps = self.gaps(block, &items);
         let count = items.len().isqrt().clamp(FEW, MOST / 2);
@@ -277,7 +279,7 @@ impl<'b> Builder<'b> {
         Part::Block(id)
     }
 
-    /// A hash of what an item looks like: of a group its name without numbers, and its operators in any order.
+    /// A hash of what an item looks like; for a group, its name without numbers, and its operators in any order.
     fn class(&self, item: &Item) -> u64 {
         let mut hasher = DefaultHasher::new();
         match item {
@@ -298,7 +300,8 @@ impl<'b> Builder<'b> {
         hasher.finish()
     }
 
-    /// Calls `each` with the numbers of two of `items` for each link from the first to the second.
+    /// Calls `each` once per link between two of `items`, with the numbers of the item that makes the value and of the
+    /// one that takes it.
     fn links(&mut self, block: u32, items: &[Item], mut each: impl FnMut(usize, usize)) {
         for (at, item) in items.iter().enumerate() {
             walk(item, &mut |rank| put(&mut self.item_of, rank as usize, (block, at as u32)));
@@ -317,8 +320,8 @@ impl<'b> Builder<'b> {
         }
     }
 
-    /// `items` in the order in which a walk up to those that they take from ends: groups stand where their first node does,
-    /// which may be before others that they need.
+    /// `items` in the order in which a walk towards the items that they depend on finishes them. A group is placed
+    /// where its first node is, which may be before other items that it needs.
     fn ordered(&mut self, block: u32, items: Vec<Item>) -> Vec<Item> {
         if items.iter().all(|item| matches!(item, Item::Node(_))) {
             return items;
@@ -347,7 +350,7 @@ impl<'b> Builder<'b> {
         order
     }
 
-    /// Links over the gap before each of `items`.
+    /// The number of links across the gap before each of `items`.
     fn gaps(&mut self, block: u32, items: &[Item]) -> Vec<u32> {
         let mut turns = vec![0i64; items.len() + 1];
         self.links(block, items, |from, to| {
@@ -361,7 +364,7 @@ impl<'b> Builder<'b> {
     }
 }
 
-/// A round of a repeat: an item that is alone, or a block of them.
+/// A round of a repeat: a single item, or a block of several items.
 fn round(mut items: Vec<Item>) -> Item {
     match (items.len(), items.pop()) {
         (1, Some(item)) => item,
@@ -372,7 +375,7 @@ fn round(mut items: Vec<Item>) -> Item {
     }
 }
 
-/// Calls `each` with the rank of all nodes of `item`.
+/// Calls `each` with the rank of every node of `item`.
 fn walk(item: &Item, each: &mut dyn FnMut(u32)) {
     match item {
         Item::Node(rank) => each(*rank),
@@ -382,7 +385,7 @@ fn walk(item: &Item, each: &mut dyn FnMut(u32)) {
     }
 }
 
-/// The step of `name` at `at` with the sign that ends it; None for the last one.
+/// The step of `name` at `at`, with the separator that ends it; None for the last step.
 fn step(name: &[u8], at: usize) -> Option<&[u8]> {
     let rest = name.get(at..)?;
     let begin = rest.iter().position(|byte| !matches!(byte, b'/' | b'.' | b':'))?;

@@ -1,4 +1,4 @@
-//! Places of the fields that a view leaves out by path.
+//! The places of the fields that a view leaves out by path.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use crate::mask::Mask;
 use crate::path::{Path, Select};
 use crate::resolve::Target;
 
-/// Steps of work counted for a place that is held in memory.
+/// Steps of work counted for each place that is kept in memory.
 const HELD: u64 = 8;
 
 impl Document<'_> {
-    /// Spans of the fields at `paths` below `target`, elements too; a path that leads to nothing has none.
+    /// The spans of the fields and elements at `paths` below `target`; a path that leads to nothing gives no span.
     pub fn spans_at(&self, target: &Target, paths: &[Path]) -> Result<Vec<Range<u64>>> {
         let Target::Message(message) = target else {
             let text = "the parameter 'omit' only works on messages, but this path leads to a value";
@@ -50,7 +50,7 @@ impl Document<'_> {
             for (select, _) in
                 group.keyed.iter().filter(|(select, mask)| is_map && mask.whole && !matches!(select, Select::Where(_)))
             {
-                // Without the entry in effect, an earlier one with the same key would be.
+                // If only the entry in effect were left out, an earlier entry with the same key would take effect.
                 let wanted = self.wanted(*number, group.field, select)?;
                 self.map_entries(message, &wanted, &mut |entry| {
                     spans.push(entry.span());
@@ -63,7 +63,7 @@ impl Document<'_> {
                 return Err(WireError::new(Kind::NotFound, format!("{name} has no fields: end the path with it")));
             };
             if group.field.is_some_and(|field| !field.repeated) {
-                // The occurrences of a singular message are one message: positions count through all of them.
+                // The occurrences of a singular message form one message, so positions count through all of them.
                 let parts = inside.iter().map(|(entry, _)| Part::of(entry, Some(type_id))).collect();
                 self.add_spans(&Message { type_id: Some(type_id), parts }, first, depth + 1, spans)?;
                 continue;
@@ -80,7 +80,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// The same for the value of a map entry.
+    /// Does the same for the value of a map entry.
     fn add_spans_of_value(
         &self,
         part: &Part,

@@ -1,4 +1,4 @@
-//! Masking of a message. Elements are walked once, in order, however many selections there are.
+//! The masking of a message. Elements are walked once, in order, whatever the number of selections.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,9 +15,9 @@ use crate::omit::Omit;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::TypeId;
 
-/// Steps of work counted for a field that is held in memory while others are searched.
+/// Steps of work counted for each field that is kept in memory while other fields are searched.
 const HELD: u64 = 8;
-/// Most picks that are looked up one by one; with more, the fields that occur are listed first.
+/// Most picks that are looked up one by one; if there are more, the existing fields are listed first.
 const FEW: usize = 4;
 
 /// A selected field, and the mask of its content.
@@ -26,31 +26,31 @@ struct Row {
     mask: Rc<Mask>,
 }
 
-/// Resolved mask for one message type. The mask is kept alive because its address is the key of the cache.
+/// A mask resolved for one message type. The mask is kept alive, because its address is the key of the cache.
 type Meaning<'a> = (Rc<Mask>, Rc<Resolved<'a>>);
 
-/// Masking of one document with one mask.
+/// The masking of one document with one mask.
 pub(super) struct Masking<'d, 'a> {
     doc: &'d Document<'a>,
     omit: &'d Omit,
     meanings: RefCell<HashMap<(*const Mask, Option<TypeId>), Meaning<'a>>>,
 }
 
-/// Builder of a masked message, piece by piece.
+/// A builder of a masked message, piece by piece.
 struct Kept<'k> {
     outs: Vec<RopeBuilder>,
     rows: Vec<Peekable<IntoIter<Row>>>,
-    /// Masked contents of singular messages, by the offset of the occurrence.
+    /// The masked contents of singular messages, by the offset of each occurrence.
     merged: &'k BTreeMap<u64, Rope>,
 }
 
 impl<'d, 'a> Masking<'d, 'a> {
-    /// Masking of `doc`; the fields that `omit` names are left out.
+    /// Makes a masking of `doc`; the fields that `omit` selects are left out.
     pub(super) fn new(doc: &'d Document<'a>, omit: &'d Omit) -> Self {
         Self { doc, omit, meanings: RefCell::default() }
     }
 
-    /// Masked `message`: a rope for each of its pieces.
+    /// The masked `message`, as a rope for each of its pieces.
     pub(super) fn masked(&self, message: &Message, mask: &Rc<Mask>, depth: u32) -> Result<Vec<Rope>> {
         if mask.whole {
             return self.doc.without_large(message, self.omit, depth);
@@ -60,7 +60,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         self.doc.spend(1)?;
         let meaning = self.meaning(message, mask)?;
         let groups = self.present(message, &meaning)?;
-        // The elements of one field need not be held: the other selected fields are merged in between.
+        // The elements of one field need not be kept in memory, because the other selected fields are merged into them.
         let passing = groups.iter().filter(|(_, group)| !group.stretches.is_empty() && self.omit.is_empty());
         let passing = passing.max_by_key(|(number, _)| self.occurrences(message, *number)).map(|(number, _)| *number);
         let rows = self.rows(message, &groups, passing)?;
@@ -97,7 +97,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         Ok(kept.outs.into_iter().map(RopeBuilder::finish).collect())
     }
 
-    /// Resolved `mask` for the type of `message`, cached.
+    /// `mask` resolved for the type of `message`; results are cached.
     fn meaning(&self, message: &Message, mask: &Rc<Mask>) -> Result<Rc<Resolved<'a>>> {
         let key = (Rc::as_ptr(mask), message.type_id);
         if let Some((_, known)) = self.meanings.borrow().get(&key) {
@@ -133,8 +133,8 @@ impl<'d, 'a> Masking<'d, 'a> {
         message.parts.iter().map(|part| self.doc.count(part, number).unwrap_or(0)).fold(0, u64::saturating_add)
     }
 
-    /// The fields that `groups` select, in order for each piece of `message`, without the elements by position of the
-    /// field `passing`.
+    /// The fields that `groups` select, in order for each piece of `message`. Elements of the field `passing` that are
+    /// selected by position are left out.
     fn rows(&self, message: &Message, groups: &[(u32, &Group<'_>)], passing: Option<u32>) -> Result<Vec<Vec<Row>>> {
         let mut rows: Vec<Vec<Row>> = message.parts.iter().map(|_| Vec::new()).collect();
         let mut add = |part: usize, entry: Entry, mask: &Rc<Mask>| {
@@ -171,8 +171,8 @@ impl<'d, 'a> Masking<'d, 'a> {
         Mask::union(&[Rc::clone(one), Rc::clone(other)], &mut || self.doc.spend(1))
     }
 
-    /// Masked contents of the singular messages among `rows`, by the offset of each occurrence. The occurrences of a
-    /// field are masked as one message, so that positions count through all of them.
+    /// The masked contents of the singular messages among `rows`, by the offset of each occurrence. The occurrences of
+    /// a field are masked as one message, so positions count through all of them.
     fn singular_children(&self, message: &Message, rows: &[Vec<Row>], depth: u32) -> Result<BTreeMap<u64, Rope>> {
         let mut groups: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
         for row in rows.iter().flatten() {
@@ -201,7 +201,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         }
     }
 
-    /// Appends the masked `row`, which is an element or a field without parts.
+    /// Appends the masked `row`, which is an element or a field that has no parts.
     fn element(&self, row: &Row, type_id: Option<TypeId>, depth: u32, out: &mut RopeBuilder) -> Result<()> {
         let Row { entry, mask } = row;
         let field = self.doc.schema.field(type_id, entry.number);
@@ -224,7 +224,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         self.doc.rewrap(entry, &rope, out)
     }
 
-    /// A map entry whose value is masked: the key stays.
+    /// A map entry whose value is masked; the key stays.
     fn map_entry(&self, part: &Part, type_id: Option<TypeId>, mask: &Rc<Mask>, depth: u32) -> Result<Rope> {
         self.doc.limits.check_depth(depth, self.doc.span(part)?.start)?;
         let mut out = RopeBuilder::new(&self.doc.limits);
@@ -241,7 +241,7 @@ impl<'d, 'a> Masking<'d, 'a> {
 }
 
 impl Kept<'_> {
-    /// The next row of a piece that stands before `entry`; None without one.
+    /// The next row of a piece if it is before `entry`; else None.
     fn before(&mut self, part: usize, entry: &Entry) -> Option<Row> {
         self.rows.get_mut(part)?.next_if(|row| row.entry.start < entry.start)
     }

@@ -1,4 +1,4 @@
-//! Mask resolved for one message type: picks by field, and the elements that each stretch keeps.
+//! A mask resolved for one message type: the picks by field, and the elements that each stretch keeps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use crate::mask::{Mask, Pick};
 use crate::path::Select;
 use crate::schema::Field;
 
-/// Picks of a mask, by field number.
+/// The picks of a mask, by field number.
 pub(super) type Resolved<'a> = BTreeMap<u32, Group<'a>>;
 
-/// Picks of one field.
+/// The picks of one field.
 pub(super) struct Group<'a> {
     pub(super) field: Option<&'a Field>,
-    /// Mask of a singular field.
+    /// The mask of a singular field.
     pub(super) singular: Option<Rc<Mask>>,
-    /// Elements selected by key, or by the value of a field.
+    /// The elements that are selected by key or by the value of a field.
     pub(super) keyed: Vec<(Select, Rc<Mask>)>,
-    /// Elements selected by position, in ordered and disjoint stretches.
+    /// The elements that are selected by position, in ordered stretches without overlap.
     pub(super) stretches: Vec<Stretch>,
-    /// True if a pick takes only some of the elements.
+    /// True if a pick only selects some of the elements.
     pub(super) in_part: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Stretch {
 /// A pick by position, and the mask of each element.
 type Placed = (Range<u64>, Rc<Mask>);
 
-/// The positions that a pick takes; None for a pick by key or condition.
+/// The positions that a pick selects; None for a pick by key or condition.
 fn places(pick: &Pick, is_map: bool) -> Option<Range<u64>> {
     match pick.select {
         None | Some(Select::All) => Some(0..u64::MAX),
@@ -79,7 +79,7 @@ pub(super) fn resolve<'a>(doc: &Document<'a>, message: &Message, mask: &Mask) ->
     finished.collect()
 }
 
-/// Splits `ranges`, which may overlap, into disjoint stretches.
+/// Splits `ranges`, which may overlap, into stretches without overlap.
 fn stretches(doc: &Document<'_>, ranges: &[Placed]) -> Result<Vec<Stretch>> {
     let mut edges: Vec<u64> = ranges.iter().flat_map(|(places, _)| [places.start, places.end]).collect();
     edges.sort_unstable();

@@ -1,4 +1,4 @@
-//! Selection of fields by a mask.
+//! The selection of fields by a mask.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,14 +14,15 @@ use crate::path::Select;
 use crate::resolve::map_key;
 use crate::schema::{Field, FieldKind};
 
-/// Longest gap between stretches, in elements, that is walked over instead of looked up in the index.
+/// Longest gap between stretches, in elements, that is walked instead of looked up in the index.
 const NEAR: u64 = 64;
 
-/// Callback for a selected field: the piece of the message it is in, the field, and its mask.
+/// The callback for a selected field; its arguments are the piece of the message that contains it, the field, and the
+/// mask.
 pub(super) type Take<'t> = dyn FnMut(usize, Entry, &Rc<Mask>) -> Result<()> + 't;
 
 impl Document<'_> {
-    /// Calls `take` for the elements that `group` selects by key or condition, and for a singular field.
+    /// Calls `take` with the elements that `group` selects by key or condition, and with a singular field.
     pub(super) fn select_told(
         &self,
         message: &Message,
@@ -42,7 +43,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Calls `take` for the elements in `stretches` of field `number`, in order.
+    /// Calls `take` with the elements in `stretches` of field `number`, in order.
     pub(super) fn select_placed(
         &self,
         message: &Message,
@@ -61,7 +62,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// The same for one piece of a message, after `before` elements in earlier pieces.
+    /// Does the same for one piece of a message; `before` is the number of elements in earlier pieces.
     fn placed_in(
         &self,
         part: &Part,
@@ -70,7 +71,7 @@ impl Document<'_> {
         stretches: &[Stretch],
         take: &mut dyn FnMut(Entry, &Rc<Mask>) -> Result<()>,
     ) -> Result<()> {
-        // With a node, the index finds the next stretch quickly; without one, all elements are walked anyway.
+        // If the piece has a node, the index finds the next stretch quickly. Otherwise, all elements are walked anyway.
         let near = if matches!(part, Part::Node(_)) { NEAR } else { u64::MAX };
         let end = before.saturating_add(self.count(part, number)?);
         let mut at = stretches.partition_point(|stretch| stretch.places.end <= before);
@@ -96,7 +97,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Calls `take` for the occurrences of `entry`, at these positions, that lie in `stretch`.
+    /// Calls `take` with those occurrences of `entry` at the positions `places` that are in `stretch`.
     fn taken(
         &self,
         entry: &Entry,
@@ -115,7 +116,7 @@ impl Document<'_> {
         self.run_part(entry, from..to)?.into_iter().try_for_each(|entry| take(entry, &stretch.mask))
     }
 
-    /// The element that `select` names by key or condition; None when there is none.
+    /// The element that `select` identifies by key or condition; None when it does not exist.
     fn keyed(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
         if let Select::Where(conditions) = select {
             return self.element_where(message, number, field, conditions);
@@ -123,7 +124,7 @@ impl Document<'_> {
         Ok(self.map_entry(message, &self.wanted(number, field, select)?)?.map(|(_, entry)| entry))
     }
 
-    /// The entries of a map that `select` names by their key.
+    /// The entries of a map that `select` identifies by key.
     pub(super) fn wanted<'s>(&self, number: u32, field: Option<&Field>, select: &'s Select) -> Result<Wanted<'s>> {
         let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
         let map = field.filter(|field| self.schema.is_map(field));
@@ -148,7 +149,8 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// Fails when elements of field `number` are packed, since selecting some of them would mean rewriting them.
+    /// Fails when elements of field `number` are packed, because selecting some of them would require rewriting the
+    /// field.
     fn refuse_packed(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<()> {
         if !field.is_some_and(|field| field.kind.is_packable()) {
             return Ok(());
@@ -165,7 +167,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Number of the piece of `message` with the byte at `offset`.
+    /// The number of the piece of `message` that contains the byte at `offset`.
     fn part_at(&self, message: &Message, offset: u64) -> Result<usize> {
         for (i, part) in message.parts.iter().enumerate() {
             if self.span(part)?.contains(&offset) {

@@ -1,4 +1,4 @@
-//! Recovery from damage.
+//! The recovery from damage.
 
 use super::super::fault::{Fault, Resume, next_block};
 use super::super::layout::{self, BLOCK_HEADER};
@@ -6,19 +6,19 @@ use super::super::walk::any_block_header;
 use super::RecordReader;
 use crate::source::Source;
 
-/// A stretch of a file that could not be read.
+/// A region of a file that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Beginning of the skipped region.
+    /// The start of the region.
     pub begin: u64,
-    /// Position at which reading continued.
+    /// The position at which reading continued.
     pub end: u64,
-    /// Reason for skipping.
+    /// The reason for skipping the region.
     pub message: String,
 }
 
 impl<S: Source> RecordReader<S> {
-    /// Continues after the damage that the last call reported; None without damage, and when recovery is impossible.
+    /// Continues after the damage that the last call reported; None without damage or if recovery is impossible.
     pub fn recover(&mut self) -> Option<Skipped> {
         let (resume, message) = self.fault.take()?;
         let begin = self.begin;
@@ -27,8 +27,8 @@ impl<S: Source> RecordReader<S> {
         Some(Skipped { begin, end, message })
     }
 
-    /// Moves to the position at which reading can continue; returns the end of the damage, at most the end of the
-    /// file.
+    /// Moves to the position at which reading can continue. Returns the end of the damage, which is not after the end
+    /// of the file.
     fn resume(&mut self, mut resume: Resume) -> Option<u64> {
         let size = self.source.len();
         loop {
@@ -48,7 +48,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Position that the header of `block` gives for the beginning of a chunk.
+    /// The position at which a chunk begins according to the header of `block`.
     fn after_block(&self, block: u64) -> Option<Resume> {
         if self.source.len() - block < BLOCK_HEADER {
             return Some(Resume::At(block));
