@@ -1,10 +1,11 @@
-"""Write the bill of materials of the image, and check the licences of all that a release contains: `make bills`.
+"""Write the image's bill of materials, and check all licences of a release; `make bills` runs this.
 
     python -m tools.bills dist
 
-A wheel carries a CycloneDX file for the crates, which maturin writes, and one for the page, which the page's build
-writes. The image has those and the Python packages of `docker/requirements.txt`; its bill lists all three. What
-the image has of Debian is that of its base. The program fails on a licence that is not in `PERMISSIVE`.
+A wheel contains two CycloneDX files: maturin writes the one for the crates, and the page's build writes the one for the
+page. The image contains the wheel and the Python packages of `docker/requirements.txt`, so its bill lists crates, page
+and packages. Debian's packages are not listed, because they belong to the base image. The program fails on a licence
+that is not in `PERMISSIVE`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PERMISSIVE: Final = {
     "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
 ACCEPTED: Final = {
-    "certifi": ["MPL-2.0"],  # unchanged files in packages of their own
+    "certifi": ["MPL-2.0"],  # unchanged files in separate packages
     "orjson": ["MPL-2.0 AND (Apache-2.0 OR MIT)"],
     "psycopg": ["LGPL-3.0-only"],  # only in the extra `postgres`; imported, neither changed nor linked
     "psycopg-binary": ["LGPL-3.0-only"],
@@ -36,7 +37,7 @@ Component = dict[str, Any]
 
 
 def main(dist: Path) -> None:
-    """Write the bill of the image into `dist`; end with a message if a licence is unknown or copyleft."""
+    """Write the image's bill into `dist`; exit with a message if a licence is unknown or copyleft."""
     (wheel, *_) = sorted(dist.glob("*.whl")) or sys.exit(f"{dist} has no wheel: run `make wheels`")
     bill = image_bill(wheel)
     name = "-".join(wheel.name.split("-")[:2])
@@ -47,7 +48,7 @@ def main(dist: Path) -> None:
 
 
 def image_bill(wheel: Path) -> Component:
-    """Return the bill of materials of the image: Python packages, crates and packages of the page."""
+    """Return the image's bill of materials: the Python packages, the crates and the page's packages."""
     bill = python_bill()
     with zipfile.ZipFile(wheel) as packed:
         names = [name for name in packed.namelist() if re.search(r"\.dist-info/sboms/.*\.json$", name)]
@@ -61,7 +62,7 @@ def image_bill(wheel: Path) -> Component:
 
 
 def python_bill() -> Component:
-    """Return the bill of the packages in `docker/requirements.txt`, as installed into a new environment."""
+    """Return the bill of the packages in `docker/requirements.txt`, as pip installs them into a new environment."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "bin/python")
         run(sys.executable, "-m", "venv", "--without-pip", folder)
@@ -75,7 +76,7 @@ def python_bill() -> Component:
 
 
 def problems(components: list[Component]) -> list[str]:
-    """Return a line for each component whose licence is neither permissive nor accepted for it."""
+    """Return a line for each component whose licence is neither permissive nor an accepted exception."""
     found = []
     for component in components:
         licences = stated(component)
@@ -90,7 +91,7 @@ def problems(components: list[Component]) -> list[str]:
 
 
 def stated(component: Component) -> list[str]:
-    """Return the SPDX expressions of a component's licence, or names where it has none."""
+    """Return the SPDX expressions of a component's licences, or their names if it has no expressions."""
     each = [entry.get("expression") or entry["license"].get("id") for entry in component.get("licenses", [])]
     names = [entry["license"]["name"] for entry in component.get("licenses", []) if "name" in entry.get("license", {})]
     return [licence for licence in each if licence] or names

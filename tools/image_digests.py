@@ -1,8 +1,9 @@
-"""Write the digests of images into `docker/`, after each name and version: part of `make pins`.
+"""Write the digests of images into `docker/`, after each name and version; `make pins` runs this.
 
     python -m tools.image_digests
 
-skopeo asks the registry of each image. Where a registry cannot be reached, the name stays as it is, and a line says so.
+The program runs skopeo, which asks the registry of each image. If a registry cannot be reached, the program prints a
+line and leaves the name unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OWN: Final = "protoslice:"
 
 
 def pinned(text: str, digest_of: Callable[[str], str | None]) -> str:
-    """Return the text of a compose file or Dockerfile with the digest of each image of others that has one."""
+    """Return the text of a compose file or Dockerfile with the digests of all foreign images that have one."""
 
     def replace(found: re.Match[str]) -> str:
         name = found["name"]
@@ -33,7 +34,7 @@ def pinned(text: str, digest_of: Callable[[str], str | None]) -> str:
 
 
 def digest_of(name: str) -> str | None:
-    """Return the digest of an image, of its list if it has several machines; None if its registry does not answer."""
+    """Return the digest of an image, or of its list if it covers several machines; None without a response."""
     asked = subprocess.run(["skopeo", "inspect", "--raw", f"docker://{name}"], capture_output=True)
     if asked.returncode:
         reason = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2]

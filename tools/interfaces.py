@@ -1,6 +1,6 @@
-"""Write the pages of docs/ that list every command and every operation; `make docs` does. They are not in git.
+"""Write the pages of docs/ that list every command and every operation; `make docs` runs this.
 
-The commands are those of Typer, the operations those of the OpenAPI document.
+The commands come from Typer, and the operations from the OpenAPI document. The pages are not in git.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def commands_page() -> str:
-    """Return the page of all commands: their arguments and options."""
+    """Return the page of all commands, with their arguments and options."""
     program = get_command(app)
     context = typer.Context(program, info_name="protoslice")
     sections = ["# Commands", "`protoslice COMMAND --help` shows the same in a terminal.", *_commands(program, context)]
@@ -53,7 +53,7 @@ def _command(command: Any, context: typer.Context) -> str:
 
 
 def operations_page() -> str:
-    """Return the page of all operations: parameters, bodies and answers."""
+    """Return the page of all operations, with their parameters, bodies and responses."""
     document = create_app(Settings(storage="memory://")).openapi()
     found = [
         (method.upper(), path, said)

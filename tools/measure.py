@@ -1,7 +1,7 @@
-"""Measure the size of the code of commits: `python -m tools.measure [COMMIT…]`.
+"""Measure the size of the code in commits: `python -m tools.measure [COMMIT…]`.
 
-Print a table with a row for each measure and a column for each commit; without arguments, that of HEAD. The files are
-read from git, so nothing is checked out. Sizes have no limits: do not squeeze lines or delete tests to reach one.
+The program prints a table with a row for each measure and a column for each commit; the default is HEAD. It reads the
+files from git and checks nothing out. Sizes have no limits, so do not shorten lines or delete tests because of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_CODE: Final = frozenset(
 
 
 def sizes(files: Mapping[str, str]) -> dict[str, float]:
-    """Return each measure of a tree by its name; `files` are its Python files and pages by path."""
+    """Return the measures of a tree by name; `files` are its Python files and pages by path."""
     package = {_module(path): text for path, text in files.items() if path.startswith("service/") and _is_code(path)}
     tests = [lines_of(text) for path, text in files.items() if path.startswith("tests/") and _is_code(path)]
     lines = [lines_of(text) for text in package.values()]
@@ -63,7 +63,7 @@ def _module(path: str) -> str:
 
 
 def lines_of(source: str) -> int:
-    """Return the number of lines of code: no blank lines, comments and docstrings."""
+    """Return the number of code lines; blank lines, comments and docstrings do not count."""
     lines = set[int]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
@@ -75,7 +75,7 @@ def lines_of(source: str) -> int:
 
 
 def importers_of(sources: Mapping[str, str]) -> Counter[str]:
-    """Return how many modules import each; packages themselves are left out."""
+    """Return for each module how many modules import it; packages themselves are left out."""
     found = Counter[str]()
     for source in sources.values():
         seen = set[str]()
@@ -107,9 +107,10 @@ def files_of(commit: str) -> dict[str, str]:
 
 
 def touched_by(commit: str, last: int = 400) -> Iterator[int]:
-    """Yield how many files each feature touches: those of the `last` commits that add 60 to 600 lines.
+    """Yield the number of files that each feature touches.
 
-    Tests, docs, what `make docs` writes and changelog do not count.
+    A feature is one of the `last` commits, and adds 60 to 600 lines. Tests, docs, the changelog, and files that
+    `make docs` writes do not count.
     """
     log = _git("log", "--no-merges", f"-{last}", "--numstat", "--format=%x00", commit).decode()
     for change in log.split("\0")[1:]:
@@ -120,7 +121,7 @@ def touched_by(commit: str, last: int = 400) -> Iterator[int]:
 
 
 def measures(commit: str) -> dict[str, float]:
-    """Return each measure of a commit by its name."""
+    """Return the measures of a commit by name."""
     touched = sorted(touched_by(commit))
     return {
         **sizes(files_of(commit)),

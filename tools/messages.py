@@ -1,7 +1,7 @@
-"""List every text that users of Protoslice read: errors, logs, help, pages, the API's description.
+"""List all texts that users of Protoslice read: errors, logs, help, pages and the API's description.
 
-`python -m tools.messages` prints one line per text: its kind, its place and the text itself; `{…}` marks a value.
-`python -m tools.messages error help` prints those kinds only, `--paths` adds where each text is, and
+`python -m tools.messages` prints one line per text: its kind, its place and the text itself, in which `{…}` marks a
+value. `python -m tools.messages error help` prints only these kinds. `--paths` adds the place in the sources, and
 `--sample N` picks N texts at random, for a reader who has not seen them before.
 
 Errors, logs and output are found in the sources (Python, Rust, TypeScript); help, problems, settings and the
@@ -42,7 +42,7 @@ KINDS = ("error", "log", "text", "help", "problem", "setting", "api", "page", "c
 
 @dataclass(frozen=True, order=True)
 class Message:
-    """One text, what kind it is and where it is written."""
+    """One text, its kind, and the place where it is written."""
 
     kind: str
     place: str
@@ -50,7 +50,7 @@ class Message:
 
 
 def messages() -> list[Message]:
-    """Return every text, each once, in the order of its kind and place; without short parts of texts."""
+    """Return all texts without repetitions, sorted by kind and place; short parts of texts are left out."""
     unique: dict[str, Message] = {}
     for each in [*_help(), *_application(), *_python(), *_pages(), *_core()]:
         if each.text[:1].isupper() or each.kind not in {"text", "core"} or len(each.text.split()) > SHORT:
@@ -88,7 +88,7 @@ def _called(node: ast.expr) -> str:
 
 
 def _strings(node: ast.AST, kind: str, raised: set[str]) -> Iterator[tuple[str, int, str]]:
-    """Yield kind, line and text of each string below `node`, which is in a context of the given kind."""
+    """Yield kind, line and text of each string below `node`; `node` is in a context of the given kind."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="__all__")]) | ast.Assert():
             return  # a docstring, or nothing that users read
@@ -124,7 +124,7 @@ def _joined(node: ast.AST) -> str:
 
 
 def _help() -> Iterator[Message]:
-    """Walk the help of the command line: each verb's description, and what it says of each option."""
+    """Collect the help of the command line: the description of each command and of each option."""
     from protoslice.cli.app import app
 
     todo = [("protoslice", get_command(app))]
@@ -166,7 +166,7 @@ def _described(value: object, place: str) -> Iterator[Message]:
 
 
 def _pages() -> Iterator[Message]:
-    """Find texts of the page in its TypeScript: quoted strings, template strings and text between tags."""
+    """Find the texts of the page in its TypeScript: quoted strings, template strings and text between tags."""
     for path in sorted((ROOT / "web/src").rglob("*.ts*")):
         source = re.sub(
             r"/\*.*?\*/|(?<=\s)//[^\n]*", lambda found: "\n" * found[0].count("\n"), path.read_text(), flags=re.S
@@ -179,7 +179,7 @@ def _pages() -> Iterator[Message]:
 
 
 def _core() -> Iterator[Message]:
-    """Find texts of errors in the Rust core: strings outside of comments, attributes and unit tests."""
+    """Find the texts of errors in the Rust core, outside of comments, attributes and unit tests."""
     for crate in ("wire", "python"):
         for path in sorted((ROOT / "core" / crate / "src").rglob("*.rs")):
             source = path.read_text().split("#[cfg(test)]")[0]

@@ -1,6 +1,6 @@
-"""List every module, by the first line of its docstring, in docs/how-to/contribute/modules.md, which is not in git.
+"""Write docs/how-to/contribute/modules.md, which lists every module with the first line of its docstring.
 
-`make docs` runs it.
+`make docs` runs this. The page is not in git.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ PACKAGE = ROOT / "service" / "protoslice"
 
 
 def summary(path: Path) -> str:
-    """Return the first line of the docstring of the module at `path`, as a cell of a table."""
+    """Return the first line of a module's docstring in the form of a table cell."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return text.split("\n")[0].replace("|", "\\|")
 
 
 def page() -> str:
-    """Return the page: a heading and a table for each package."""
+    """Return the page, which has a heading and a table for each package."""
     found = (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     modules = sorted(found, key=lambda path: (path.parent.relative_to(PACKAGE).parts, path.name))
     sections = ["# Every module"]

@@ -1,14 +1,14 @@
-"""Write the table of element types of ONNX operators from `onnx.defs`: `python -m tools.onnx_operators`.
+"""Write the table with the element types of ONNX operators from `onnx.defs`: `python -m tools.onnx_operators`.
 
-The table gives, for each domain and operator, `[since_version, rules]` for each version with other rules than the one
-before. Rules are those of the outputs, separated by blanks; `*` marks one that holds for all further outputs too. A
-rule has alternatives, separated by `|`, of which the first that gives a type counts:
+For each domain and operator, the table has `[since_version, rules]` for every version that changes the rules. There is
+one rule per output, and blanks separate the rules. `*` marks a rule that also applies to all further outputs. A rule
+has alternatives, separated by `|`; the first alternative that gives a type counts:
 
 - `t7`: the type 7 of `TensorProto.DataType`
 - `i0,2+`: the type of input 0, or of the inputs from 2 on
-- `@dtype`: the type that the attribute `dtype` numbers
-- `c`: the type of the value of a Constant or ConstantOfShape
-- `g1`: the type of an output of the inner graph: the number of this output plus 1
+- `@dtype`: the type whose number the attribute `dtype` contains
+- `c`: the type of a Constant's or ConstantOfShape's value
+- `g1`: the type of the inner graph's output whose number is the number of this output plus 1
 - `?`: unknown, or no tensor
 """
 
@@ -38,7 +38,7 @@ _CONSTANTS: Final = {"Constant": "c", "ConstantOfShape": "c|t1"}
 
 
 def table() -> dict[str, Any]:
-    """Return the table that the installed `onnx` gives."""
+    """Return the table for the installed version of `onnx`."""
     operators: dict[str, dict[str, list[list[Any]]]] = {}
     for each in sorted(
         defs.get_all_schemas_with_history(), key=lambda each: (each.domain, each.name, each.since_version)
@@ -65,7 +65,7 @@ def _rules(operator: defs.OpSchema) -> Iterator[str]:
 
 
 def _rule(operator: defs.OpSchema, kind: str) -> str:
-    """Return the rule of an output whose formal type is `kind`: the name of a type parameter, or a type."""
+    """Return the rule of an output whose formal type is `kind`, the name of a type parameter or a type."""
     if operator.name in _CONSTANTS:
         return _CONSTANTS[operator.name]
     allowed = next(
@@ -97,7 +97,7 @@ def _rule(operator: defs.OpSchema, kind: str) -> str:
 
 
 def _is_type_of(operator: defs.OpSchema, kind: str, name: str) -> bool:
-    """Return True if the attribute is the number of the type `kind` of an output, which no required input has."""
+    """Return True if the attribute is the number of an output's type `kind` that no required input has."""
     required = any(
         each.type_str == kind and each.option != defs.OpSchema.FormalParameterOption.Optional
         for each in operator.inputs
@@ -110,7 +110,7 @@ def _number(name: str) -> int:
 
 
 def text() -> str:
-    """Return the table as the file has it: an operator on each line."""
+    """Return the table in the form of the file, with one operator per line."""
     made = table()
     lines = [f'"onnx": {json.dumps(made["onnx"])}', f'"opsets": {json.dumps(made["opsets"])}']
     domains = [

@@ -1,4 +1,4 @@
-"""Print the OpenAPI document as it is committed: `python -m tools.openapi > openapi/openapi.json`."""
+"""Print the OpenAPI document in its committed form: `python -m tools.openapi > openapi/openapi.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protoslice.server.settings import Settings
 
 
 def document_text() -> str:
-    """Return the document with the version of the release, not of the build, so that it rarely changes."""
+    """Return the document with the version of the release instead of the build, so that it rarely changes."""
     document = create_app(Settings(storage="memory://")).openapi()
     document["info"]["version"] = release()
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -1,12 +1,12 @@
-"""Build the package: the build backend that `pyproject.toml` names, and what the Makefile calls before a build.
+"""Build the package: the build backend of `pyproject.toml`, and commands that the Makefile runs before a build.
 
     python -m tools.package_build lock             write core/Cargo.lock with the crates that core/crates.txt pins
     python -m tools.package_build lock --update    let cargo choose the crates, and write core/crates.txt
     python -m tools.package_build dist [MACHINE…]  build the sdist and a wheel for each machine into dist/
 
-A lock file of cargo names a registry, so it is not in git: `core/crates.txt` has the name, version and checksum of each
-crate, and a build fails if cargo resolves them otherwise. Only the standard library and maturin are imported: pip runs
-this file where nothing else is installed.
+cargo's lock file names a registry, so it is not in git. Instead, `core/crates.txt` has the name, version and checksum
+of each crate, and a build fails if cargo resolves other crates. This module only imports the standard library and
+maturin, because pip runs it where nothing else is installed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Settings = dict[str, Any] | None
 
 
 def lock() -> None:
-    """Write `core/Cargo.lock` with the crates of `core/crates.txt`; end if cargo resolves others."""
+    """Write `core/Cargo.lock` with the crates of `core/crates.txt`; exit if cargo resolves other crates."""
     pinned = {tuple(line.split()) for line in CRATES.read_text().splitlines() if line}
     if LOCK.exists() and _locked() == pinned:
         return
@@ -52,7 +52,7 @@ def lock() -> None:
         for name, version, checksum in sorted(pinned)
     )
     LOCK.write_text("version = 4\n\n" + "\n".join(packages))
-    # cargo adds who needs whom, and the crates that are missing.
+    # cargo adds the dependencies between crates, and missing crates.
     _run("cargo", "metadata", "--format-version", "1", cwd=LOCK.parent, stdout=subprocess.DEVNULL)
     if differences := sorted(_locked() ^ pinned):
         LOCK.unlink()
@@ -70,7 +70,7 @@ def update() -> None:
 
 
 def dist(machines: list[str]) -> None:
-    """Build the sdist, and a wheel for each of the machines by the linker of zig, into `dist/`."""
+    """Build the sdist and a wheel for each machine into `dist/`; zig links the wheels."""
     out = ROOT / "dist"
     shutil.rmtree(out, ignore_errors=True)
     _describe()
@@ -83,18 +83,18 @@ def dist(machines: list[str]) -> None:
         _run(
             *maturin, "build", "--release", "--locked", "--zig", "--target", target,
             "--compatibility", SYSTEMS[machine], "pypi", "--sbom-include", str(BILL), "--out", str(out),
-            environment={**_reproducible(), "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable},  # it has ziglang
+            environment={**_reproducible(), "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable},  # this Python has ziglang
         )  # fmt: skip
     for wheel in out.glob("*.whl"):
         remove_paths(wheel, ROOT)
 
 
 def remove_paths(wheel: Path, root: Path) -> None:
-    """Replace the folder of the checkout in the bill of materials that maturin writes into the wheel."""
+    """Replace the checkout's path in the bill of materials that maturin writes into the wheel."""
     made = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
         lines = dict[bytes, bytes]()
-        for item in old.infolist():  # RECORD is the last one
+        for item in old.infolist():  # RECORD is the last item
             data = old.read(item)
             if item.filename.endswith(".cyclonedx.json"):
                 data = data.replace(root.as_uri().encode(), b"file:///protoslice")
@@ -116,7 +116,7 @@ def build_wheel(directory: str, settings: Settings = None, metadata: str | None 
 
 
 def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
-    """Build the core into the checkout, which serves without the page too (PEP 660)."""
+    """Build the core into the checkout (PEP 660); the service also runs without the page."""
     import maturin
 
     _prepare()
@@ -124,7 +124,7 @@ def build_editable(directory: str, settings: Settings = None, metadata: str | No
 
 
 def build_sdist(directory: str, settings: Settings = None) -> str:
-    """Pack the sources, with the page and the lock of the crates (PEP 517)."""
+    """Pack the sources with the page and cargo's lock file (PEP 517)."""
     import maturin
 
     _describe()
@@ -134,7 +134,7 @@ def build_sdist(directory: str, settings: Settings = None) -> str:
 
 
 def get_requires_for_build_wheel(settings: Settings = None) -> list[str]:
-    """Return what a build needs: Node too, if the page is not built and the machine has none (PEP 517)."""
+    """Return the requirements of a build (PEP 517); Node is one if the page is not built and Node is missing."""
     return [] if PAGE.exists() or shutil.which("npm") else [NODE]
 
 
@@ -142,7 +142,7 @@ get_requires_for_build_sdist = get_requires_for_build_wheel
 
 
 def get_requires_for_build_editable(settings: Settings = None) -> list[str]:
-    """Return what a build needs: nothing but maturin (PEP 660)."""
+    """Return the requirements of an editable build: nothing but maturin (PEP 660)."""
     return []
 
 
@@ -165,19 +165,19 @@ def _prepare(*options: str) -> None:
 
 
 def _locked() -> Crates:
-    """Return name, version and checksum of the crates of `core/Cargo.lock`, but for our own."""
+    """Return name, version and checksum of the crates in `core/Cargo.lock`, without this project's crates."""
     packages = tomllib.loads(LOCK.read_text())["package"]
     return {(each["name"], each["version"], each.get("checksum", "?")) for each in packages if "source" in each}
 
 
 def _describe() -> None:
-    """Write the commit of a checkout, which a wheel's version shows between releases."""
+    """Write down the commit of a checkout; between releases, a wheel's version contains the commit."""
     if (ROOT / ".git").exists():
         COMMIT.write_text(_run(*DESCRIBE, cwd=ROOT, stdout=subprocess.PIPE))
 
 
 def _page() -> None:
-    """Build the page, if the sources of it are here; end if there is none afterwards."""
+    """Build the page if its sources exist; exit if the page is missing afterwards."""
     if (ROOT / "web").exists():
         _run("sh", "web/build.sh", sys.executable, cwd=ROOT)
     if not (PAGE.exists() and BILL.exists()):
@@ -185,7 +185,7 @@ def _page() -> None:
 
 
 def _reproducible() -> dict[str, str]:
-    """Return variables with which two builds in different folders give the same bytes."""
+    """Return environment variables with which builds in different folders produce the same bytes."""
     homes = {
         str(ROOT): "protoslice",
         os.environ.get("CARGO_TARGET_DIR", ""): "target",
