@@ -1,7 +1,7 @@
 //! Cuts by content: the bytes determine where a piece ends, so equal content has equal pieces at any offset.
 //!
-//! A gear hash of the last 64 bytes is compared with a mask. The mask is strict for short pieces and loose for long
-//! pieces, as in FastCDC (Xia et al., 2016 and 2020), so that most pieces have about a mebibyte.
+//! A gear hash of the last 64 bytes is compared with a mask. As in FastCDC (Xia et al., 2016 and 2020), the
+//! mask is strict for short pieces and loose for long pieces. So most pieces have about a mebibyte.
 
 /// Bytes of the shortest piece that ends because of its content.
 pub const SHORTEST: usize = 256 << 10;

@@ -159,7 +159,7 @@ class _Compressed(Unsupported):
 
 
 class _NoSide:
-    """The side of external roots, which have no place for decoded bytes."""
+    """A destination of decoded bytes for external roots, which accepts no bytes."""
 
     room: Final = sys.maxsize
 

@@ -30,7 +30,7 @@ FindFile = Callable[[], Awaitable[FileRef | None]]
 
 
 class Batches:
-    """A collector that joins pieces to batches; it collects at most one batch while another is processed."""
+    """A collector that joins pieces into batches; it collects at most one batch while another is processed."""
 
     def __init__(self, work: Callable[[bytes | memoryview], Awaitable[None]]) -> None:
         self._work = work
@@ -111,7 +111,7 @@ class IngestedFile:
 
 
 class PackWriter:
-    """A writer of packs: objects that small files of one ingest share, because each durable object takes time."""
+    """A writer of packs, which are objects that small files share, because making an object durable takes time."""
 
     def __init__(self, objects: NewObjects, worker: Worker) -> None:
         self._objects = objects

@@ -2,7 +2,7 @@
 
 A copy names a store, a file and a range. A client may copy what it may read; the digest alone gives no access. Copied
 bytes are verified like all other reads. Large parts of files are not written again: the new store refers to the objects
-that hold them, if these objects are worth sharing. If a file is a whole file of a store, it is not even read.
+that hold them, if these objects are worth sharing. A file that is a whole file of a store is not even read.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ async def _source(copy: Copy, view: View) -> Representation:
 
 
 async def _whole(copy: Copy, view: View) -> FileRef | None:
-    """Return the stored file if the copy is all of it; return None for a part of a file and for an external object."""
+    """Return the stored file that a copy covers completely, or None for a part of a file or an external object."""
     await _source(copy, view)
     ref = (await view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None

@@ -9,11 +9,11 @@ from typing import Final
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 
 LEAST_SHARED: Final = 256 << 10
-"""Fewest bytes of a file's part that is shared; reading a part may cost up to half of this in addition."""
+"""Smallest part of a file that is shared, in bytes; a reader may have to read up to half of this in addition."""
 MOST_EXTENTS: Final = 4096
 """Most shared parts in the files of one store."""
 HEAVY: Final = 4 << 20
-"""Bytes of an object from which sharing it is always worth a reference."""
+"""Shared bytes of an object from which a reference to it is always worthwhile."""
 MOST_LIGHT: Final = 32
 """Most objects of which a store shares fewer than `HEAVY` bytes."""
 
@@ -39,7 +39,10 @@ class Sharing:
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
-    """Return the keys of the objects that are worth sharing: all, but if too many are small, not the smallest ones."""
+    """Return the keys of the objects that are worth sharing.
+
+    These are all objects, but without the smallest ones if too many objects are small.
+    """
     weights: Counter[str] = Counter()
     for extent in (extent for location in locations for extent in location.extents()):
         if extent.object.key is not None:
@@ -74,7 +77,7 @@ class Layout:
         self._append(extent.object, extent.start, extent.end)
 
     def location(self, own: ObjectLocation | None) -> ObjectLocation:
-        """Return the location of the file; `own` is the object of its own bytes, or None if it has none."""
+        """Return the location of the file; `own` is the object with the file's own bytes, or None."""
         extents = ((one or own, start, end) for one, start, end in self._extents)
         return ObjectLocation.joined([ObjectExtent(one, start, end).location for one, start, end in extents if one])
 

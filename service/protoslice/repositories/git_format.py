@@ -109,7 +109,7 @@ def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
     """Return the trees of files; `blobs` has the ids of plain files by SHA-256.
 
     A user's file named `.gitattributes` is left out, because the generated file must separate pointers from plain
-    files. Names of version control are left out too, because git refuses commits that contain them.
+    files. Files of version control are left out too, because git refuses commits that contain them.
     """
     made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
     shown = [item for item in without_version_control(files).items() if not _ATTRIBUTES.search(item[0])]

@@ -41,7 +41,7 @@ _INLINE: Final = 16 << 10
 _SECONDS: Final = 20.0
 """Seconds that a request may spend on computing ids before it asks the client to try again."""
 _BYTES_OF_FILE: Final = 400
-"""The work of computing trees, in bytes per file; `run_if_large` compares it."""
+"""The work per file when trees are computed, in the bytes that `run_if_large` compares."""
 _BYTES_OF_OBJECT: Final = 100
 """The work per object, in the same unit."""
 _PLAIN: Final = "plain "

@@ -104,7 +104,7 @@ class StagedFiles:
         return await self._whole(upload_id)
 
     async def place(self, sha256: str) -> StoredPath | None:
-        """Return the place in a store of a file that is kept without a commit, or None."""
+        """Return the place of a file that is kept in a store without a commit, or None."""
         _, place = await self._read(sha256)
         return await self._there(place)
 
@@ -276,7 +276,7 @@ class Repository:
             yield Ref("heads", MAIN, Commit())
 
     def count(self, commit: Commit) -> int:
-        """Return the number of commits up to `commit`, which counts too."""
+        """Return the number of commits in the history of `commit`, including `commit`."""
         return commit.number if commit.place is not None else int(commit.store is not None)
 
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:

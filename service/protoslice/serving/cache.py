@@ -249,7 +249,7 @@ class BlockCache:
             self._write(len(piece), partial(disk.write, name, low, piece))
 
     def _write(self, size: int, call: Callable[[], None]) -> None:
-        """Start a write to the disk, unless too many writes wait or one has failed recently."""
+        """Start a write to the disk, unless too many writes are waiting or a write has failed recently."""
         if self._unwritten + size > _UNWRITTEN or time.monotonic() < self._paused_until:
             return
         self._unwritten += size

@@ -41,9 +41,9 @@ _USED_AGAIN: Final = stat.S_IXUSR
 """The bit of a file's mode that marks a segment as used again."""
 _RECORD: Final = "r"
 RECORDS_SHARE: Final = 4
-"""Records may take one part in this number of the room, so that blocks keep the rest."""
+"""Records may take `room // RECORDS_SHARE` bytes, so that blocks keep the rest."""
 ONCE_SHARE: Final = 5
-"""Segments that were used once keep one part in this number of the room; otherwise no new segment could stay."""
+"""Segments that were used once keep `room // ONCE_SHARE` bytes; otherwise no new segment could stay."""
 
 
 class Rank(Enum):

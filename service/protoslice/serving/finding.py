@@ -110,7 +110,10 @@ CACHED_BYTES: Final = 16 << 20
 """Approximate bytes of cached manifests: about five thousand manifests with one small file each."""
 _ENTRY: Final = 1000
 _FILE: Final = 400
-"""Approximate memory of a cached manifest's file in bytes, on top of its encoded size; `_ENTRY` is per manifest."""
+"""Approximate memory per file of a cached manifest in bytes, on top of the encoded size.
+
+`_ENTRY` is the same per manifest.
+"""
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
 """Most tags shown with a store; `Tags.page` lists all tags in pages."""
@@ -178,7 +181,7 @@ class Manifests:
             return await self.removed(prefix)
 
     async def removed(self, prefix: str) -> str:
-        """Return the only removed store's id that begins with `prefix`; the errors are those of `starting_with`."""
+        """Return the only id of a removed store that begins with `prefix`; the errors are those of `starting_with`."""
         found = await self._table.starting_with(prefix, removed=True)
         if len(found) > 1:
             raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")

@@ -84,7 +84,8 @@ class OpenStores:
                 self._use(place, store)
             return store
 
-        # A store that was removed and uploaded again has another row. A caller must not get the old store's opening.
+        # A store that was removed and uploaded again has another row. Its caller must not share the opening of the old
+        # store.
         return await self._opening.get((*place, manifest.row), open)
 
     def forget(self, space: str, store_id: str) -> None:

@@ -27,7 +27,7 @@ Each span may read up to two additional blocks.
 """
 
 _LONG = 2 << 20
-"""Bytes from which an extent gets its own stream; below, the extra request would not pay off."""
+"""Bytes from which an extent gets its own stream; for a shorter extent, the extra request would not pay off."""
 _AHEAD = 2
 """Reads of a remote storage that start before their turn."""
 
@@ -104,7 +104,10 @@ class Representation:
     async def pieces(
         self, start: int, end: int, window: Window | None = None
     ) -> AsyncGenerator[bytes | memoryview, None]:
-        """Yield the verified bytes from `start` to `end`; `window` grants each piece's size, else a piece has 1 MiB."""
+        """Yield the verified bytes from `start` to `end`.
+
+        Each piece is as large as `window` allows; without a window, it has 1 MiB.
+        """
         end = min(end, self.size)
         near = all(source.is_near for source in self.sources[:1])  # all sources of a store are in one storage
         if not near and end - start > LARGEST and (window is None or window.is_wide):

@@ -152,7 +152,9 @@ class Schemas:
         return next((read_by for _, read_by in found.values()), None)
 
     async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
-        """Return the schema that reads a store's root, always the one of its ingest; return None if it had no schema.
+        """Return the schema that reads a store's root, or None for a root without a schema.
+
+        This is always the schema with which the store was ingested.
 
         `kept` is the descriptor set that is stored with the store. Raise `IntegrityError` when its fingerprint differs
         from the manifest's.

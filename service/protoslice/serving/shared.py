@@ -172,7 +172,10 @@ class Shared:
         return await self.storage.free_bytes() if self.storage.abilities.free_space else None
 
     async def check_free_space(self) -> None:
-        """Raise `StorageFull` when a disk of the storage or database has only the reserve left for removing stores."""
+        """Raise `StorageFull` when the rest of a disk is reserved for removing stores.
+
+        The disks of the storage and of the database are checked.
+        """
         least = min(self.options.space_watermark_bytes, _LEAST_FREE)
         if least and (free := await self.free_bytes()) is not None and free < least:
             raise StorageFull("The disk is full: remove stores, or add space")
@@ -266,7 +269,7 @@ class Space:
             if manifest.indexed:
                 proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
             derived, own_type = self.derived.of(manifest.row), self.schemas.own_type
-            # Many files take long, about twenty steps each, so a thread opens the store then.
+            # Each file takes about twenty steps, so a thread opens the store if it has many files.
             return await self.worker.run_if_large(
                 len(files) << 10,
                 lambda: OpenStore(

@@ -71,7 +71,7 @@ class StoreOptions:
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
     quota: Quota = NO_QUOTA
-    """The quota of a space that has none of its own."""
+    """The default quota of a space."""
     entries: int = 0
     """Most tags, commits and similar entries in one space; 0 means no limit."""
     trust_seconds: float = 0

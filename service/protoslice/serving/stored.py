@@ -118,7 +118,7 @@ class StoredFile(Readable, Protocol):
         """The objects that hold the file's bytes, in order."""
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
-        """Return the extents that hold the bytes from `start` to `end`: an object each, with start and end in it."""
+        """Return the extents that hold the bytes from `start` to `end`, each as an object, a start and an end."""
 
     def close(self) -> None:
         """Close all objects."""
@@ -199,7 +199,7 @@ class StoredObject:
     def alike(self, start: int, other: StoredObject, begin: int, length: int) -> Span:
         """Return start and end of the part of the range whose block checksums equal those of `other`.
 
-        Only a whole first or last block may be left out at the ends. The span is empty if inner checksums differ, or if
+        The part may lack the first and the last block of the range. The span is empty if inner checksums differ, or if
         checksums are not known.
         """
         if self._sums is None or other._sums is None or (start - begin) % SUM_BLOCK:
@@ -438,7 +438,7 @@ class StoredObject:
 
 
 def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
-    """Complete the rest of the previous piece to a block and yield it; then yield the remaining piece, not copied."""
+    """Complete the rest of the previous piece to a block and yield it; then yield the remaining piece uncopied."""
     head = SUM_BLOCK - len(rest) if rest else 0
     if rest:
         yield memoryview(b"".join((rest, piece[:head])))

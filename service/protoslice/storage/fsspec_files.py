@@ -78,7 +78,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """The ability to list, and no other."""
+        """No ability beyond reading and listing."""
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -92,7 +92,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
             with suppress(StorageUnavailable):  # the file may end before `start`; `stat` below decides
                 data = await self._call(key, lambda fs: read_range(fs, self._path(fs, key), start, end))
         if if_etag is not None or len(data) != end - start or not data:
-            # This runs after the read: if the tag is still that from before the read, the file did not change.
+            # This request follows the read: if it still returns the tag `if_etag`, the file did not change meanwhile.
             found = await self.stat(key)
             found.check_etag(if_etag)
             check_inside(key, end, found.size)

@@ -55,7 +55,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """The facts about an object. Clients of the interface compare `etag` as it is and never interpret it."""
+    """The facts about an object. `etag` is opaque: callers may only test it for equality."""
 
     key: ObjectKey
     size: int

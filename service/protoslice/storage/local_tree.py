@@ -122,7 +122,7 @@ class Tree:
             return os.open(segments[-1], _READ, dir_fd=chain[-1])
 
     def facts(self, segments: Sequence[str]) -> os.stat_result:
-        """Return the `os.stat_result` of an entry; a link is described itself, not its target."""
+        """Return the `os.stat_result` of an entry; for a link, describe the link instead of its target."""
         with self.folders(segments[:-1]) as chain:
             return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
 
@@ -173,7 +173,10 @@ class Tree:
             _drop_empty(segments, chain)
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
-        """Yield the key and `os.stat_result` of all entries but folders below a folder, in key order, after `after`."""
+        """Yield the key and `os.stat_result` of each entry below the folder `segments`, except folders.
+
+        The entries come in key order and begin after the key `after`.
+        """
         with self.folders(segments) as chain:
             yield from _walk(
                 chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)

@@ -131,7 +131,7 @@ class MemoryStorage(Storage):
 
 @cache
 def shared_memory(name: str) -> MemoryStorage:
-    """Return the storage of `memory://name`; the whole process shares one per name."""
+    """Return the storage of `memory://name`; the process has a single storage per name."""
     return MemoryStorage()
 
 

@@ -139,7 +139,7 @@ class Appender:
             raise
 
     async def _end_checkpoints(self) -> None:
-        """Wait for the running checkpoint, stop further checkpoints, and raise an error of theirs."""
+        """Wait for the running checkpoint, stop further checkpoints, and raise the error of a failed checkpoint."""
         async with self._turn:  # the lock prevents cancelling a checkpoint during a write
             task, self._checkpoints = self._checkpoints, None
             if task is not None and not task.cancel():

@@ -111,7 +111,7 @@ class ArrivingIndexes:
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
-    """Return all parts that contain bytes from `first` to `last`, after the offset of the first of these parts."""
+    """Return the parts that contain bytes from `first` to `last`, preceded by the first part's offset."""
     begin, offset, found = 0, 0, list[ObjectLocation]()
     for part in parts:
         end = offset + part.size

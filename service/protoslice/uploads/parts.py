@@ -25,7 +25,7 @@ from protoslice.storage import ObjectKey, Span
 RUN = 16
 """Number of small parts that are merged into one, so that tiny requests do not leave many parts.
 
-Until its part has full size, each byte is copied once for each power of this number.
+A byte is copied each time its part grows by this factor, until the part has full size.
 """
 
 

@@ -64,7 +64,7 @@ class LockHolder:
         self._preempted = True
 
     def _was_preempted(self) -> bool:
-        """Return True when the next holder cancelled this task and no one else did, such as a shutdown."""
+        """Return True when only the next holder cancelled this task, and nothing else did, such as a shutdown."""
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -128,7 +128,7 @@ class NewUpload:
     composed: bool = False
     """True if the bytes will be extents of stored objects.
 
-    The quota is then not checked, as they are already counted.
+    The quota is then not checked, because these bytes are already counted.
     """
 
 
@@ -250,7 +250,7 @@ class Uploads:
         return made
 
     async def fill(self, ingest: Ingest, path: str, upload_ids: Sequence[str], sha256: str) -> None:
-        """Add a file to an ingest, made of one upload or of consecutive uploads; `sha256` is the expected digest."""
+        """Add a file made of one upload or of consecutive uploads to an ingest; `sha256` is the expected digest."""
         found = await self._all_finished(upload_ids)
         uploads = [found[each] for each in upload_ids]
         await fill(self._space, ingest, {path: uploads}, IngestRequest(), {path: sha256})
@@ -509,7 +509,7 @@ async def fill(
     request: IngestRequest,
     digests: Mapping[str, str],
 ) -> None:
-    """Add files to an ingest, each made of consecutive uploads; see `make_store`."""
+    """Add files, each made of consecutive uploads, to an ingest; see `make_store`."""
     types = await space.schemas.types(request.type)
     for path, uploads in files.items():
         if any(upload.offset for upload in uploads):

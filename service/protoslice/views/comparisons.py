@@ -41,7 +41,7 @@ MOST_CONFIRMED: Final = 256 << 20
 The digests are saved, so that later comparisons of either store do not read these bytes again.
 """
 _PAIR: Final = 100
-"""Approximate memory of a pair of tensors in bytes. A pair without elements counts as this many elements."""
+"""Approximate memory of a pair of tensors in bytes, and the elements that each pair counts for in addition."""
 _MOST_COMPARED: Final = 8 << 20
 """Elements that may be compared for one page of pairs; the first page gets a quarter, so that it appears soon."""
 _FINER_RUNS: Final = 1024
@@ -55,7 +55,7 @@ _LEAST_RUNS: Final = 8
 _STEPS: Final = 128
 """Reads of runs of elements in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
-"""Largest tensor of varints in bytes from which a sample is taken, because all its varints must be counted."""
+"""Largest tensor of varints that is sampled, in bytes; before a sample, all varints must be counted."""
 
 
 Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]

@@ -34,7 +34,7 @@ SINGLE: Final = "single.onnx"
 _PIECE_WEIGHT: Final = 32
 """Approximate memory per piece of a rope in bytes."""
 _GRAPH_BITS: Final = 32
-"""Bits for the number of a signature in a cursor; the bits above are the number of the meta graph."""
+"""Bits of a cursor for the number of a signature; the higher bits are the number of the meta graph."""
 _READ: Final = 4 << 20
 """Most bytes of signatures that are examined for one page."""
 _GRAPH_WEIGHT: Final = 64 << 10
@@ -108,7 +108,7 @@ async def onnx_file(
     part, single = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None, name == SINGLE
 
     async def made() -> tuple[_OnnxFiles, int]:
-        # Not cancellable and made once, because all parts of the model are cut out of this graph.
+        # This work cannot be cancelled and is done once, because all parts of the model are cut out of the graph.
         graph = None if part is None else await opened.results.get((opened.row, "graph of an onnx model"), found)
         files = await opened.worker.run_long(lambda: _composed(opened.model, part, align, graph, single=single))
         return files, sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())

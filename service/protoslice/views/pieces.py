@@ -43,7 +43,7 @@ _FEWEST: Final = 8
 """Fewest entries of a store. If two stores share half of their pieces, one pair in 256 has no common entry."""
 _MOST_SAMPLED: Final = 1024
 _SAMPLED: Final = 64
-"""Pieces per entry in a larger store, so that a file is found even in a store that holds much more."""
+"""Pieces per entry in a larger store; with this many entries, a file is found even if it is a small part."""
 ASKED: Final = 64
 """Most digests of one request that are looked up in the index."""
 _REGIONS: Final = 256

@@ -75,7 +75,7 @@ async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Repres
 async def several(
     opened: OpenStore, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
 ) -> Representation:
-    """Return the `part` of each record in `choice`, in the framing `form`; a record without this part gives nothing.
+    """Return the `part` of each record in `choice`, in the framing `form`; a record without it gives an empty record.
 
     Raise `NotFound` for a key or a part that no record has. Raise `LimitExceeded` when the response would need too many
     pieces or too many decoded bytes.

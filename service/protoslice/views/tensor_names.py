@@ -126,7 +126,7 @@ _STEP: Final = re.compile(r"[^./:][./:]")
 _MOST_CHILDREN: Final = 256
 """Most children of a tree node; of a node with more, small neighbours are combined into ranges."""
 _RANGES: Final = 96
-"""The inverse of the share of a node's bytes that one range should contain."""
+"""A range of small neighbours contains about one part in this number of its parent's bytes."""
 _DEPTH: Final = 24
 
 K = TypeVar("K", bound=str)
@@ -139,7 +139,7 @@ class Totals:
     """Running totals over the tensors in the natural order of their names."""
 
     order: Sequence[int]
-    """The numbers of the tensors, in this order."""
+    """The numbers of the tensors, in natural order."""
     sizes: Sequence[int]
     """For each place, the bytes of all tensors before it; the last number is the total."""
     elements: Sequence[int]
@@ -255,7 +255,7 @@ class NamedTensors:
         return found
 
     def _begin(self, prefix: str, low: int, place: int, end: int) -> int:
-        """Return the first place of the group that contains `place`; return `end` if `place` is not below it."""
+        """Return the first place of the group that contains `place`; return `end` if `place` has reached `end`."""
         if place >= end:
             return end
         name = self._name(place)

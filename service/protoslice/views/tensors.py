@@ -273,7 +273,7 @@ async def shards(
             held += weight
         return views, held
 
-    # Not cancellable and made once: clients abandon a HEAD request after ten seconds, and then repeat it.
+    # This work cannot be cancelled and is done once: clients abandon a HEAD request after ten seconds and repeat it.
     views = await opened.results.get((opened.row, "shards", _sorted(tags), tuple(names), most, layout), made)
     for view in views.values():
         refuse(view.omitted, strict)

@@ -1,4 +1,4 @@
-"""JSON and rendered messages of views, and the heads of costly views; both are cached with their stores."""
+"""JSON and rendered messages of views, and the heads (facts without bytes) of costly views; both are cached."""
 
 from __future__ import annotations
 

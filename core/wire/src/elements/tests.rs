@@ -105,7 +105,7 @@ fn a_column_of_rows_that_lie_far_apart() {
     }
 }
 
-/// Reads only as much as is asked for, give or take what lies between.
+/// Reads only the requested bytes and those between them.
 #[test]
 fn a_row_costs_a_row() {
     struct Counted(std::sync::atomic::AtomicU64);

@@ -80,7 +80,7 @@ impl Planner<'_, '_> {
     }
 
     /// The key and value of a map entry if a tag can identify the entry; else None. The entry must have one key and one
-    /// value, its key must be of a kind that the format supports, and no later entry may have the same key.
+    /// value. Its key must be of a kind that the format supports, and no later entry may have the same key.
     fn map_value(&self, message: &Message, field: &Field, entry: &Entry) -> Result<Option<MapValue>> {
         let type_id = Some(field.target);
         let (mut values, mut keys) = (Vec::new(), 0);

@@ -157,7 +157,7 @@ impl Document<'_> {
         Ok(go_on)
     }
 
-    /// True if the content of `entry` is `text`; None stands for empty content.
+    /// True if the content of `entry` is `text`; None means empty content.
     fn is_text(&self, entry: Option<&Entry>, text: &[u8]) -> Result<bool> {
         let Some(entry) = entry else { return Ok(text.is_empty()) };
         // Content is only read if it has the right length.
