@@ -79,8 +79,8 @@ impl Findings {
     }
 
     /// The links between the messages, which are nodes of graphs. `name`, `outputs` and `inputs` are field numbers, one
-    /// for each step down from a node. `op` leads to the operator's name, or `kinds` is the first of the fields of
-    /// which exactly one, the one that is set, tells the operator.
+    /// for each step down from a node. `op` leads to the operator's name. Otherwise, `kinds` is the first of
+    /// several fields, and the one field that is set identifies the operator.
     #[pyo3(signature = (name, outputs, inputs, *, op=Vec::new(), kinds=0, qualified=false, ordered=false, numbers=false))]
     #[expect(clippy::too_many_arguments, reason = "options by name")]
     fn links(

@@ -1,4 +1,4 @@
-//! `_core.Limits`.
+//! `_core.Limits`, the limits on the engine's work.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! `_core.Xorb`.
+//! `_core.Xorb`, which unpacks a xorb while it arrives.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -70,7 +70,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A state from a version before the crate's own state was used, for the multiples of seven as 150 bytes.
+    /// A state that an older version wrote, before the crate's own state was used. The hashed bytes are the first 150
+    /// multiples of seven.
     const OLDER: &str = concat!(
         "d03ec7e5a0991683362cb43731d0e3d7b7fddefc39969a04ae75e0afa051f938",
         "9600000000000000",

@@ -11,7 +11,7 @@ use crate::path::{Name, Path, Select};
 pub struct Mask {
     /// True to keep the whole message.
     pub whole: bool,
-    /// Otherwise, the fields and elements to keep, each with its own mask.
+    /// The fields and elements to keep if `whole` is false, each with its own mask.
     pub picks: BTreeMap<Pick, Rc<Mask>>,
 }
 

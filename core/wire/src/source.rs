@@ -23,7 +23,8 @@ pub trait Source {
         1 << 20
     }
 
-    /// The number of stored bytes from which these bytes are made; unless they are computed, their own number.
+    /// The number of stored bytes from which these bytes are made. For bytes that are not computed, it is their own
+    /// number.
     fn stored(&self) -> u64 {
         self.len()
     }

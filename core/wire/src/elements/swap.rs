@@ -1,4 +1,4 @@
-//! The reversal of the byte order of elements.
+//! Elements with a reversed byte order.
 
 use super::{Shared, Work, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};

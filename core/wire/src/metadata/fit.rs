@@ -35,8 +35,9 @@ const KEY: Shape = &[
 ];
 
 impl Metadata {
-    /// Parses `record` as metadata. Nearly every message parses, so this fails with an `Unsupported` error if the
-    /// record names no chunks or no place for them, or has a field that metadata do not have.
+    /// Parses `record` as metadata. Nearly every message parses, so further checks are needed. Fails with an
+    /// `Unsupported` error if the record names no chunks or no place for them, or has a field that metadata do not
+    /// have.
     pub fn naming_chunks(record: &[u8], limits: &Limits) -> Result<Self> {
         let refused = |reason: &str| Err(WireError::new(Kind::Unsupported, reason));
         if !fits(record, METADATA, limits.depth) {

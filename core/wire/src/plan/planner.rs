@@ -76,8 +76,8 @@ impl Planner<'_, '_> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Counts the work of examining `entry` of `message`, which would be too small without rules. If the index has no
-    /// node for the message, the whole message must be walked.
+    /// Counts the work of examining `entry`, which would be too small to be examined without rules. If the index has no
+    /// node for `message`, the whole message must be walked.
     pub(super) fn look(&self, message: &Message, entry: &Entry) -> Result<()> {
         let around = match message.parts.first() {
             Some(Part::Span(span, _)) => span.end - span.start,

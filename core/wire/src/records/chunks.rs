@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::riegeli::{ChunkRef, chunk_at};
 use crate::source::Source;
 
-/// The index of a riegeli file; `index` covers its beginning, so only the chunk headers after it are read.
+/// The index of a riegeli file; `index` covers its beginning, so only later chunk headers are read.
 pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
     let (size, mut at) = (source.len(), index.end());
     let mut builder = Builder::behind(index, limits);

@@ -75,8 +75,8 @@ impl Framer {
         for piece in values.pieces() {
             chunk.piece(piece)?;
         }
-        // A chunk with many short records, or with an empty record at a block's end, must be longer than its data,
-        // because each record takes a position of the file.
+        // Each record takes a position of the file. So a chunk with many short records, or with an empty record at a
+        // block's end, must be longer than its data.
         let rest = layout::distance(begin, end).saturating_sub(data_size.saturating_add(CHUNK_HEADER));
         chunk.literal(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
         Ok(begin)
