@@ -26,7 +26,7 @@ pub struct Ports {
     pub inputs: Vec<Vec<u32>>,
     /// The field with the operator's name.
     pub op: Vec<u32>,
-    /// The first number of the fields of which the one that is set determines the operator; 0 if `op` has its name.
+    /// Of the fields from this number on, the one that is set determines the operator. 0 if `op` has its name.
     pub kinds: u32,
     /// True when inputs are written as in TensorFlow, that is `node`, `node:output` and `^node`.
     pub qualified: bool,

@@ -210,8 +210,8 @@ impl Document<'_> {
         Some(if field.oneof == 0 { Slot::Field(number) } else { Slot::Oneof(field.oneof) })
     }
 
-    /// True if `entry` is omitted because of its place, or because it is a large length-delimited field that is neither
-    /// a message nor a map key.
+    /// True if `entry` is omitted because of its place or its size. Only length-delimited fields that are neither
+    /// messages nor map keys are omitted because of their size.
     fn is_omitted(&self, entry: &Entry, type_id: Option<TypeId>, omit: &Omit) -> bool {
         let is_large = omit.larger_than.is_some_and(|limit| entry.content_len() > limit);
         let is_map_key = entry.number == 1 && self.schema.is_map_entry(type_id);

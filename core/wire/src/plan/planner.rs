@@ -20,7 +20,7 @@ const BYTES_A_STEP: u64 = 64;
 pub(super) struct Planned {
     /// The bytes that stay in the message.
     pub(super) rest: Rope,
-    /// The chunks of repeated fields that the whole message loses, as pieces of the message.
+    /// The chunks made of entries of repeated fields. Each is a piece of this message.
     pub(super) runs: Vec<Chunk>,
     /// The chunks of the message's other fields, and of fields below these.
     pub(super) fields: Vec<PlannedField>,

@@ -300,8 +300,8 @@ impl<'b> Builder<'b> {
         hasher.finish()
     }
 
-    /// Calls `each` once per link between two of `items`, with the numbers of the item that makes the value and of the
-    /// one that takes it.
+    /// Calls `each` once per link between two of `items`, with the numbers of both: first the item that makes the
+    /// value, then the one that takes it.
     fn links(&mut self, block: u32, items: &[Item], mut each: impl FnMut(usize, usize)) {
         for (at, item) in items.iter().enumerate() {
             walk(item, &mut |rank| put(&mut self.item_of, rank as usize, (block, at as u32)));
@@ -320,8 +320,8 @@ impl<'b> Builder<'b> {
         }
     }
 
-    /// `items` in the order in which a walk towards the items that they depend on finishes them. A group is placed
-    /// where its first node is, which may be before other items that it needs.
+    /// Reorders `items` so that each comes after the items that it depends on, as a depth-first walk finishes them. A
+    /// group is placed where its first node is, which may be before other items that it needs.
     fn ordered(&mut self, block: u32, items: Vec<Item>) -> Vec<Item> {
         if items.iter().all(|item| matches!(item, Item::Node(_))) {
             return items;
