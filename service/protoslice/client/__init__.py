@@ -1,4 +1,7 @@
-"""The client of a service: `Client`, and `AsyncClient` with the same methods. See `docs/how-to/integrate/python.md`."""
+"""The client of a service: `Client`, and `AsyncClient`, which has the same methods as coroutines.
+
+See `docs/how-to/integrate/python.md`.
+"""
 
 from protoslice.client.asynchronous import AsyncClient
 from protoslice.client.client import Client

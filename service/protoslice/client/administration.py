@@ -1,4 +1,4 @@
-"""Calls of a client about spaces, tokens and webhooks."""
+"""The methods of a client that administer spaces, tokens and webhooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @named_options
 class Administration:
-    """Calls of administrators over the connection of a client."""
+    """The methods of a client that administer a service."""
 
     _connection: Connection
 
@@ -51,7 +51,7 @@ class Administration:
         return self._each(Space, "/v1/spaces")
 
     def create_space(self, name: str) -> None:
-        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name.
+        """Create a space, unless it exists. The space's URL is the service's URL, then `/spaces/` and the name.
 
         Args:
             name: Lower-case letters, digits and `-`, at most 63 characters.
@@ -92,16 +92,16 @@ class Administration:
         open_uploads: int | None = None,
         requests: int | None = None,
     ) -> Space:
-        """Set the quota of a space, which is created unless it exists.
+        """Set the quota of a space, and create the space if it does not exist.
 
-        For each limit, 0 means no limit, and None the default of the service.
+        For each limit, 0 means no limit, and None means the service's default.
 
         Args:
             space: Name of the space.
-            stored_bytes: Most bytes of uploaded objects.
-            stores: Most stores.
-            open_uploads: Most unfinished resumable uploads.
-            requests: Most concurrent requests per replica.
+            stored_bytes: Maximum number of bytes in uploaded objects.
+            stores: Maximum number of stores.
+            open_uploads: Maximum number of unfinished resumable uploads.
+            requests: Maximum number of concurrent requests per replica.
 
         Returns:
             The space with its usage and its quota.
@@ -125,16 +125,16 @@ class Administration:
         open_uploads: int | None = None,
         requests: int | None = None,
     ) -> Space:
-        """Change limits of a space, which must exist.
+        """Change some limits of an existing space.
 
-        For each limit, 0 means no limit, and None leaves it unchanged.
+        For each limit, 0 means no limit, and None leaves the limit unchanged.
 
         Args:
             space: Name of the space.
-            stored_bytes: Most bytes of uploaded objects.
-            stores: Most stores.
-            open_uploads: Most unfinished resumable uploads.
-            requests: Most concurrent requests per replica.
+            stored_bytes: Maximum number of bytes in uploaded objects.
+            stores: Maximum number of stores.
+            open_uploads: Maximum number of unfinished resumable uploads.
+            requests: Maximum number of concurrent requests per replica.
 
         Returns:
             The space with its usage and its quota.
@@ -153,11 +153,11 @@ class Administration:
         return decode(Space, self._connection.call("PATCH", url_path("v1", "spaces", space), json=said).json())
 
     def changes(self, *, every_space: bool = False, **search: Unpack[ChangeSearch]) -> Iterator[AuditEntry]:
-        """Return the changes of the space and who made them, newest first.
+        """Return the space's audit log: which changes were made by whom, newest first.
 
         Args:
-            every_space: Return changes that concern all spaces, in place of the changes of this space.
-            **search: Who, what, subject and times: see `ChangeSearch`.
+            every_space: Return the changes that concern all spaces instead of the changes of this space.
+            **search: Conditions on author, kind, subject and time of a change; see `ChangeSearch`.
 
         Returns:
             An iterator of changes.
@@ -176,7 +176,7 @@ class Administration:
         """Return True if the service requires no tokens.
 
         Returns:
-            True for an open service.
+            True if the service accepts requests without a token.
 
         Examples:
             >>> client.is_open()
@@ -186,10 +186,10 @@ class Administration:
         return isinstance(said, dict) and said.get("asks") is False
 
     def sign_in_terms(self) -> SignInTerms | None:
-        """Return how people sign in at the service (RFC 9728).
+        """Return the identity provider at which people sign in to the service, as published by RFC 9728.
 
         Returns:
-            Issuer, client id and scopes; None if the service names no issuer.
+            The provider's issuer URL, the client id and the scopes. None if the service names no provider.
 
         Raises:
             IntegrityError: The response is invalid.
@@ -221,17 +221,17 @@ class Administration:
     ) -> AccessToken:
         """Create a token for the space of this client's URL.
 
-        The token itself is only in this result, and cannot be requested later.
+        Only this result contains the secret token; the service cannot return it again later.
 
         Args:
             name: Name that audit logs show.
             scopes: Some of `read`, `write`, `delete`, `register`, `schemas` and `admin`.
             tags: Patterns of tags that the token may set and remove, such as `resnet:*`; empty for all tags.
-            expires_seconds: Seconds until it expires; None for never.
-            every_space: Make it valid in every space.
+            expires_seconds: Seconds until the token expires; None for a token that never expires.
+            every_space: Make the token valid in every space.
 
         Returns:
-            The token with its id.
+            The token and its id.
 
         Raises:
             InvalidInput: A scope or a pattern is invalid.
@@ -250,7 +250,7 @@ class Administration:
         """Return the tokens of the space.
 
         Args:
-            every_space: Return the tokens that are valid in every space instead.
+            every_space: Return the tokens that are valid in every space instead of this space's tokens.
 
         Returns:
             An iterator of tokens, without their secrets.
@@ -285,18 +285,18 @@ class Administration:
     def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
         """Create or replace a webhook of the space.
 
-        The secret is only in this result, and cannot be requested later.
+        Only this result contains the webhook's secret; the service cannot return it again later.
 
         Args:
             name: Name of the webhook.
-            url: URL that events are sent to, which the operator has to allow.
-            events: Types of the events to send, such as `tag.set`; all if empty.
+            url: URL to which the service sends events. The service's operator has to allow the URL.
+            events: Types of the events to send, such as `tag.set`; all types if empty.
 
         Returns:
             The webhook with its secret.
 
         Raises:
-            InvalidInput: The URL is not allowed, or there is no such type of event.
+            InvalidInput: The operator does not allow the URL, or an event type does not exist.
 
         Examples:
             >>> made = client.put_webhook("ci", "https://ci.example/hooks", events=["tag.set"])
@@ -321,14 +321,14 @@ class Administration:
         return paginated(self._connection, WebhookFacts, "/v1/webhooks", limit=None)
 
     def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
-        """Return the events that a webhook has not accepted, oldest first.
+        """Return the events that the receiver of a webhook has not accepted, oldest first.
 
         Args:
             webhook: Name of the webhook.
-            dead: Return the events that are no longer retried, in place of events that are still retried.
+            dead: Return the events that the service no longer retries, instead of those that it still retries.
 
         Returns:
-            An iterator of events with their attempts and last error.
+            An iterator of events with the number of attempts and the last error.
 
         Raises:
             NotFound: There is no such webhook.
@@ -342,13 +342,13 @@ class Administration:
         return self._each(EventLetter, path, given_params(dead="true" if dead else None))
 
     def redeliver(self, webhook: str) -> int:
-        """Deliver again the events that a webhook did not accept and that are no longer retried.
+        """Retry the delivery of a webhook's dead events, which the service had given up.
 
         Args:
             webhook: Name of the webhook.
 
         Returns:
-            The number of these events.
+            The number of events that are retried.
 
         Raises:
             NotFound: There is no such webhook.
@@ -362,7 +362,7 @@ class Administration:
         return decode(Redelivered, self._connection.call("POST", path, again=False).json()).letters
 
     def remove_webhook(self, name: str) -> None:
-        """Remove a webhook, and the events that it has not accepted.
+        """Remove a webhook together with its undelivered events.
 
         Args:
             name: Name of the webhook.

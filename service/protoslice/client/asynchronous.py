@@ -1,4 +1,4 @@
-"""Asynchronous client: runs the calls of `Client` in threads."""
+"""The asynchronous client, which runs the methods of `Client` in threads."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _END: Final = object()
 
 
 class _Cancelled(ProtosliceError):
-    """Raised to end a transfer whose task was cancelled."""
+    """The exception that ends a transfer after its task was cancelled."""
 
 
 class _InThreads(Generic[W]):
-    """Asynchronous form of an object, whose calls run in threads of a client."""
+    """The base of asynchronous wrappers, which run the methods of a synchronous object in a client's threads."""
 
     _sync: W
 
@@ -60,7 +60,7 @@ class _InThreads(Generic[W]):
 def _coroutine(
     method: Callable[Concatenate[W, P], T],
 ) -> Callable[Concatenate[_InThreads[W], P], Coroutine[Any, Any, T]]:
-    """Return the method as a coroutine that runs it in a thread."""
+    """Return a coroutine function that runs `method` in a thread."""
 
     @wraps(method)
     async def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ def _coroutine(
 def _iterator(
     method: Callable[Concatenate[W, P], Iterator[T]],
 ) -> Callable[Concatenate[_InThreads[W], P], AsyncIterator[T]]:
-    """Return the method as an async iterator that makes each item in a thread."""
+    """Return a function whose asynchronous iterator fetches each item of `method`'s iterator in a thread."""
 
     @wraps(method)
     def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
@@ -85,7 +85,8 @@ def _iterator(
 class AsyncClient(_InThreads[Client]):
     """Use a service with `async`: the methods of `Client` as coroutines and asynchronous iterators.
 
-    At most 16 calls run at a time; others wait. When a task is cancelled, its transfer ends after the current piece.
+    At most 16 calls run at a time; further calls wait. If a task is cancelled, its transfer ends after the current
+    piece.
 
     Args:
         url: URL of the service.
@@ -122,7 +123,7 @@ class AsyncClient(_InThreads[Client]):
     # Stores
 
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
-        """See `Client.push`; pieces of bytes may come from an asynchronous iterator too."""
+        """See `Client.push`. An asynchronous iterator of bytes can be pushed too."""
         with _CancellingProgress(options.get("progress")) as ending:
             options["progress"] = ending
             loop = asyncio.get_running_loop()
@@ -175,7 +176,7 @@ class AsyncClient(_InThreads[Client]):
         return await self._run(partial(self._sync.merge, ref, path, **options))
 
     async def parts(self, ref: str, views: Iterable[str]) -> AsyncGenerator[StorePart, None]:
-        """See `Client.parts`; each part is read whole."""
+        """See `Client.parts`. Each part is read completely before it is yielded."""
         found = self._sync.parts(ref, views)
 
         def following() -> StorePart | None:
@@ -205,7 +206,7 @@ class AsyncClient(_InThreads[Client]):
         return AsyncRecords(found, self)
 
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
-        """Return `length` bytes at `offset` of a view, verified.
+        """Return `length` verified bytes at `offset` of a view.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
@@ -277,9 +278,9 @@ class AsyncClient(_InThreads[Client]):
     # The rest
 
     async def close(self) -> None:
-        """Wait for the awaited calls, then close the connections.
+        """Wait for all calls that tasks await, then close the connections.
 
-        A call whose task was cancelled is waited for at most one second, because the service may not respond.
+        Calls of cancelled tasks may be left unfinished after one second, because the service may not respond.
         """
         if self._awaited:
             await asyncio.wait(self._awaited)
@@ -305,14 +306,14 @@ class AsyncClient(_InThreads[Client]):
 
 @named_options
 class AsyncRecords(_InThreads[RemoteRecords]):
-    """Records of a store: the calls of `RemoteRecords` as coroutines and async iterators."""
+    """The records of a store, with the methods of `RemoteRecords` as coroutines and asynchronous iterators."""
 
     def __init__(self, records: RemoteRecords, client: AsyncClient) -> None:
-        """Run calls in threads of `client`."""
+        """Create the object, whose methods run in threads of `client`."""
         self.summary = records.summary
-        """Framing, type, count, size in bytes, and damage of the stream."""
+        """The stream's framing, message type, number of records, size in bytes, and damage."""
         self.type = records.type
-        """Full name of the records' message type; None when it is unknown."""
+        """Full name of the records' message type; None if it is unknown."""
         self._sync = records
         self._run = client._run  # type: ignore[method-assign]
 
@@ -333,7 +334,10 @@ class AsyncRecords(_InThreads[RemoteRecords]):
 
 
 class _CancellingProgress:
-    """Progress callback that ends the transfer once its task is gone, and until then calls the caller's callback."""
+    """A progress callback for transfers of a task, which calls the caller's callback.
+
+    After the task has ended, for example by cancellation, the next call raises an exception, which ends the transfer.
+    """
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -346,9 +350,9 @@ class _CancellingProgress:
             self._progress(done, total)
 
     def result(self, coming: Future[T]) -> T:
-        """Return the result of `coming`; cancel it when the task is gone."""
+        """Return the result of `coming`; the end of the task cancels this future."""
         self._awaited = coming
-        if self._gone.is_set():  # before it could be seen
+        if self._gone.is_set():  # the task ended before `_awaited` was set, so `__exit__` could not cancel it
             coming.cancel()
         try:
             return coming.result()
@@ -372,7 +376,7 @@ class _CancellingProgress:
 def _pieces(
     source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _CancellingProgress
 ) -> Iterator[bytes]:
-    """Yield the pieces of an asynchronous iterator in a thread; the event loop makes them."""
+    """Yield the items of an asynchronous iterator to a thread, while the iterator runs in the event loop."""
     pieces = aiter(source)
 
     async def following() -> bytes | None:

@@ -1,4 +1,4 @@
-"""Client of a service: push, pull, inspect. All bytes it returns have been verified."""
+"""The client of a service, which pushes, pulls and inspects stores. It verifies all bytes that it returns."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 
 
 class Parsing(Protocol):
-    """Message of the protobuf runtime that can be filled from bytes."""
+    """A message of the protobuf runtime, which can be parsed from bytes."""
 
     def ParseFromString(self, data: bytes, /) -> object:  # noqa: N802 - the runtime's name
-        """Replace the content of the message by the serialized message `data`."""
+        """Replace the content of this message with the serialized message `data`."""
 
 
 M = TypeVar("M", bound=Parsing)
@@ -80,20 +80,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _TagsTaken:
-    """Tags of a restored store that now point at other stores."""
+    """The former tags of a restored store that now point at other stores."""
 
     tags_taken: tuple[str, ...]
 
 
 @named_options
 class Client(Administration, ClosedAtEnd):
-    """Use a service over HTTP; threads may share a client.
+    """Use a service over HTTP. Threads may share a client.
 
-    In every method, `ref` is a store's id, its first 12 or more digits, or a tag. Failures raise the errors of
-    `protoslice.errors`. Close the client after use, or use it in a `with`.
+    In every method, `ref` is a store's id, the id's first 12 or more digits, or a tag. Failures raise the errors of
+    `protoslice.errors`. Close the client after use, or use it in a `with` statement.
 
     Args:
-        url: URL of the service, such as `http://127.0.0.1:8000`; with `/spaces/NAME` at its end for another space.
+        url: URL of the service, such as `http://127.0.0.1:8000`. Append `/spaces/NAME` to use another space.
         **options: Token, timeouts in seconds, retries, cache and other members of `ClientOptions`.
 
     Raises:
@@ -113,7 +113,7 @@ class Client(Administration, ClosedAtEnd):
         )
         cache = options.get("cache")
         self.cache = Cache(cache) if isinstance(cache, str | os.PathLike) else cache
-        """The `Cache` of pieces, or None."""
+        """The `Cache` of pieces, or None without a cache."""
         self._connection = Connection(
             url,
             headers=_headers(options),
@@ -125,7 +125,7 @@ class Client(Administration, ClosedAtEnd):
         return f"<Client of {self.url}>"
 
     def __reduce__(self) -> tuple[Callable[[], Client], tuple[()]]:
-        """Pickle the URL and the options, including a token, from which the client is created again."""
+        """Pickle the URL and the options, including the token. Unpickling creates a new client from them."""
         return partial(type(self), self.url, **self._options), ()
 
     @property
@@ -138,22 +138,22 @@ class Client(Administration, ClosedAtEnd):
     def push(self, what: Pushable, **options: Unpack[PushOptions]) -> Pushed:
         """Create a store from a file, a folder, bytes, a message, or pieces of bytes.
 
-        The service compares every file with its SHA-256 before the store becomes visible. Content that can be read
-        again is sent again when the connection breaks. If an earlier push of a large file was interrupted, even in
-        another process, this one resumes it.
+        The service compares every file with its SHA-256 before the store becomes visible. If the connection breaks,
+        content that can be read again is sent again. If an earlier push of a large file was interrupted, even in
+        another process, this push resumes it.
 
         Args:
             what: Path of a file or folder, bytes, a protobuf message, or an iterable of bytes or messages.
             **options: Tags, type, root and other members of `PushOptions`.
 
         Returns:
-            The new store, or the store that already had this content, with the number of bytes sent and a report on the
-            model.
+            The new store, the number of bytes sent, and a report on the model. If a store with this content existed
+            already, that store is returned.
 
         Raises:
             NotFound: There is no such file or folder.
             CorruptModel: The bytes are not a valid file of the given type.
-            QuotaExceeded: The space has no room left.
+            QuotaExceeded: The push exceeds a quota of the space.
 
         Examples:
             >>> pushed = client.push("model.onnx", tags=["demo:1"])
@@ -163,14 +163,14 @@ class Client(Administration, ClosedAtEnd):
         return Push(self._connection, what, options).run()
 
     def register(self, files: Mapping[str, str], **options: Unpack[RegisterOptions]) -> Pushed:
-        """Create a store over objects in storage that the operator allows, without copying them.
+        """Create a store from existing objects in a storage that the operator allows, without copying the objects.
 
         Args:
-            files: URI of each object by its path in the store.
+            files: Mapping from paths in the store to URIs of objects.
             **options: Tags, type, root and other members of `RegisterOptions`.
 
         Returns:
-            The store, with a report on the model; nothing was sent.
+            The store, with a report on the model; the number of bytes sent is 0.
 
         Raises:
             InvalidInput: The service does not allow one of the URIs.
@@ -189,12 +189,12 @@ class Client(Administration, ClosedAtEnd):
         return Pushed(decode(Store, said), answer.status == 201, 0, 0, decode(Reported, said).report)
 
     def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
-        """Return stores, newest first: all, or those that a search finds.
+        """Return all stores, or the stores that a search finds; the newest first by default.
 
-        Pages are requested as the iterator reaches them.
+        The iterator requests each page of the list only when it reaches the page.
 
         Args:
-            **search: Conditions and order; see `StoreSearch`. A store has to meet all conditions.
+            **search: Conditions and order, see `StoreSearch`. A store has to meet all conditions.
 
         Returns:
             An iterator of stores.
@@ -211,18 +211,19 @@ class Client(Administration, ClosedAtEnd):
     def store(self, ref: str, *, names: bool = True) -> Store:
         """Return the facts of a store.
 
-        The id is checked against the listed files and policy, unless files were registered in place.
+        The client checks that the id is the digest of the listed files and of the policy for chunks. Stores of files
+        that were registered in place are not checked.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            names: Whether to look for names in registries too; False is faster.
+            names: True to include names in registries; False is faster.
 
         Returns:
             The store's id, type, files, size in bytes, and tags.
 
         Raises:
             NotFound: There is no such store.
-            IntegrityError: The id does not fit the files and policy.
+            IntegrityError: The id does not match the files and the policy.
 
         Examples:
             >>> client.store("demo:1").type
@@ -233,13 +234,13 @@ class Client(Administration, ClosedAtEnd):
         return verified_store(decode(Store, answer.json()), ref)
 
     def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
-        """Return the repositories of model registries, with the stores of their current versions.
+        """Return the repositories of the model registries, with the stores of their current versions.
 
-        Repositories of Hugging Face's clients come first, then repositories of OCI clients, then folders of MLflow
-        artifacts; each of the three groups is sorted by name.
+        Repositories of Hugging Face clients come first, then repositories of OCI clients, then folders of MLflow
+        artifacts. Each of the three groups is sorted by name.
 
         Args:
-            prefix: Beginning of the names; all repositories if empty.
+            prefix: Return only repositories whose names begin with this text; all if empty.
 
         Returns:
             An iterator of repositories.
@@ -270,20 +271,21 @@ class Client(Administration, ClosedAtEnd):
         return self._each(RepositoryVersion, url_path("v1", "repositories", *repository.split("/")))
 
     def remove(self, id: str, *, force: Iterable[str] = ()) -> Removed:
-        """Remove a store and its tags; `restore` reverts this for a while.
+        """Remove a store and its tags; `restore` can undo this for a limited time.
 
         Names of the store in registries stay, but no longer resolve.
 
         Args:
-            id: Id of the store, or its first 12 or more digits; for a tag use `untag`, or `store` to get its id.
-            force: Tags and names in registries that refer to the store and may stop working.
+            id: Id of the store, or its first 12 or more digits. To remove only a tag, use `untag`. To get the id of a
+                tag's store, use `store`.
+            force: Tags, and names in registries, that refer to the store and may stop working.
 
         Returns:
             The tags that were removed, and the time until which the store can be restored.
 
         Raises:
             NotFound: There is no such store.
-            StillNamed: Names that `force` does not list refer to the store.
+            StillNamed: Tags or names that `force` does not list refer to the store.
             Conflict: `id` is a tag.
 
         Examples:
@@ -296,9 +298,9 @@ class Client(Administration, ClosedAtEnd):
         return decode(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
-        """Revert the removal of a store.
+        """Undo the removal of a store.
 
-        Its tags come back too, except those that now point at other stores.
+        The store's tags are restored too, except tags that now point at other stores.
 
         Args:
             id: Id of the removed store, its first 12 or more digits, or a tag that it had.
@@ -308,7 +310,7 @@ class Client(Administration, ClosedAtEnd):
 
         Raises:
             NotFound: There is no such removed store.
-            Conflict: The objects of the store were deleted meanwhile.
+            Conflict: The service has already deleted the store's objects.
 
         Examples:
             >>> removed = client.remove(client.store("demo:1").id, force=["demo:1"])
@@ -323,7 +325,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            description: Text for people; empty to remove it.
+            description: Text for readers; an empty text removes the description.
 
         Returns:
             The store with its new description.
@@ -343,13 +345,13 @@ class Client(Administration, ClosedAtEnd):
     def chunks(self, ref: str) -> Iterator[ChunkEntry]:
         """Return the chunks of a store with their digests.
 
-        The first request makes the service read the whole store.
+        The first request for a store may be slow, because the service reads the whole store for the digests.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
-            An iterator of chunks: number, kind, type, path, size in bytes and SHA-256.
+            An iterator of chunks, each with number, kind, type, path, size in bytes and SHA-256.
 
         Raises:
             NotFound: There is no such store, or it has no root proto.
@@ -368,10 +370,10 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            chunk: Number of the chunk, or an item of `chunks`, whose content may come from the cache.
+            chunk: Number of the chunk, or an item of `chunks`. For an item, the content may come from the cache.
 
         Returns:
-            The bytes, verified.
+            The verified bytes.
 
         Raises:
             NotFound: There is no such store or chunk.
@@ -393,15 +395,16 @@ class Client(Administration, ClosedAtEnd):
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
-        """Return pieces that cover all files of a store, with their digests.
+        """Return the pieces into which the service cuts the files of a store, with their digests.
 
-        Versions of a model share pieces. The first request makes the service read the whole store.
+        Versions of a model share pieces. The first request for a store may be slow, because the service reads the
+        whole store for the digests.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
-            An iterator of pieces: file, offset, size in bytes and SHA-256.
+            An iterator of pieces, each with file, offset, size in bytes and SHA-256.
 
         Raises:
             NotFound: There is no such store.
@@ -419,13 +422,13 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            path: Path such as `graph.node[3]`; the root if empty.
-            depth: Levels of nodes; beyond 1, each node has its own children.
-            file: Stream of records, or index of a bundle, to read in place of the root.
+            path: Path such as `graph.node[3]`; the root message if empty.
+            depth: Number of levels. With more than 1, each node contains its own children.
+            file: Path of a stream of records, or of a bundle's index, to read instead of the root.
             type: Message type of the records in `file`.
 
         Returns:
-            An iterator of nodes: path, kind, type, size in bytes, value.
+            An iterator of nodes, each with path, kind, type, size in bytes, and value.
 
         Raises:
             NotFound: There is no such store or path.
@@ -444,7 +447,7 @@ class Client(Administration, ClosedAtEnd):
             ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
-            The bytes, verified.
+            The verified bytes.
 
         Raises:
             NotFound: There is no such store, or it has no root proto.
@@ -491,20 +494,22 @@ class Client(Administration, ClosedAtEnd):
         type: str | None = None,
         into: Any = None,
     ) -> Any:
-        """Return the value at `path`: a serialized or (with `into`) parsed message; the bytes or text of other values.
+        """Return the value at `path` as bytes, merged from its chunks.
+
+        A message is returned serialized, or parsed into `into`. Other values are returned as their bytes or text.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            path: Path of the value, such as `graph.node[3]`; the whole root if empty.
+            path: Path of the value, such as `graph.node[3]`; the whole root message if empty.
             fields: Paths below `path` to keep; all if empty.
-            omit_larger_than: Size in bytes, or text such as `"1MiB"`; larger fields are left out.
+            omit_larger_than: Size in bytes, or text such as `"1MiB"`. Larger fields are left out.
             omit: Paths below `path` to leave out.
-            file: Stream of records or index of a bundle to read in place of the root.
+            file: Path of a stream of records, or of a bundle's index, to read instead of the root.
             type: Message type of the records in `file`.
-            into: Protobuf message to parse the bytes into.
+            into: Protobuf message into which the bytes are parsed.
 
         Returns:
-            The bytes, or `into`.
+            The verified bytes, or `into` if it was passed.
 
         Raises:
             NotFound: There is no such store or path.
@@ -522,15 +527,17 @@ class Client(Administration, ClosedAtEnd):
         return into
 
     def parts(self, ref: str, views: Iterable[str]) -> Generator[StorePart, None, None]:
-        """Return many views of a store in one response, in their order; read each before the next.
+        """Return many views of a store with one request, in the order of `views`.
+
+        Read each part before the next, because all parts arrive in one response.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            views: At most 1 000 paths below the store with their queries, percent-encoded: `chunks/3`,
-                `tensors/w?slice=0:4`, `merge?path=graph.node[3]`, `files/config.json`.
+            views: At most 1 000 percent-encoded paths below the store, each with an optional query. Examples:
+                `chunks/3`, `tensors/w?slice=0:4`, `merge?path=graph.node[3]`, `files/config.json`.
 
         Returns:
-            A generator of parts; `read` returns the bytes of one.
+            A generator of parts; the method `read` of a part returns its bytes.
 
         Raises:
             NotFound: There is no such store or view.
@@ -557,17 +564,17 @@ class Client(Administration, ClosedAtEnd):
         sort: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> Iterator[TensorEntry]:
-        """Return the tensors of a store, or of its meta graph with exactly `tags`.
+        """List the tensors of a store, or of one meta graph of a SavedModel.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            name: Name to look for; `*` stands for any characters.
-            dtype: Data type to look for.
-            sort: `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
-            tags: Tags of a meta graph of a SavedModel.
+            name: List only tensors with this name, in which `*` matches any characters.
+            dtype: List only tensors with this data type.
+            sort: Sort by `name`, `dtype`, `shape` or `size`; a `-` in front sorts in descending order.
+            tags: List only tensors of the meta graph of a SavedModel that has exactly these tags.
 
         Returns:
-            An iterator of names, data types, shapes and sizes in bytes, without elements.
+            An iterator of tensors, each with name, data type, shape and size in bytes, but without elements.
 
         Raises:
             NotFound: There is no such store.
@@ -586,7 +593,7 @@ class Client(Administration, ClosedAtEnd):
             ref: Id of the store, its first 12 or more digits, or a tag.
 
         Returns:
-            Tensors, elements and bytes by data type, missing files, and names that several tensors share.
+            Numbers of tensors, elements and bytes by data type, missing files, and names that several tensors share.
 
         Raises:
             NotFound: There is no such store.
@@ -598,18 +605,20 @@ class Client(Administration, ClosedAtEnd):
         return decode(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """Return the inputs and outputs of a model: one signature, or those of a SavedModel.
+        """Return the signatures of a model, which list its inputs and outputs.
+
+        A SavedModel may have many signatures; other models have one.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+            tags: All tags of a meta graph of a SavedModel; by default, the first meta graph is used.
 
         Returns:
             An iterator of signatures.
 
         Raises:
             NotFound: There is no such store or meta graph.
-            Unsupported: The format has no inputs and outputs.
+            Unsupported: The model's format has no inputs and outputs.
 
         Examples:
             >>> [len(signature.inputs) for signature in client.signatures("demo:1")]
@@ -622,11 +631,11 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            around: Path or name of the node in the middle; by default the ends of the graph are returned.
-            **options: Graph, most links, words to search for, and most nodes: see `GraphOptions`.
+            around: Path or name of the node in the middle. By default, the part around the graph's ends is returned.
+            **options: The graph, the distance, words to search for, and the number of nodes; see `GraphOptions`.
 
         Returns:
-            Nodes, and the edges between them.
+            The nodes, and the edges between them.
 
         Raises:
             NotFound: There is no such store, graph or node.
@@ -655,15 +664,15 @@ class Client(Administration, ClosedAtEnd):
             ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
-            tags: Tags of the meta graph of a SavedModel in which to look for the name.
-            dequantize: Return a quantized tensor as floats of 32 bits, not as rows of bytes.
+            tags: Tags of the SavedModel's meta graph that contains the tensor.
+            dequantize: Return a quantized tensor as floats of 32 bits instead of rows of bytes.
 
         Returns:
-            The elements; an array of `bytes` for a tensor of strings.
+            An array of the elements; for a tensor of strings, an array of `bytes`.
 
         Raises:
             NotFound: There is no such store or tensor.
-            Unsupported: numpy is not installed, or ml_dtypes is not and the data type needs it.
+            Unsupported: numpy is not installed, or the data type needs ml_dtypes, which is not installed.
 
         Examples:
             >>> client.tensor("demo:1", "head.weight", "0:4").shape
@@ -679,7 +688,8 @@ class Client(Administration, ClosedAtEnd):
         try:
             return retry_if_changed(make, self._array)
         except Unsupported as error:
-            # Only the service knows that a tensor has strings; an error found here says what is missing here.
+            # Only an error of the service, which has a request id, may mean a tensor of strings. Errors of this
+            # client report a package that is not installed.
             strings = None if error.request_id is None else self._strings(ref, name, params)
             if strings is None:
                 raise
@@ -694,15 +704,15 @@ class Client(Administration, ClosedAtEnd):
         sample: int | None = None,
         tags: Sequence[str] | None = None,
     ) -> TensorStatistics:
-        """Return statistics of a tensor or of a slice, which the service computes.
+        """Return statistics of a tensor, or of a slice of it. The service computes them.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
-            sample: Most elements to read; if there are more, a spread sample is taken. 16 777 216 by default, 0 for
-                all.
-            tags: Tags of the meta graph of a SavedModel in which to look for the name.
+            sample: Number of elements to read at most; of larger tensors, the service reads a sample that is spread
+                over the tensor. 16 777 216 by default; 0 reads all elements.
+            tags: Tags of the SavedModel's meta graph that contains the tensor.
 
         Returns:
             Minimum, maximum, mean, standard deviation, number of zeros, and a histogram.
@@ -725,7 +735,7 @@ class Client(Administration, ClosedAtEnd):
         return decode(TensorStatistics, said.json())
 
     def diff(self, before: str, after: str) -> Iterator[Difference]:
-        """Return the differences of the store `after` from the store `before`, compared by the service.
+        """Let the service compare two stores, and return their differences.
 
         Args:
             before: Id of the earlier store, its first 12 or more digits, or a tag.
@@ -746,18 +756,18 @@ class Client(Administration, ClosedAtEnd):
     def tensor_delta(
         self, before: str, after: str, name: str, *, was: str | None = None, sample: int | None = None
     ) -> TensorDelta:
-        """Return the distances between the elements of a tensor in two stores.
+        """Return how far the elements of a tensor differ between two stores.
 
         Args:
             before: Id of the earlier store, its first 12 or more digits, or a tag.
             after: Id of the later store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor in `after`.
-            was: Name or address of the tensor in `before`; the same by default.
-            sample: Most elements to compare; if there are more, a spread sample is taken. 16 777 216 by default, 0 for
-                all.
+            was: Name or address of the tensor in `before`; `name` by default.
+            sample: Number of elements to compare at most; of larger tensors, the service compares a sample that is
+                spread over the tensor. 16 777 216 by default; 0 compares all elements.
 
         Returns:
-            Number of elements that differ, largest and mean distance, and more.
+            The number of elements that differ, the largest and mean distance, and more.
 
         Raises:
             NotFound: There is no such store or tensor.
@@ -774,16 +784,16 @@ class Client(Administration, ClosedAtEnd):
     def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
     ) -> RemoteRecords:
-        """Return the records of a stream as a sequence, which Grain and PyTorch take as a data source.
+        """Return the records of a stream as a sequence. Grain and PyTorch accept the sequence as a data source.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            file: Path of the stream, in a store of several files.
+            file: Path of the stream; required if the store has several files.
             framing: `tfrecord`, `riegeli`, `delimited` or another framing, if the service cannot detect it.
             type: Message type of the records, if the service cannot detect it.
 
         Returns:
-            The records; each is read when it is used.
+            The sequence of records; each record is read when it is used.
 
         Raises:
             NotFound: There is no such store or file.
@@ -805,16 +815,16 @@ class Client(Administration, ClosedAtEnd):
         return RemoteRecords(decode(RecordsSummary, said.json()), ask, again, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
-        """Return a view as a source of verified range reads, which `protoslice.open` takes too.
+        """Return a view as a source that answers range reads with verified bytes. `protoslice.open` accepts it.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            view: Path below the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`.
+            view: Path below the store, such as `files/model.onnx`, `chunks/3`, `merge`, `cpb` or `safetensors`.
             params: Query parameters of the view, as pairs.
-            lean: Fetch only the bytes that are read; by default the first request fetches a mebibyte.
+            lean: Fetch only the bytes that are read. By default, the first request fetches a mebibyte.
 
         Returns:
-            The source; its first use makes the first request.
+            The source. It makes no request before its first use.
 
         Examples:
             >>> client.source("demo:1", "files/model.onnx").read(0, 2).hex()
@@ -831,24 +841,25 @@ class Client(Administration, ClosedAtEnd):
         params: Params = (),
         progress: Progress | None = None,
     ) -> list[Downloaded]:
-        """Write a view to the file `target`; without `view`, write the files of the store.
+        """Download a view to the file `target`; without `view`, download all files of the store.
 
-        An existing file with the same content is not fetched. An interrupted download is resumed. With a cache, pieces
-        that other versions share are not fetched again.
+        A file that already exists with the same content is not fetched. An interrupted download is resumed. With a
+        cache, pieces that earlier downloads left in the cache are not fetched again.
 
         The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`. The view `safetensors` with the
-        parameter `shards` writes several files, each with at most that many bytes of elements, and an index.
+        parameter `shards=SIZE` writes an index and several files, each with at most `SIZE` bytes of elements.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            target: Folder for several files. For one file: its path, an existing folder, or a text that ends with a
-                slash, which is a new folder.
+            target: Folder for several files. For a single file, the path of the new file, or a folder for it. A text
+                that ends with a slash names a folder, which is created.
             view: Path below the store, such as `files/model.onnx` or `safetensors`.
             params: Query parameters of the view, as pairs.
-            progress: Function that is called as bytes arrive, with the bytes so far and the total or None.
+            progress: Function that is called as bytes arrive. It receives the number of bytes so far, and the total
+                number or None.
 
         Returns:
-            What was written, one item for each file.
+            One item for each file written.
 
         Raises:
             NotFound: There is no such store or view.
@@ -877,7 +888,7 @@ class Client(Administration, ClosedAtEnd):
         """Return all tags, sorted by name.
 
         Returns:
-            An iterator of tags: name, id of the store, and time of the last change.
+            An iterator of tags, each with name, id of the store, and time of the last change.
 
         Examples:
             >>> [tag.name for tag in client.tags()][0]
@@ -891,16 +902,16 @@ class Client(Administration, ClosedAtEnd):
         Args:
             name: The tag.
             ref: Id of the store, its first 12 or more digits, or another tag.
-            create: Refuse a tag that exists.
-            expected: Id of the store that the tag has to point at before the change.
+            create: Only create a new tag, and fail if the tag exists.
+            expected: Id of the store at which the tag has to point before the change.
 
         Returns:
             The tag as it is now.
 
         Raises:
-            Changed: The tag exists already (`create`), or another client was first.
+            Changed: The tag exists already with `create`, or another client changed the tag at the same time.
             Conflict: The tag does not point at `expected`.
-            NotFound: There is no such store, or no such tag while `expected` is given.
+            NotFound: There is no such store. With `expected`, there is no such tag.
 
         Examples:
             >>> client.tag("demo:latest", "demo:1").name
@@ -917,7 +928,7 @@ class Client(Administration, ClosedAtEnd):
         return decode(Tag, answer.json())
 
     def untag(self, name: str) -> None:
-        """Remove a tag; its store stays.
+        """Remove a tag, but keep its store.
 
         Args:
             name: The tag.
@@ -931,7 +942,9 @@ class Client(Administration, ClosedAtEnd):
         self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
-        """Return a URL that shows a view without a token, until the URL or the token expires.
+        """Return a signed URL that gives access to a view without a token.
+
+        The URL works until it expires, or until the token of this client expires.
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
@@ -962,7 +975,7 @@ class Client(Administration, ClosedAtEnd):
             params: Query parameters of the view, as pairs.
 
         Returns:
-            The URL; no request is made.
+            The URL. The method makes no request.
 
         Examples:
             >>> client.url_of("demo:1", "merge", [("path", "graph.name")])
@@ -974,7 +987,7 @@ class Client(Administration, ClosedAtEnd):
         """Return all uploaded descriptor sets, sorted by name.
 
         Returns:
-            An iterator of names, sizes in bytes, and numbers of message types.
+            An iterator of descriptor sets, each with name, size in bytes, and number of message types.
 
         Examples:
             >>> list(client.schemas())
@@ -986,7 +999,7 @@ class Client(Administration, ClosedAtEnd):
         """Return an uploaded descriptor set.
 
         Args:
-            name: Its name.
+            name: Name of the descriptor set.
 
         Returns:
             A serialized `FileDescriptorSet`.
@@ -1002,14 +1015,14 @@ class Client(Administration, ClosedAtEnd):
         return self._connection.call("GET", url_path("v1", "schemas", name)).body
 
     def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
-        """Upload a descriptor set; stores may then name its message types.
+        """Upload a descriptor set, so that stores can use its message types.
 
         Args:
-            name: Name of the set; an existing one is replaced.
+            name: Name of the descriptor set. A descriptor set with the same name is replaced.
             descriptor_set: A serialized `FileDescriptorSet`, such as `protoc --descriptor_set_out` writes.
 
         Returns:
-            Name, size in bytes, and number of message types.
+            The descriptor set's name, size in bytes, and number of message types.
 
         Raises:
             InvalidInput: The bytes are not a valid descriptor set.
@@ -1029,10 +1042,10 @@ class Client(Administration, ClosedAtEnd):
         return decode(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
-        """Remove a descriptor set; stores that were made with it stay readable.
+        """Remove a descriptor set. Stores that were created with it stay readable.
 
         Args:
-            name: Its name.
+            name: Name of the descriptor set.
 
         Raises:
             NotFound: There is no such descriptor set.
@@ -1051,7 +1064,7 @@ class Client(Administration, ClosedAtEnd):
         self._connection.close()
 
     def _shards(self, id: str, params: Params) -> Sequence[str]:
-        """Return the names of the safetensors files of a store; the index comes last."""
+        """Return the file names of the view `safetensors` of a store; the name of the index is last."""
         try:
             index = self._connection.call("GET", self._view(id, SAFETENSORS, SHARD_INDEX), params=params).json()
         except NotFound:
@@ -1065,11 +1078,11 @@ class Client(Administration, ClosedAtEnd):
         return url_path("v1", "stores", ref, *steps)
 
     def _path(self, ref: str, view: str, params: Params) -> str:
-        """Return the path and query of the URL of a view."""
+        """Return the path and query of a view's URL."""
         return self._view(ref, *_steps(view)) + (f"?{urlencode(params, quote_via=quote)}" if params else "")
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
-        """Return all bytes of a view, verified."""
+        """Return all bytes of a view after verifying them."""
         return retry_if_changed(make, lambda remote: read_whole(remote, self._parallel).getvalue())
 
     def _array(self, remote: Remote) -> np.ndarray[Any, Any]:
@@ -1077,7 +1090,7 @@ class Client(Administration, ClosedAtEnd):
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
     def _strings(self, ref: str, name: str, params: Params) -> np.ndarray[Any, Any] | None:
-        """Return a tensor of strings, which the service sends only as JSON; None for other tensors."""
+        """Return a tensor of strings, or None for other tensors. The service sends strings only as JSON."""
         try:
             path = self._view(ref, "tensors", name)
             said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
@@ -1089,7 +1102,7 @@ class Client(Administration, ClosedAtEnd):
 def merge_params(
     path: str, fields: Sequence[str], omit_larger_than: int | str | None, omit: Sequence[str] = ()
 ) -> Params:
-    """Return the query parameters of a merge."""
+    """Return the query parameters of the view `merge`."""
     return [
         *given_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
@@ -1098,25 +1111,28 @@ def merge_params(
 
 
 def _steps(view: str) -> list[str]:
-    """Return the segments of the URL of a view: several for the path of a file, else one after the kind."""
+    """Split a view into segments of a URL path.
+
+    The path after `files/` may have several segments. After any other kind of view, the rest is one segment.
+    """
     kind, _, rest = view.partition("/")
     return [kind, *(rest.split("/") if kind == "files" else [rest] if rest else [])] if view else []
 
 
 def _comma(tags: Sequence[str] | None) -> str | None:
-    """Return tags as a query parameter."""
+    """Return tags as the value of a query parameter; None for None."""
     return None if tags is None else ",".join(tags)
 
 
 def _records_of(
     url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
 ) -> RemoteRecords:
-    """Return the records, read through a new client that is open until the process ends."""
+    """Return the records through a new client, which stays open until the process ends."""
     return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 
 def _headers(options: ClientOptions) -> dict[str, str]:
-    """Return the headers of every request, with the token if there is one."""
+    """Return the headers of every request, including the token if the options have one."""
     headers, token = dict(options.get("headers") or {}), options.get("token")
     if token is None:
         return headers

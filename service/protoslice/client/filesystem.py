@@ -1,7 +1,8 @@
-"""File system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
+"""The fsspec file system for URLs such as `protoslice://host:port/ref/files/model.onnx`.
 
-Stores of a space are below `protoslice://host:port/spaces/NAME/`. `protoslices://` is the same over TLS. Stores are
-read-only; all bytes are verified.
+A store has three folders: `files`, `chunks` and `tensors`. The stores of a space are below
+`protoslice://host:port/spaces/NAME/`. The scheme `protoslices://` connects over TLS. Stores are read-only, and all
+bytes are verified.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _OF_FSSPEC = (
     "asynchronous", "batch_size", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache",
     "use_listings_cache",
 )  # fmt: skip
-"""Options of every file system of fsspec."""
+"""Options that every file system of fsspec accepts."""
 
 
 class StoreFileSystem(AbstractFileSystem):
-    """File system of the stores of any services.
+    """The file system of stores; the host in a path selects the service.
 
-    `options` are the options of `Client`: headers, timeout_seconds, attempts, cache. Chunks are listed by their
-    numbers, tensors by their names, percent-encoded, or by their addresses where several share a name.
+    `options` are options of `Client`, such as `token` and `timeout_seconds`. Chunks are listed by their numbers.
+    Tensors are listed by their percent-encoded names; tensors that share a name are listed by their addresses.
     """
 
     protocol: ClassVar[tuple[str, ...]] = ("protoslice", "protoslices")
@@ -59,7 +60,7 @@ class StoreFileSystem(AbstractFileSystem):
         return {"tls": True} if path.startswith("protoslices://") else {}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-        """Return the entries of a folder; for a file, its entry."""
+        """Return the entries of a folder; for a file, return its own entry."""
         path = self._strip_protocol(path)
         found = self._listed(path)
         if found is None:
@@ -70,16 +71,16 @@ class StoreFileSystem(AbstractFileSystem):
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **more: Any) -> Info:
-        """Return the entry of `path`: name, size and type."""
+        """Return the entry of `path`, which has name, size and type."""
         path = self._strip_protocol(path)
         host, ref, kind, rest = _split(path)
         if not rest:
             if ref:
-                self.ls(f"{host}/{ref}")  # raises unless there is such a store
+                self.ls(f"{host}/{ref}")  # raises an error if there is no such store
             return _folder(path)
         if kind == "files":
             return _listed_as(path, self.ls(path)) or _folder(path)
-        # The listing spares a request, but lacks the other names of a tensor.
+        # A cached listing saves a request. It lists each tensor by one name, but `_remote` accepts others too.
         listed = self._listed(f"{host}/{ref}/{kind}") or []
         return _listed_as(path, listed) or _file(path, self._remote(path).size)
 
@@ -90,13 +91,13 @@ class StoreFileSystem(AbstractFileSystem):
         return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
-        """Return the bytes at `path`, from `start` up to `end`; negative positions count from the end."""
+        """Return the bytes of `path` from `start` up to `end`; negative positions count from the end of the file."""
         remote = self._remote(self._strip_protocol(path))
         first, last, _ = slice(start, end).indices(remote.size)
         return remote.read(first, max(0, last - first))
 
     def created(self, path: str) -> Any:
-        """Return the creation time of the store of `path`."""
+        """Return the creation time of the store that contains `path`."""
         host, ref, _, _ = _split(self._strip_protocol(path))
         return self._client(host).store(ref, names=False).created
 
@@ -129,7 +130,7 @@ class StoreFileSystem(AbstractFileSystem):
             return [_folder(f"{path}/{each}") for each in KINDS]
         if kind == "files":
             files = {file.path: file.size for file in client.store(ref, names=False).files}
-            if rest not in files:  # a folder, all of which may be copied to a disk
+            if rest not in files:  # a folder; a copy of it on a disk must not contain a repository of version control
                 files = dict(without_version_control(files))
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:
@@ -159,7 +160,7 @@ class StoreFileSystem(AbstractFileSystem):
 
 
 class StoreFile(AbstractBufferedFile):
-    """Open view, read with fsspec's read-ahead."""
+    """An open view, which is read with fsspec's read-ahead."""
 
     def __init__(self, fs: StoreFileSystem, path: str, remote: Remote, block_size: int, **more: Any) -> None:
         self._remote = remote
@@ -174,7 +175,7 @@ class StoreFile(AbstractBufferedFile):
 
 
 def _split(path: str) -> tuple[str, str, str, str]:
-    """Return the host with its space, ref, kind, and the rest of a path."""
+    """Split a path into the host (with its space), the ref of the store, the kind, and the rest."""
     host, _, path = path.partition("/")
     below, _, inside = path.partition("/")
     space, _, behind = inside.partition("/")
@@ -198,12 +199,12 @@ def _file(name: str, size: int | None) -> Info:
 
 
 def _listed_as(path: str, listed: list[Info]) -> Info | None:
-    """Return the entry of `path` in a listing; None when there is none."""
+    """Return the entry of `path` in the listing `listed`, or None."""
     return next((each for each in listed if each["name"] == path), None)
 
 
 def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:
-    """Return the entries directly in `folder`, or the entry of the file that `folder` names."""
+    """Return the entries directly in `folder`. If `folder` is the path of a file, return the entry of that file."""
     if folder in files:
         return [_file(f"{root}/{folder}", files[folder])]
     prefix = f"{folder}/" if folder else ""

@@ -1,4 +1,4 @@
-"""Options of clients and of their calls; searches of lists as parameters of queries."""
+"""The options of clients and of their methods, and the query parameters of searches."""
 
 from __future__ import annotations
 
@@ -16,77 +16,92 @@ _TIMES: Final = frozenset({"since", "until"})
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of a client."""
+    """The options of a client."""
 
     headers: Mapping[str, str]
     """Headers of every request, such as Authorization."""
     token: str
-    """Token of the service, sent as `Authorization: Bearer`, and never to another origin."""
+    """Access token, which the client sends as `Authorization: Bearer`, and never to another origin."""
     timeout_seconds: float
-    """Longest silence of the service; 30 by default. A response slower than 1 KiB/s for four of them is given up."""
+    """Seconds to wait for the next bytes from the service; 30 by default.
+
+    The client also gives up a response that is slower than 1 KiB/s over four times this number of seconds.
+    """
     attempts: int
-    """Attempts at an operation without progress; 6 by default."""
+    """Number of attempts without progress after which an operation fails; 6 by default."""
     backoff_seconds: float
-    """Pause before the second attempt, doubled for each further one; 0.1 by default."""
+    """Pause in seconds before the second attempt; 0.1 by default. Each further pause is twice as long."""
     parallel: int
-    """Concurrent requests of a large download; 4 by default."""
+    """Maximum number of concurrent requests of a large download; 4 by default."""
     cache: Cache | str | os.PathLike[str] | None
-    """Cache of pieces, or its folder, so that another version is fetched in part; None by default."""
+    """Cache of pieces, or the cache's folder; None by default.
+
+    With a cache, the download of another version fetches only the pieces that are new.
+    """
 
 
 class GraphOptions(TypedDict, total=False):
-    """Options of `graph`."""
+    """The options of `Client.graph`."""
 
     graph: str
-    """Path of the graph; the outermost by default."""
+    """Path of the graph; the outermost graph by default."""
     hops: int
-    """Most links between the node in the middle and the others; 2 by default."""
+    """Largest distance from the nodes in the middle, counted in edges; 2 by default."""
     search: str
-    """Words in the names or paths of nodes to begin with, or else in those of values that nodes make; by default the
-    ends of the graph."""
+    """Words that the names or paths of the nodes in the middle contain.
+
+    If no node matches, the nodes that output a value with a matching name are in the middle. Without a search, the
+    graph's ends are in the middle.
+    """
     limit: int
-    """Most nodes; 100 by default."""
+    """Maximum number of nodes; 100 by default."""
 
 
 class StoreSearch(TypedDict, total=False):
-    """Which stores to list, and in which order; None is the same as no value."""
+    """Conditions on the stores to list, and their order. A condition of None is ignored."""
 
     name: str | None
-    """Part of a tag, of a name in a registry such as `ann/m@main`, or of the path of a file."""
+    """Text that a tag, a name in a registry (such as `ann/m@main`) or a file path contains."""
     type: str | None
-    """Full message name of the root; empty for stores without a root."""
+    """Full name of the root's message type; an empty text finds stores without a root."""
     uploader: str | None
-    """Token or account that created the store."""
+    """Name of the token or account that created the store."""
     min_size: int | str | None
-    """Bytes, or a size such as 1GiB."""
+    """Smallest size in bytes, or a text such as `1GiB`."""
     max_size: int | str | None
     since: datetime | None
-    """Time of the oldest store; local, if it has no zone."""
+    """Earliest creation time. A time without a zone is local time."""
     until: datetime | None
-    """Time before which the newest store was created."""
+    """Time before which the stores were created. A time without a zone is local time."""
     nameless: bool | None
-    """True for stores without a name: no tag, and none in a registry."""
+    """True finds only stores that have neither a tag nor a name in a registry."""
     sort: str | None
-    """`created`, `size`, `name`, `type` or `uploader`; with `-` in front, descending. Default: `-created`."""
+    """`created`, `size`, `name`, `type` or `uploader`; a `-` in front sorts in descending order.
+
+    The default is `-created`.
+    """
     tag: str | None
-    """Beginning of a tag: the stores of those tags in the order of the tags. Only together with `type`."""
+    """Beginning of a tag. Stores with such tags are listed in the order of the tags.
+
+    Of the other conditions, only `type` may be combined with this one.
+    """
 
 
 class ChangeSearch(TypedDict, total=False):
-    """Which changes to list; None is the same as no value."""
+    """Conditions on the changes to list. A condition of None is ignored."""
 
     who: str | None
-    """Name of a token or an account."""
+    """Name of the token or account that made the change."""
     what: str | None
     """Kind of change, such as `tag.set`."""
     subject: str | None
-    """Id of a store or token, or the name of what was changed."""
+    """Id of the store or token that was changed, or the name of another changed item."""
     since: datetime | None
     until: datetime | None
 
 
 def search_params(search: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the parameters of a query for a search."""
+    """Return the query parameters of a search."""
     return [(name, _text(name, value)) for name, value in search.items() if value is not None]
 
 

@@ -1,4 +1,4 @@
-"""Many parts of a store in one response: a `multipart/mixed` stream, read part by part."""
+"""A reader of `multipart/mixed` responses, which hold several views of a store, one view in each part."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from protoslice.client.http.digests import digest_in
 from protoslice.errors import IntegrityError
 
 _LONGEST_HEAD: Final = 1 << 17
-"""Bytes of the headers of a part: a view may have a path of 64 KiB."""
+"""Most bytes of a part's headers. They may be long, because a view's path may have 64 KiB."""
 
 
 @dataclass(slots=True)
 class StorePart:
-    """One part: its headers, and its bytes, which have to be read before the next part."""
+    """One part of a response. The caller has to read its bytes before the next part."""
 
     view: str
-    """The view that was asked for."""
+    """The view that the caller requested."""
     headers: Mapping[str, str]
     """Headers by lower-case name."""
     size: int
-    """Bytes of the part."""
+    """Number of bytes of the part."""
     pieces: Iterator[bytes] = field(repr=False)
-    """The bytes, in pieces; `IntegrityError` at the end if they do not have the digest of the part."""
+    """The bytes, in pieces. The iterator raises `IntegrityError` at its end if the bytes do not match the digest."""
 
     def read(self) -> bytes:
-        """Return all bytes."""
+        """Return all bytes of the part."""
         return b"".join(self.pieces)
 
 
 class PartReader:
-    """Reader of parts from the pieces of a body."""
+    """A reader of the parts in a response body."""
 
     def __init__(self, content_type: str, body: Iterator[bytes]) -> None:
         media, _, boundary = content_type.partition("; boundary=")
@@ -52,7 +52,7 @@ class PartReader:
                 raise IntegrityError("The service returned a part without a length")
             part = StorePart(view, headers, int(size), self._content(int(size), headers))
             yield part
-            for _ in part.pieces:  # what the caller left
+            for _ in part.pieces:  # skip bytes that the caller did not read
                 pass
         if self._take(len(self._line) + 6) != b"\r\n" + self._line + b"--\r\n":
             raise IntegrityError("The service returned more parts than were asked for")
@@ -68,7 +68,7 @@ class PartReader:
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     def _content(self, size: int, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield exactly `size` bytes, and compare them with the digest if they are the whole view."""
+        """Yield exactly `size` bytes. If they are the whole view, compare them with the digest at the end."""
         digest, left = hashlib.sha256(), size
         while left:
             if not self._held and not self._more():
@@ -89,7 +89,7 @@ class PartReader:
         return found
 
     def _more(self) -> bool:
-        """Read the next piece; return False at the end."""
+        """Read the next piece of the body, and return False at the end of the body."""
         piece = next(self._body, b"")
         self._held += piece
         return bool(piece)

@@ -1,4 +1,4 @@
-"""Records of a store as a sequence: a data source for Grain, a dataset for PyTorch."""
+"""The records of a store as a sequence, which is a data source for Grain and a dataset for PyTorch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from protoslice.streams.framing import DECODED
 from protoslice.streams.selection import RecordChoice, RecordPart
 
 _BYTES: Final = 15 << 16
-"""Bytes of one request, by the mean size of a record: a little less than one digested answer has."""
+"""Bytes of one request, estimated by the mean record size; slightly less than a response with a digest may have."""
 _NUMBERS: Final = 500
-"""Records of one request that are named by their numbers, which go into its URL."""
+"""Most records of one request that lists record numbers in its URL."""
 WINDOW: Final = 64 << 20
-"""Bytes of the records that are shuffled together, unless another window is given."""
+"""Bytes of the records that are shuffled together by default."""
 _RUNS: Final = 16
-"""Runs of consecutive records in a window, at least; windows of more than 15 MiB have more."""
+"""Fewest runs of consecutive records in a window. Windows of more than 15 MiB have more runs."""
 
 Params = Sequence[tuple[str, str]]
 Ask = Callable[[Params], bytes]
@@ -33,10 +33,10 @@ Ask = Callable[[Params], bytes]
 
 @named_options
 class RemoteRecords(Sequence[bytes]):
-    """Read records of a store, or a slice of them, as a sequence; `Client.records` returns it.
+    """Read the records of a store, or a slice of them, as a sequence. `Client.records` returns this class.
 
-    Threads may share the records. Large reads use several concurrent requests. The records can be pickled for workers
-    of data loaders; a token is pickled along.
+    Threads may share the object. Large reads use several concurrent requests. The object can be pickled for workers of
+    data loaders; the pickle includes the client's token.
 
     Examples:
         >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
@@ -48,12 +48,13 @@ class RemoteRecords(Sequence[bytes]):
     def __init__(
         self, summary: RecordsSummary, ask: Ask, again: Callable[[], RemoteRecords], parallel: int = CONNECTIONS
     ) -> None:
-        """Set `ask`, which returns the verified bytes of records with given parameters.
+        """Create the sequence.
 
-        `again` opens the same records in another process; it has to be picklable.
+        `ask` returns the verified bytes of the records that query parameters select. `again` opens the same records in
+        another process, and has to be picklable.
         """
         self.summary = summary
-        """Framing, type, count, size in bytes, and damage of the stream."""
+        """The stream's framing, message type, number of records, size in bytes, and damage."""
         self._ask = ask
         self._again = again
         self._parallel = parallel
@@ -61,7 +62,7 @@ class RemoteRecords(Sequence[bytes]):
 
     @property
     def type(self) -> str | None:
-        """Full name of the records' message type; None when it is unknown."""
+        """Full name of the records' message type; None if it is unknown."""
         return self.summary.type
 
     def __len__(self) -> int:
@@ -81,9 +82,9 @@ class RemoteRecords(Sequence[bytes]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the records with these numbers, in their order.
+        """Return the records with these numbers, in the order of `numbers`.
 
-        Few requests run at a time, and each record is fetched once.
+        The number of concurrent requests is limited. A record whose number occurs twice is fetched once.
         """
         wanted = [self._number(number) for number in numbers]
         numbered = sorted(set(wanted))
@@ -91,12 +92,14 @@ class RemoteRecords(Sequence[bytes]):
         return [found[number] for number in wanted]
 
     def __iter__(self) -> Generator[bytes, None, None]:
-        """Yield the records in order; some requests are made ahead of the caller."""
+        """Yield the records in order. Some records are requested before the caller needs them."""
         for records in self.runs():
             yield from records
 
     def runs(self) -> Generator[list[bytes], None, None]:
-        """Yield all records in order, in lists of about a mebibyte; some requests are made ahead of the caller.
+        """Yield all records in order, in lists of about a mebibyte.
+
+        Some lists are requested before the caller needs them.
 
         Returns:
             A generator of lists.
@@ -111,15 +114,16 @@ class RemoteRecords(Sequence[bytes]):
     def batches(
         self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
     ) -> Iterator[list[bytes]]:
-        """Return lists of `size` records; the last may be shorter. Some requests are made ahead of the caller.
+        """Return the records in lists of `size` records; the last list may be shorter.
 
-        With `shuffle`, runs of consecutive records are drawn from the whole stream until they have about `window`
-        bytes, and shuffled together. A smaller window has shorter runs.
+        With `shuffle`, runs of consecutive records are drawn at random from the whole stream. Runs with a total of
+        about `window` bytes are shuffled together. A smaller window has shorter runs. Some records are requested
+        before the caller needs them.
 
         Args:
             size: Records in each list.
             shuffle: Return the records in random order.
-            seed: Number that decides the order.
+            seed: Seed of the random order.
             window: Bytes that are shuffled together; 64 MiB by default.
 
         Returns:
@@ -141,7 +145,7 @@ class RemoteRecords(Sequence[bytes]):
         return _regrouped(runs, size)
 
     def _windows(self, random: Random, window: int) -> Iterator[list[bytes]]:
-        """Yield windows: runs from the whole stream, joined and shuffled."""
+        """Yield shuffled lists of records. Each list joins several random runs of consecutive records."""
         step = self._records_in(min(_BYTES, window // _RUNS))
         step = step if abs(self._numbers.step) == 1 else min(_NUMBERS, step)
         starts = list(range(0, len(self), step))
@@ -151,9 +155,9 @@ class RemoteRecords(Sequence[bytes]):
             yield shuffled(near, random.getrandbits(64))
 
     def matching(self, key: str, *values: str) -> list[bytes]:
-        """Return the records in which a field has one of `values`: first those with the first value, and so on.
+        """Return the records in which a field has one of `values`, in the order of `values`.
 
-        The first use of a field makes the service read the whole stream.
+        The first search for a field may be slow, because the service reads the whole stream.
 
         Args:
             key: Path of the field.
@@ -164,7 +168,7 @@ class RemoteRecords(Sequence[bytes]):
 
         Raises:
             NotFound: No record has one of the values.
-            InvalidInput: These records are a slice.
+            InvalidInput: This object is a slice.
 
         Examples:
             >>> named = bytes([10, 2]) + b"m1"  # a serialized onnx.NodeProto with this input
@@ -177,17 +181,17 @@ class RemoteRecords(Sequence[bytes]):
         return self._records(RecordChoice(key=key, values=values).params())
 
     def sample(self, count: int, seed: int = 0) -> list[bytes]:
-        """Return records of the whole stream that are drawn at random, in the order of the stream.
+        """Return a random sample of the records, in the order of the stream.
 
         Args:
-            count: Most records, at most 10 000.
-            seed: Number that decides which are drawn.
+            count: Number of records to draw, at most 10 000. A shorter stream returns all its records.
+            seed: Seed of the random choice.
 
         Returns:
             The records.
 
         Raises:
-            InvalidInput: These records are a slice, or `count` is too large.
+            InvalidInput: This object is a slice, or `count` is too large.
 
         Examples:
             >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
@@ -198,7 +202,7 @@ class RemoteRecords(Sequence[bytes]):
         return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
-        """Return one part of each record from `start` up to `stop`; empty bytes if a record lacks it.
+        """Return one part of each record from `start` up to `stop`; empty bytes for a record without this part.
 
         Args:
             start: Number of the first record.
@@ -207,11 +211,11 @@ class RemoteRecords(Sequence[bytes]):
             fields: Paths below `path` to keep; all if empty.
 
         Returns:
-            The parts, serialized.
+            The serialized parts, one for each record.
 
         Raises:
             NotFound: None of the records has the part.
-            InvalidInput: These records are a slice with a step.
+            InvalidInput: This object is a slice with a step.
 
         Examples:
             >>> named = bytes([10, 2]) + b"m1"  # a serialized onnx.NodeProto with this input
@@ -226,11 +230,11 @@ class RemoteRecords(Sequence[bytes]):
         return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 
     def __reduce__(self) -> tuple[Callable[..., RemoteRecords], tuple[object, ...]]:
-        """Pickle what is needed to open the records in workers of data loaders, including credentials."""
+        """Pickle the client's options, including credentials, so that a data loader's worker can open the records."""
         return _opened, (self._again, self._numbers)
 
     def _only(self, numbers: range) -> RemoteRecords:
-        """Return the records of `numbers` of the stream."""
+        """Return a sequence of the stream's records with these `numbers`."""
         part = RemoteRecords(self.summary, self._ask, self._again, self._parallel)
         part._numbers = numbers
         return part
@@ -244,14 +248,15 @@ class RemoteRecords(Sequence[bytes]):
 
     @property
     def _framing(self) -> str:
-        """Framing of responses: the stream's, whose bytes are then copied unchanged.
+        """Framing to request from the service.
 
-        `delimited` for decoded records.
+        With the stream's own framing, the service copies the bytes unchanged. Framings that have to be decoded are
+        requested as `delimited`.
         """
         return "delimited" if self.summary.framing in DECODED else self.summary.framing
 
     def _records_in(self, size: int) -> int:
-        """Return the number of records that have about `size` bytes together; at least one."""
+        """Return the number of records that have about `size` bytes in total, at least 1."""
         return max(1, size * self.summary.count // max(1, self.summary.size))
 
     def _number(self, index: int) -> int:
@@ -261,13 +266,13 @@ class RemoteRecords(Sequence[bytes]):
             raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield parts of `numbers`, which ascend or descend, each for one request."""
+        """Split `numbers`, which are in ascending or descending order, into one part for each request."""
         step = self._records_in(_BYTES)
         step = step if _consecutive(numbers) else min(_NUMBERS, step)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
 
     def _each(self, parts: Iterator[Sequence[int]]) -> Generator[list[bytes], None, None]:
-        """Yield the records of each part, in order, with a bounded number of requests ahead."""
+        """Yield the records of each part, in order. A bounded number of parts is requested in advance."""
         with DaemonPool(self._parallel, "protoslice-records") as pool:
             coming = deque(pool.submit(partial(self._read, part)) for part in islice(parts, 2 * self._parallel))
             while coming:
@@ -275,7 +280,7 @@ class RemoteRecords(Sequence[bytes]):
                 coming.extend(pool.submit(partial(self._read, part)) for part in islice(parts, 1))
 
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the records of `numbers`, which ascend or descend, with one request."""
+        """Fetch the records of `numbers` with one request; the numbers are in ascending or descending order."""
         if numbers[0] > numbers[-1]:
             return self._read(numbers[::-1])[::-1]
         near = _consecutive(numbers)
@@ -297,7 +302,7 @@ def _opened(again: Callable[[], RemoteRecords], numbers: range) -> RemoteRecords
 
 
 def _regrouped(runs: Iterable[list[bytes]], size: int) -> Iterator[list[bytes]]:
-    """Yield the records of all `runs` in lists of `size`; the last may be shorter."""
+    """Yield the records of all `runs` in lists of `size` records; the last list may be shorter."""
     rest: list[bytes] = []
     for run in runs:
         rest += run

@@ -1,6 +1,7 @@
-"""Daemon threads, which do not delay the end of a program, and concurrent transfers whose bytes arrive in order.
+"""A pool of daemon threads, and concurrent transfers whose bytes arrive in order.
 
-Executors of the standard library make a program wait at its end, however long a silent service keeps their threads.
+Daemon threads do not delay the end of a program. With an executor of the standard library, a program waits at its end
+for all threads, even if a service does not respond to them.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ from protoslice.errors import InvalidInput
 from protoslice.sources.source import ClosedAtEnd
 
 _GRACE_SECONDS: Final = 1.0
-"""Seconds that `close` waits for threads; later ones are left alone."""
+"""Seconds that `close` waits for threads to end. It leaves threads that take longer."""
 
 T = TypeVar("T")
 
 
 class _Job(Generic[T]):
-    """Work and the future of its result."""
+    """A function to run, and the future of its result."""
 
     def __init__(self, work: Callable[[], T], coming: Future[T]) -> None:
         self._work = work
         self._coming = coming
 
     def run(self) -> None:
-        """Run the work, unless it was cancelled."""
+        """Run the function, unless its future was cancelled."""
         if not self._coming.set_running_or_notify_cancel():
             return
         try:
             self._coming.set_result(self._work())
         except BaseException as error:  # raised again by the future's `result`
             self._coming.set_exception(error)
-            del self  # else the error, its traceback and this frame keep each other alive, with all the work's data
+            del self  # break the reference cycle of error, traceback and frame, which would keep the data in memory
 
     def drop(self, error: Exception) -> None:
-        """Raise `error` in the caller that waits for the result, without running the work."""
+        """Raise `error` in the caller that waits for the result, instead of running the function."""
         if self._coming.set_running_or_notify_cancel():
             self._coming.set_exception(error)
 
 
 class DaemonPool(ClosedAtEnd):
-    """Pool of at most `size` threads, each started on demand.
+    """A pool of at most `size` daemon threads, each started on demand.
 
-    Closing the pool drops work that has not begun; its futures raise `InvalidInput`.
+    `close` drops work that has not begun; the futures of dropped work raise `InvalidInput`.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -68,14 +69,14 @@ class DaemonPool(ClosedAtEnd):
         self._process = os.getpid()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Return the future of `work`; work that is cancelled before it begins never runs.
+        """Schedule `work` and return the future of its result. If the future is cancelled early, `work` never runs.
 
         Raise `InvalidInput` after `close`.
         """
         coming: Future[T] = Future()
         if self._process != os.getpid():  # threads do not survive a fork
             self._begin()
-        with self._lock:  # work given later than the end would wait for threads that are gone
+        with self._lock:  # no work may be queued after `close`, because no thread would run it
             if self._ended:
                 raise self._closed()
             self._jobs.put(_Job(work, coming))
@@ -87,10 +88,10 @@ class DaemonPool(ClosedAtEnd):
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
-            del job  # releases its result while waiting for the next job
+            del job  # release the result before waiting for the next job
 
     def close(self) -> None:
-        """Drop work that has not begun and end the threads; leave a thread that is still busy after a second."""
+        """Drop work that has not begun, and end the threads. Do not wait longer than one second for busy threads."""
         with self._lock:
             self._ended = True
         with suppress(Empty):
@@ -107,14 +108,14 @@ class DaemonPool(ClosedAtEnd):
 
 
 Transfer = Callable[[threading.Event], Iterator[bytes]]
-"""Yields pieces of bytes in a thread of the pool; must end soon after the event is set."""
+"""A function that yields pieces of bytes in a thread. It must end soon after the event is set."""
 
 
 def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, None, None]:
-    """Yield the pieces of all transfers, one transfer after the other.
+    """Run transfers concurrently, and yield the pieces of one transfer after the other.
 
-    At most `2 * parallel` transfers are started and not yet consumed, which bounds the memory. When one fails, or the
-    caller closes the generator, the others are stopped.
+    To bound memory, at most `2 * parallel` transfers are started before their pieces are consumed. If a transfer fails,
+    or the caller closes the generator, the other transfers are stopped.
     """
     waiting: deque[_PieceQueue] = deque()
     stop = threading.Event()
@@ -133,7 +134,7 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, N
 
 
 class _PieceQueue:
-    """Queue of the pieces of one transfer, from its thread to the consumer."""
+    """A queue that carries the pieces of one transfer from its thread to the consumer."""
 
     def __init__(self) -> None:
         self._pieces: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
@@ -152,5 +153,5 @@ class _PieceQueue:
                 try:
                     raise piece
                 finally:
-                    del piece  # no cycle of the error and this frame
+                    del piece  # avoid a reference cycle of the error and this frame
             yield piece

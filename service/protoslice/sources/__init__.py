@@ -1,1 +1,1 @@
-"""Sources: files, bytes and other objects with range reads; ropes over them; folders of files."""
+"""Sources, which answer range reads of files, bytes and stored objects; ropes over sources; folders of files."""

@@ -1,4 +1,4 @@
-"""Sources on this machine: files, bytes in memory, file objects, folders of files."""
+"""The sources on this machine: files, bytes in memory, file objects, and folders of files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from protoslice.errors import (
 )
 from protoslice.sources.source import ClosedAtEnd, FileSet
 
-_LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
+_LONGEST_READ = 1 << 30  # bytes per call; the kernel reads less than 2 GiB in one call
 
 
 class FileSource(ClosedAtEnd):
-    """A file read with `pread`; threads may share it."""
+    """A local file that is read with `pread`. Threads may share the source."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -45,16 +45,19 @@ class FileSource(ClosedAtEnd):
 
     @property
     def name(self) -> str:
-        """The path, as for any file object."""
+        """The path of the file; file objects have this attribute too."""
         return self.path
 
     def fileno(self) -> int:
-        """Return the file descriptor; it remains owned by this object."""
+        """Return the file descriptor. Callers must not close it: this object does."""
         return self._fd
 
     def core_file(self) -> CoreFile | None:
-        """Return the file in the form of the engine; None after `close`, or if `path` now names another file."""
-        # The engine opens the file again, by its path: device and inode prove that it is the same one.
+        """Return the file as an object of the Rust engine, which can read it without Python.
+
+        Return None after `close`, and if `path` now names another file.
+        """
+        # The engine opens the path again: equal device and inode numbers prove that it opened the same file.
         if self._core_file is None and self._fd >= 0:
             found = os.fstat(self._fd)
             self._core_file = CoreFile.open(self.path, found.st_dev, found.st_ino)
@@ -63,7 +66,8 @@ class FileSource(ClosedAtEnd):
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` for a range beyond the end, `StorageError` when the read fails or the file has shrunk.
+        Raise `CorruptModel` if the range ends after the file. Raise `StorageError` if the read fails, or if the file
+        has become shorter.
         """
         _check(offset, length, self.size, self.path)
         part = self._pread(offset, length)
@@ -79,7 +83,7 @@ class FileSource(ClosedAtEnd):
         return b"".join(parts)
 
     def close(self) -> None:
-        """Close the file descriptor, and drop the engine's file; may be called twice."""
+        """Close the file descriptor and the engine's file. A second call does nothing."""
         fd, self._fd = self._fd, -1
         self._core_file = None
         if fd >= 0:
@@ -99,20 +103,23 @@ class FileSource(ClosedAtEnd):
 
 
 class BytesSource:
-    """Bytes in memory, held without a copy."""
+    """A source over bytes in memory, which are not copied."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(data).cast("B").toreadonly()
         self.size = self._view.nbytes
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly `length` bytes at `offset`; raise `CorruptModel` for a range beyond the end."""
+        """Return exactly `length` bytes at `offset`; raise `CorruptModel` if the range ends after the last byte."""
         _check(offset, length, self.size, "the bytes in memory")
         return bytes(self._view[offset : offset + length])
 
 
 class FileObjectSource:
-    """A seekable binary file object; reads move its position, one at a time under a lock."""
+    """A source over a seekable binary file object.
+
+    Each read moves the position of the file object. A lock admits one read at a time.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -123,7 +130,7 @@ class FileObjectSource:
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` for a range beyond the end, `StorageError` when the file has shrunk.
+        Raise `CorruptModel` if the range ends after the file, and `StorageError` if the file has become shorter.
         """
         _check(offset, length, self.size, self._name)
         parts: list[bytes] = []
@@ -166,14 +173,14 @@ def _cannot_open(name: str, error: OSError) -> ProtosliceError:
 
 _MOST_FOLDERS: Final = 10 * MAX_FILES
 MOST_OPEN: Final = 32
-"""Files of a folder that stay open; each may take two descriptors, one of them the engine's."""
+"""The most files of a folder that stay open. Each may take two descriptors, because the engine opens it too."""
 
 
 class Folder(FileSet):
-    """Files below a directory by path, without links that lead out of it.
+    """The files below a directory, by path. Links to places outside the directory are left out.
 
-    The files used last stay open; others are opened again when they are read. The file that the caller has `named` may
-    be such a link, or missing; opening it raises the error.
+    The most recently used files stay open; other files are opened again when they are read. The file that the caller
+    passed as `named` is exempt: it may be a link to a place outside. It may also be missing; then opening it fails.
     """
 
     def __init__(self, place: str | os.PathLike[str], named: str | None = None) -> None:
@@ -194,11 +201,14 @@ class Folder(FileSet):
         return isinstance(path, str) and (path in self._files or self._has(path))
 
     def __iter__(self) -> Iterator[str]:
-        """Return the paths in order; raise `LimitExceeded` for more files than a model has, before the first path."""
+        """Return an iterator over the sorted paths.
+
+        Raise `LimitExceeded` before the first path if the directory has more files than a model may have.
+        """
         return (path for path in self._listed() if self._has(path))
 
     def _listed(self) -> list[str]:
-        # No file is looked at before all are counted: a look takes longer than the name of one.
+        # First count the names, then examine the files: examining a file takes longer than reading its name.
         found: list[str] = []
         for number, (folder, folders, names) in enumerate(os.walk(self._place)):
             folders.sort()
@@ -219,7 +229,7 @@ class Folder(FileSet):
         return os.path.getsize(self._place / path)
 
     def close(self) -> None:
-        """Close the files; reading them raises `InvalidInput` from now on."""
+        """Close the files; every later read raises `InvalidInput`."""
         self._open.close()
 
     def _has(self, path: str) -> bool:
@@ -230,7 +240,7 @@ class Folder(FileSet):
 
 
 class FolderFile:
-    """A file of a folder, a `RangeSource` that holds no open descriptor."""
+    """A file of a folder, as a `RangeSource`. The folder opens and closes the file."""
 
     def __init__(self, path: str, opened: _OpenFiles) -> None:
         self._path = path
@@ -241,7 +251,7 @@ class FolderFile:
 
     @property
     def name(self) -> str:
-        """Path of the file, as for any file object."""
+        """The path of the file; file objects have this attribute too."""
         return self._path
 
     def core_file(self) -> CoreFile | None:
@@ -249,7 +259,7 @@ class FolderFile:
         return self._opened.get(self._path, self._identity).core_file()
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `FileSource.read`; raise `StorageError` as well when the file has been changed while it was not open."""
+        """See `FileSource.read`. Also raise `StorageError` if the file was changed while it was not open."""
         return self._opened.get(self._path, self._identity).read(offset, length)
 
 
@@ -257,14 +267,17 @@ _Identity = tuple[int, int, int, int]
 
 
 class _OpenFiles:
-    """The files used last, at most `MOST_OPEN`."""
+    """The most recently used files of a folder, which stay open; at most `MOST_OPEN`."""
 
     def __init__(self) -> None:
         self._kept: LruCache[str, FileSource] | None = LruCache(most=MOST_OPEN, room=MOST_OPEN)
         self._lock = threading.Lock()
 
     def get(self, path: str, identity: _Identity | None) -> FileSource:
-        """Return the file at `path`, opened if need be; raise `StorageError` unless it has the given identity."""
+        """Return the file at `path`, and open it if it is not open.
+
+        Raise `StorageError` if the newly opened file does not have the `identity`; None accepts any file.
+        """
         with self._lock:
             found = self._of_open(path).get(path)
         if found is not None:
@@ -274,7 +287,8 @@ class _OpenFiles:
             found.close()
             raise StorageError(f"{path} changed since it was opened; open it again")
         with self._lock:
-            # Evicted files are not closed, as another thread may read from them: the last reference closes them.
+            # A file that leaves the cache is not closed here, because another thread may read from it. The file is
+            # closed when its last reference disappears.
             self._of_open(path).put(path, found, 1)
         return found
 

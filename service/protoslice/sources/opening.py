@@ -1,4 +1,7 @@
-"""Opening of a path, a URI, bytes or a file object as a source, or of a folder as a set of files. Calls block."""
+"""Functions that open a path, a URI, bytes or a file object as a source, and a folder as a set of files.
+
+All functions block until the work is done.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ from protoslice.uris import is_uri, local_path, parse_root
 T = TypeVar("T")
 
 BLOCK: Final = 64 << 10
-"""Bytes of a block, the least that one request reads."""
+"""Bytes of a block. A request reads whole blocks."""
 _HELD: Final = 64 << 20
 _AT_ONCE: Final = 4 << 20
-"""Bytes of one request; more are read by several side by side."""
+"""Most bytes of one request. Longer reads use several concurrent requests."""
 
 
 class BlockingReader:
-    """Reader of one storage; threads may share it. Calls block."""
+    """A reader of one storage, whose methods block. Threads may share the reader."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -44,7 +47,7 @@ class BlockingReader:
         self._process: int | None = os.getpid()
 
     def find(self, key: ObjectKey) -> ObjectStat | None:
-        """Return the facts of the object, with one request; None when there is no such object."""
+        """Return the facts of the object, or None if there is no such object. This takes one request."""
         try:
             return self._run(lambda: self.storage.stat(key))
         except NotFound:
@@ -65,15 +68,16 @@ class BlockingReader:
         return self._run(work)
 
     def held(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Return the recently read blocks from `first` to `stop`, by number; makes no request."""
+        """Return those blocks from number `first` up to `stop` that are in memory, by number. Make no request."""
         numbers, name = range(first, stop), found.key.text
         with self._lock:
             return {number: data for number in numbers if (data := self._held.get((name, number))) is not None}
 
     def fetch(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Return the blocks `first` to `stop` by number, with concurrent requests of at most 4 MiB.
+        """Return the blocks from number `first` up to `stop`, by number.
 
-        Raise `Conflict` when the object was replaced since `found`.
+        Concurrent requests of at most 4 MiB read the blocks. Raise `Conflict` if the object was replaced after
+        `found` was read.
         """
         end = min(stop * BLOCK, found.size)
         spans = list(pairwise([*range(first * BLOCK, end, _AT_ONCE), end]))
@@ -85,7 +89,7 @@ class BlockingReader:
         return blocks
 
     def close(self) -> None:
-        """Close the storage; may be called twice."""
+        """Close the storage. A second call does nothing."""
         if self._process == os.getpid():
             BACKGROUND.run(self.storage.close())
         self._process = None
@@ -100,34 +104,35 @@ class BlockingReader:
 
 
 _NEAR: Final = 4
-"""Blocks between two requests in sequence: a gap of 256 KiB costs less than a request."""
+"""Most blocks that a sequential read may skip: to read 256 KiB in vain costs less than one request."""
 _LEAST: Final = 1
-"""Blocks read ahead at least, as the engine looks at 64 KiB from the begin of a message."""
+"""Fewest blocks to read ahead: the engine reads 64 KiB from the beginning of a message."""
 _AHEAD: Final = 256
-"""Blocks read ahead at most, 16 MiB."""
+"""Most blocks to read ahead: 16 MiB."""
 
 
 class ObjectSource(ClosedAtEnd):
-    """A `RangeSource` over one object; threads may share it.
+    """A `RangeSource` over one object of a storage. Threads may share the source.
 
-    A read requests the blocks of 64 KiB that are not in memory, and one more, in one request up to 4 MiB. Sequential
-    reads request as many blocks ahead as they have read so far, at most 16 MiB.
+    A read requests the blocks of 64 KiB that are not in memory, and at least one block more. One request reads up to
+    4 MiB. Sequential reads request as many blocks ahead as they have read so far, at most 16 MiB.
     """
 
     def __init__(self, reader: BlockingReader, found: ObjectStat, name: str, *, owner: bool = False) -> None:
-        """Take the `name` for messages; an `owner` closes the reader."""
+        """Create the source; `name` is for error messages. With `owner`, `close` also closes the reader."""
         self.name = name
         self.size = found.size
         self._reader = reader
         self._found = found
         self._owner = owner
-        self._end = 0  # of the last request, in blocks
-        self._run = 0  # blocks of the requests that led there in sequence
+        self._end = 0  # number of the block after the last request
+        self._run = 0  # blocks that the current sequence of requests has read
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` for a range beyond the end, `Conflict` when the object was replaced since it was opened.
+        Raise `CorruptModel` if the range ends after the object. Raise `Conflict` if the object was replaced after it
+        was opened.
         """
         if offset < 0 or length < 0:
             raise InvalidInput(f"Invalid range of {self.name}: offset {offset}, length {length}")
@@ -144,13 +149,17 @@ class ObjectSource(ClosedAtEnd):
         return data[offset - first * BLOCK :][:length]
 
     def close(self) -> None:
-        """Close the storage, unless others read from it; may be called twice."""
+        """Close the reader if this source owns it. A second call does nothing."""
         if self._owner:
             self._reader.close()
 
     def _until(self, first: int, end: int, stop: int) -> int:
-        """Return the last block of a request from `first` that has to reach `end`, for a read up to `stop`."""
-        # Threads that read at once may spoil each other's guess, at the price of a request or some bytes.
+        """Return the number of the block at which a request ends, including the blocks read ahead.
+
+        The request begins at block `first` and must include the missing blocks up to `end`. The read needs the blocks
+        up to `stop`.
+        """
+        # Concurrent threads may disturb this guess, which costs one more request or some unneeded bytes.
         if not self._end <= first <= self._end + _NEAR:
             self._run = 0
         ahead = min(max(_LEAST, self._run), _AHEAD) if end == stop else 0
@@ -160,17 +169,17 @@ class ObjectSource(ClosedAtEnd):
 
 
 MOST_FILES: Final = MAX_FILES
-"""Objects of a folder that are listed; a model has no more files."""
+"""Most objects of a folder; a model may have as many files."""
 
 
 class ObjectFolder(FileSet):
-    """Objects of a storage by path, each pinned to the version that was found first.
+    """The objects of a storage, by path. Reads of an object fail if it was replaced after it was found.
 
-    Looking up a path costs one request; iterating over all paths costs a listing, after which look-ups are free.
+    To look up a path takes one request. An iteration over all paths lists the storage; later look-ups need no request.
     """
 
     def __init__(self, reader: BlockingReader, uri: str) -> None:
-        """Take the `uri` of the folder, for messages."""
+        """Create the set of files; the folder's `uri` is for error messages."""
         self._reader = reader
         self._uri = uri.rstrip("/")
         self._found: dict[str, ObjectStat | None] = {}
@@ -196,7 +205,7 @@ class ObjectFolder(FileSet):
         return sum(1 for _ in self)
 
     def find(self, path: str) -> ObjectStat | None:
-        """Return the facts of the object at `path`; None when there is none, or when `path` is not a valid key."""
+        """Return the facts of the object at `path`. Return None if it does not exist or `path` is not a valid key."""
         if path not in self._found and not self._listed:
             try:
                 key = ObjectKey(path)
@@ -226,16 +235,16 @@ class ObjectFolder(FileSet):
 
 
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
-"""Networks that callers may visit who name the URI themselves: all."""
+"""All networks: users who pass a URI themselves may connect to any address."""
 _WITHOUT_OPTIONS: Final = ("file", "memory", "http", "https")
 _OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
 
 
 def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:
-    """Open the object at `uri`; the source closes its storage.
+    """Open the object at `uri` as a source, which also closes the storage when it is closed.
 
-    Raise `NotFound` when there is none. `options` are those of the backend, by default the ones in
-    PROTOSLICE_STORAGE_OPTIONS.
+    `options` are options of the storage backend; the default is the JSON in `PROTOSLICE_STORAGE_OPTIONS`. Raise
+    `NotFound` if there is no such object.
     """
     parent, name = _split(uri)
     if name is None:
@@ -252,9 +261,10 @@ def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSou
 
 
 def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectFolder, str | None]:
-    """Return the folder at `uri` and None, or the folder around the object there and the object's name.
+    """Return a folder, and the name of the object that `uri` names; None as the name if `uri` names a folder.
 
-    Raise `NotFound` when there is neither. Options as in `open_object`.
+    For an object, the returned folder is the one that contains it. Raise `NotFound` if there is neither an object nor
+    a folder at `uri`. `options` are as in `open_object`.
     """
     parent, name = _split(uri)
     reader = _reader(parent, options)
@@ -272,7 +282,7 @@ def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obj
 
 
 def _split(uri: str) -> tuple[str, str | None]:
-    """Return the URI of the folder, and the name of the object in it; None when `uri` is that of a folder."""
+    """Split `uri` into the URI of a folder and the name of an object in it; the name is None for a folder's URI."""
     place = parse_root(uri)
     if not place.segments or uri.endswith("/"):
         return uri, None
@@ -305,11 +315,11 @@ SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO 
 def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -> RangeSource:
     """Return a range source over a path, a URI, bytes or a seekable binary file.
 
-    Range sources are returned unchanged. `storage_options` are those of the storage at a URI, by default the ones in
-    PROTOSLICE_STORAGE_OPTIONS. Raise `InvalidInput` for any other object, or an unknown scheme.
+    A range source is returned unchanged. `storage_options` are options of the storage backend of a URI; the default is
+    the JSON in `PROTOSLICE_STORAGE_OPTIONS`. Raise `InvalidInput` for any other object and for an unknown URI scheme.
     """
     if is_uri(x):
-        from protoslice.sources.opening import open_object  # asyncio and TLS, which a local file needs not
+        from protoslice.sources.opening import open_object  # loads asyncio and TLS, which local files do not need
 
         uri = cast(str, x)
         path = local_path(uri)
@@ -329,22 +339,26 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
 
 
 def filename_of(source: SourceLike) -> str | None:
-    """Return the file name of `source` without folders; None for bytes and for sources without a name."""
+    """Return the file name of `source` without folders. Return None for bytes and other sources without a name."""
     name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
     return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None
 
 
 def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
-    """Return `source`, to be closed, if `as_source(x)` has opened a file or a storage; else nothing."""
+    """Return a list of what the caller has to close after `source = as_source(x)`.
+
+    The list holds `source` if `as_source` opened a file or a storage; otherwise it is empty.
+    """
     return [source] if source is not x and isinstance(source, Closable) else []
 
 
 def files_at(
     name: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> tuple[FileSet, str | None]:
-    """Return the folder at the path or URI `name` and None, or that around the file there and the file's name.
+    """Return a folder, and the name of the file at the path or URI `name`; None as the file name for a folder.
 
-    Raise `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
+    For a file, the returned folder is the one that contains it. Raise `NotFound` if there is neither a file nor a
+    folder at a URI. A missing local file raises an error only when it is opened.
     """
     if is_uri(name):
         from protoslice.sources.opening import open_folder
@@ -366,16 +380,19 @@ def _as_file(x: object) -> BinaryIO | None:
 
 
 class Background:
-    """Event loop that starts with the first call and runs until the process ends; threads may share it."""
+    """An event loop in a thread of its process. The first call starts the loop, and any thread may call `run`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A forked child has no thread of the parent, and perhaps a lock that no one will release.
+        # A forked child lacks the parent's thread, and may inherit a lock that no thread will release.
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the coroutine `work`; an interrupt of the caller cancels the coroutine. Blocks."""
+        """Run the coroutine `work` in the loop, and block until its result is there.
+
+        An exception in the waiting thread, such as an interrupt, cancels the coroutine.
+        """
         begun = asyncio.run_coroutine_threadsafe(work, self._started())
         try:
             return begun.result()
@@ -396,4 +413,4 @@ class Background:
 
 
 BACKGROUND: Final = Background()
-"""The loop of this process."""
+"""The event loop thread that all blocking calls of this process share."""

@@ -1,4 +1,4 @@
-"""Ropes: byte sequences over sources, with a known length, sliced without a read."""
+"""Ropes: byte sequences that refer to ranges of sources. To slice a rope reads no bytes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from protoslice.sources.source import RangeSource
 
 PIECE = 1 << 20
-"""Bytes per read when a rope is copied or iterated over."""
+"""Bytes of one read while a rope is copied or iterated over."""
 _AT_ONCE = 1024
-"""Extents and literals that are held as Python objects before they are packed into a rope."""
+"""Number of extents (ranges of sources) and literals (bytes in memory) at which a builder packs them into a rope."""
 
 
 class Rope:
-    """Bytes in sources as one sequence: it has a length, slices without copying, and is read when it is used.
+    """A sequence of bytes in sources and in memory. A slice copies no bytes; bytes are read when they are used.
 
     Args:
-        core: Rope of the engine.
-        sources: Sources that the rope refers to, by number.
-        read: The same sources, if the engine has opened them.
+        core: Rope of the Rust engine.
+        sources: Sources that the rope refers to by their index.
+        read: The same sources as the engine has opened them; None if it has not.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -40,20 +40,20 @@ class Rope:
     __slots__ = ("_read", "core", "sources")
 
     def __init__(self, core: CoreRope, sources: Sequence[RangeSource], read: Sources | None = None) -> None:
-        """Take the rope of the engine and its `sources`; `read` are the same, opened by the engine already."""
+        """Create a rope from a rope of the engine and its `sources`."""
         self.core = core
         self.sources = sources
-        """Sources that the extents refer to, by number."""
+        """Sources that the rope's extents refer to by their index."""
         self._read = read
 
     @classmethod
     def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Rope:
-        """Return the bytes of a source from `start` up to `stop`.
+        """Return a rope over the bytes of a source from `start` up to `stop`.
 
         Args:
             source: Object with `size` and `read(offset, length)`.
             start: Offset of the first byte.
-            stop: Offset after the last byte; by default the end.
+            stop: Offset after the last byte; by default, the size of the source.
 
         Returns:
             The rope.
@@ -68,10 +68,10 @@ class Rope:
 
     @classmethod
     def joined(cls, parts: Iterable[Rope | bytes]) -> Rope:
-        """Return all `parts` concatenated, without copying those that are ropes.
+        """Return one rope that concatenates all `parts`, without reading the bytes of ropes among them.
 
         Args:
-            parts: Ropes and bytes.
+            parts: Ropes and bytes, in order.
 
         Returns:
             The rope.
@@ -94,11 +94,11 @@ class Rope:
 
     @property
     def literals(self) -> int:
-        """Bytes that are held in memory."""
+        """Number of bytes that the rope holds in memory, as opposed to those in sources."""
         return sum(len(piece) for piece in self.core.pieces() if isinstance(piece, bytes))
 
     def part(self, start: int, stop: int) -> Rope:
-        """Return the slice from `start` up to `stop`.
+        """Return a rope over the bytes from `start` up to `stop` of this rope.
 
         Args:
             start: Offset of the first byte.
@@ -137,7 +137,7 @@ class Rope:
         return Rope(self.core.slice(start, max(start, stop)), self.sources, self._sources)
 
     def _byte(self, at: int) -> int:
-        """Return the byte at `at`, from the end if negative; raise `IndexError` if it is out of range."""
+        """Return the byte at offset `at`, which counts from the end if negative; raise `IndexError` out of range."""
         offset = at + self.core.size if at < 0 else at
         if not 0 <= offset < self.core.size:
             raise IndexError(f"Byte {at} is out of range: there are {self.core.size} bytes")
@@ -154,7 +154,7 @@ class Rope:
 
         Args:
             offset: Offset of the first byte.
-            length: Number of bytes; by default all to the end.
+            length: Number of bytes; by default, all up to the end.
 
         Returns:
             Exactly these bytes.
@@ -182,7 +182,7 @@ class Rope:
             offset: Offset of the first byte.
 
         Returns:
-            The number of bytes, which is less than the size of the buffer at the end.
+            The number of bytes written into the buffer. It is less than the buffer's size where the rope ends earlier.
 
         Examples:
             >>> buffer = bytearray(8)
@@ -219,7 +219,7 @@ class Rope:
             file: File that is open for writing.
 
         Returns:
-            The number of bytes.
+            The number of bytes written.
 
         Examples:
             >>> with open("copy", "wb") as file:
@@ -228,15 +228,15 @@ class Rope:
         """
         for piece in self.pieces():
             left = piece
-            while left:  # a raw file or a pipe may write fewer bytes than given
+            while left:  # a raw file or a pipe may write only some of the bytes
                 left = left[file.write(left) :]
         return self.core.size
 
     def open(self) -> RopeFile:
-        """Return a seekable binary file over the rope, for libraries that require one.
+        """Return a seekable binary file over the rope, for libraries that require a file.
 
         Returns:
-            A file that can only be read.
+            A read-only file.
 
         Examples:
             >>> protoslice.Rope.joined([b"abcd"]).open().read(2)
@@ -246,7 +246,7 @@ class Rope:
 
 
 class RopeFile(io.RawIOBase):
-    """A rope as a read-only, seekable raw file."""
+    """A read-only, seekable raw file over a rope."""
 
     def __init__(self, rope: Rope) -> None:
         self._rope = rope
@@ -261,15 +261,15 @@ class RopeFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` with the next bytes; return their number, 0 at the end."""
+        """Fill `buffer` with the next bytes and return their number, which is 0 at the end."""
         count = self._rope.readinto(buffer, self._at)
         self._at += count
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to `offset` from the start, the position or the end; return the new position.
+        """Move to `offset` from the start, the current position or the end, and return the new position.
 
-        Raise `InvalidInput` for a position before the start and for any other `whence`.
+        Raise `InvalidInput` for a position before the start, and for a `whence` other than 0, 1 and 2.
         """
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}.get(whence)
         if base is None:
@@ -285,14 +285,14 @@ class RopeFile(io.RawIOBase):
 
 
 class SourceList:
-    """Sources of joined ropes, without duplicates."""
+    """A list of the sources of joined ropes, without duplicates."""
 
     def __init__(self) -> None:
         self.listed: list[RangeSource] = []
         self._numbers: dict[int, int] = {}
 
     def number(self, source: RangeSource) -> int:
-        """Return the index of `source` in `listed`, and append it there if it is absent."""
+        """Return the index of `source` in `listed`; append an absent source first."""
         number = self._numbers.setdefault(id(source), len(self.listed))
         if number == len(self.listed):
             self.listed.append(source)
@@ -300,12 +300,12 @@ class SourceList:
 
 
 class RopeBuilder:
-    """A rope that is being built: parts are appended; each extent takes about 24 bytes of memory."""
+    """A builder that appends parts to a new rope. Each extent takes about 24 bytes of memory."""
 
     def __init__(self, sources: SourceList) -> None:
         self._sources = sources
         self.size = 0
-        """Bytes that were added."""
+        """Number of bytes added so far."""
         self._ropes: list[CoreRope] = []
         self._pieces: list[bytes | tuple[int, int, int]] = []
 
@@ -324,5 +324,5 @@ class RopeBuilder:
             self._pieces = []
 
     def ropes(self) -> list[CoreRope]:
-        """Return the ropes, over the sources of the `SourceList`, that together make up everything added."""
+        """Return engine ropes that together contain all added parts; they refer to sources of the `SourceList`."""
         return [*self._ropes, CoreRope(self._pieces)]

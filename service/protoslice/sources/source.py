@@ -1,4 +1,4 @@
-"""Protocols of sources, which answer range reads, and the owner that closes them."""
+"""The protocols of sources, which answer range reads, and base classes of objects that close sources."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from protoslice._core import Sources
 
 @runtime_checkable
 class Closable(Protocol):
-    """Object that holds files or connections."""
+    """An object that holds files or connections."""
 
     def close(self) -> None:
-        """Release what is held; may be called twice."""
+        """Release the files or connections. A second call does nothing."""
 
 
 class ClosedAtEnd(ABC):
-    """Base of classes with a `close`, which the end of a `with` block calls."""
+    """A base class whose objects work in a `with` statement, which calls `close` at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held; may be called twice."""
+        """Release the files or connections. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -40,25 +40,25 @@ class ClosedAtEnd(ABC):
 
 @runtime_checkable
 class RangeSource(Protocol):
-    """Immutable bytes, read by range."""
+    """Immutable bytes that can be read by range."""
 
     @property
     def size(self) -> int:
         """Length in bytes."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly `length` bytes at `offset`; raise an error if there are fewer."""
+        """Return exactly `length` bytes at `offset`; raise an error if the source has fewer."""
 
 
 class SourceOwner(ClosedAtEnd):
-    """Reader of sources, which closes the sources that were opened for it; closes itself at the end of a `with`."""
+    """A reader of sources. Its `close`, or the end of a `with` block, closes the sources that it owns."""
 
     def __init__(self, sources: Sequence[RangeSource]) -> None:
         self._read = Sources(sources)
         self._owned: list[Closable] = []
 
     def own(self, *taken: Closable) -> None:
-        """Close `taken` together with this reader.
+        """Take over `taken`, so that `close` of this reader closes them too.
 
         Args:
             *taken: Files or connections.
@@ -70,15 +70,15 @@ class SourceOwner(ClosedAtEnd):
         self._owned += taken
 
     def close(self) -> None:
-        """Close the files that were opened for this reader; its ropes become unreadable."""
+        """Close the sources that this reader owns. Ropes of this reader cannot be read afterwards."""
         self._read.close()
         while self._owned:
             self._owned.pop().close()
 
 
 class FileSet(Mapping[str, RangeSource], ClosedAtEnd):
-    """Files by path, each opened when it is needed and closed with the others."""
+    """Files by path. Each file is opened when it is needed, and `close` closes all."""
 
     @abstractmethod
     def size_of(self, path: str) -> int:
-        """Return the size in bytes of the file at `path` without opening it; raise `KeyError` when there is none."""
+        """Return the size in bytes of the file at `path`, without opening it; raise `KeyError` for an unknown path."""

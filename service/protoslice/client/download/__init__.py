@@ -1,1 +1,1 @@
-"""Downloads: ranges in parallel, resumed, verified."""
+"""Downloads that fetch ranges concurrently, resume after interruptions, and verify the bytes."""

@@ -1,4 +1,4 @@
-"""Cache of pieces of models on the local disk, by SHA-256, so that versions share downloads."""
+"""The local cache of model pieces by SHA-256, from which downloads of other versions take shared pieces."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _ABANDONED_SECONDS: Final = 3600
 
 
 class Cache:
-    """Keep pieces of models in a local folder, so that versions share downloads.
+    """Keep pieces of models in a local folder, so that a piece that several versions share is downloaded once.
 
-    The cache removes the least recently used pieces when it exceeds its size. Each piece is compared with its digest
-    when it is read, and removed if it differs. Processes may share the folder; each may exceed the size by a sixteenth.
+    When the cache exceeds its size, it removes the least recently used pieces. Each piece is compared with its digest
+    when it is read, and removed if it is damaged. Several processes may share the folder. Each process may exceed the
+    size by a sixteenth.
 
     Args:
         folder: Folder of the cache, which is created when it is needed.
-        max_bytes: Size in bytes; 10 GiB by default.
+        max_bytes: Maximum size in bytes; 10 GiB by default.
 
     Raises:
         InvalidInput: `max_bytes` is negative.
@@ -43,21 +44,21 @@ class Cache:
             raise InvalidInput("Invalid max_bytes: use a size in bytes, 0 or more")
         self.folder = Path(folder).expanduser()
         self.max_bytes = max_bytes
-        self._added = max_bytes  # the first addition checks the size
+        self._added = max_bytes  # makes the first `put` check the folder's size
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Cache], tuple[Path, int]]:
         return type(self), (self.folder, self.max_bytes)
 
     def get(self, sha256: str, size: int) -> bytes | None:
-        """Return a piece; None when it is absent or damaged.
+        """Return a piece, or None if the cache lacks the piece or it is damaged.
 
         Args:
             sha256: SHA-256 of the piece, in hex.
-            size: Its size in bytes.
+            size: Size of the piece in bytes.
 
         Returns:
-            The bytes of the piece, verified, or None.
+            The verified bytes of the piece, or None.
 
         Examples:
             >>> from protoslice.client import Cache
@@ -79,14 +80,14 @@ class Cache:
         return data
 
     def has(self, sha256: str, size: int) -> bool:
-        """Return True if a file of this size exists for the piece; only `get` verifies the content.
+        """Return True if the cache has a file for the piece with the right size. Only `get` verifies the content.
 
         Args:
             sha256: SHA-256 of the piece, in hex.
-            size: Its size in bytes.
+            size: Size of the piece in bytes.
 
         Returns:
-            True or False.
+            True if the piece seems to be in the cache.
 
         Examples:
             >>> from protoslice.client import Cache
@@ -99,11 +100,11 @@ class Cache:
             return False
 
     def put(self, sha256: str, data: bytes | memoryview) -> None:
-        """Keep a piece if possible; a full disk is no error.
+        """Keep a piece if possible. A failure to write it, for example on a full disk, raises no error.
 
         Args:
             sha256: SHA-256 of the piece, in hex.
-            data: The bytes of the piece; ignored if they exceed the size of the cache.
+            data: The bytes of the piece. A piece larger than the cache is not kept.
 
         Examples:
             >>> import hashlib
@@ -115,7 +116,7 @@ class Cache:
         """
         if len(data) > self.max_bytes:
             return
-        # A full disk costs the cache, but no download.
+        # If the disk is full, the piece is not cached, but the download continues.
         path = self._path(sha256)
         try:
             private_folder(path.parent)
@@ -138,10 +139,10 @@ class Cache:
             self.shrink()
 
     def shrink(self) -> int:
-        """Remove the least recently used pieces until the rest fits.
+        """Remove the least recently used pieces until the cache does not exceed its size.
 
         Returns:
-            The number of bytes left.
+            The number of bytes that remain in the cache.
 
         Examples:
             >>> from protoslice.client import Cache
@@ -175,9 +176,9 @@ class Cache:
         return self.folder / sha256[:2] / sha256
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """Yield last use, size and path of each piece.
+        """Yield the time of last use, the size and the path of each piece.
 
-        Temporary files count as unused for an hour longer, so that they are removed first.
+        For temporary files, this time is reported an hour earlier, so that abandoned ones are removed first.
         """
         try:
             folders = [each for each in os.scandir(self.folder) if each.is_dir(follow_symlinks=False)]

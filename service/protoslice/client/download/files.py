@@ -1,4 +1,4 @@
-"""Downloads: parallel, resumable, under a temporary name until verified."""
+"""The download of one file, which keeps a temporary name until its content has been verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from protoslice.facts import Piece
 from protoslice.tensors.omitted import HEADER, Omitted
 
 Progress = Callable[[int, int | None], None]
-"""Receives the number of bytes done, and the total or None. An exception ends the transfer."""
+"""A function that receives the number of bytes so far, and the total number or None.
+
+An exception that it raises ends the transfer.
+"""
 _AGAIN: Final = 2
 _TAR: Final = "application/x-tar"
 
@@ -30,19 +33,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """Result of a download."""
+    """The result of a download."""
 
     path: Path
     size: int
     fetched: int
-    """Bytes of content that came over the wire."""
+    """Number of content bytes received from the service."""
     omitted: Omitted | None = None
-    """What the view leaves out."""
+    """Tensors or files that the view leaves out; None if it leaves out none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """Download of one representation to a file."""
+    """The download of one view to a file."""
 
     remote: Remote
     target: Path
@@ -51,10 +54,10 @@ class Download:
     progress: Progress | None = None
     cache: Cache | None = None
     pieces: Callable[[], Sequence[Piece]] | None = None
-    """Returns the pieces of the file with digests; None when there are none to be had."""
+    """Function that returns the file's pieces with their digests; None for a view that is not divided into pieces."""
 
     def run(self) -> Downloaded:
-        """Download and verify the file; keep bytes of the same content from an earlier attempt."""
+        """Download and verify the file. Resume an earlier attempt at the same content."""
         facts = self.remote.facts
         with PartialFile(self.target, facts) as partial:
             try:
@@ -63,14 +66,14 @@ class Download:
                     raise IntegrityError(f"{self.target.name} does not match the service's checksum")
                 partial.finish()
             except (IntegrityError, Conflict):
-                partial.drop()  # correct parts cannot be distinguished from others
+                partial.drop()  # the correct parts cannot be distinguished from the damaged ones
                 raise
         what = "file" if facts.headers.get("content-type") == _TAR else "tensor"
         omitted = Omitted.parse(facts.headers.get(HEADER), what=what)
         return Downloaded(self.target, facts.size, self.remote.received, omitted)
 
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
-        """Append the parts; return the digest of the whole file."""
+        """Append the parts to the file, and return the SHA-256 of the whole file."""
         size = self.remote.size
         with closing(parts), BackgroundHash() as hashing:  # closing ends the threads that fetch the parts
             hashing.update(partial.pieces())
@@ -89,7 +92,10 @@ class Download:
         return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
 
     def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
-        """Yield the transfers of the pieces after `start`: cached pieces alone, others joined."""
+        """Yield transfers that together return the bytes from `start`.
+
+        Each cached piece has a transfer of its own. Adjacent pieces that are not cached share a transfer.
+        """
         group: list[Piece] = []
         for piece in pieces:
             if piece.end <= start:
@@ -114,7 +120,7 @@ class Download:
         return read
 
     def _fetch(self, group: Sequence[Piece], cache: Cache) -> bytes:
-        """Fetch neighbouring pieces in one request and compare each with its digest."""
+        """Fetch adjacent pieces with one request, compare each piece with its digest, and cache the pieces."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
         for piece in group:
@@ -125,7 +131,7 @@ class Download:
         return data
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
-        """Return the pieces of the file; raise `IntegrityError` unless they cover the file without gaps."""
+        """Return the pieces of the file; raise `IntegrityError` if they do not cover the file without gaps."""
         table, at = pieces(), 0
         for piece in table:
             if piece.offset != at or not 0 < piece.size <= PART:
@@ -137,21 +143,21 @@ class Download:
 
 
 def retry_if_changed(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
-    """Return the result of `work` on a new `Remote`.
+    """Call `work` with a new `Remote` from `make`, and return the result.
 
-    Repeat `work` at most twice, each time on another `Remote`, when the client finds an inconsistency.
+    If the client finds damaged or changed content, repeat both calls, at most twice.
     """
     for _ in range(_AGAIN):
         try:
             return work(make())
         except (IntegrityError, Conflict) as error:
-            if error.request_id is not None:  # reported by the service itself
+            if error.request_id is not None:  # the service reported this error, so a retry would not help
                 raise
     return work(make())
 
 
 def read_whole(remote: Remote, parallel: int) -> BytesIO:
-    """Return all bytes of a representation, verified, in memory that is allocated once."""
+    """Return all bytes of a view in memory, verified if the service knows a digest. The memory is allocated once."""
     facts = remote.facts
     buffer = _buffer(facts.size)
     for part in remote.parts(0, parallel):
@@ -162,7 +168,7 @@ def read_whole(remote: Remote, parallel: int) -> BytesIO:
 
 
 def _buffer(size: int) -> BytesIO:
-    """Return a buffer of `size` bytes, which is written and read without copying it."""
+    """Return a buffer of `size` bytes, whose memory is never copied to grow or to be read."""
     try:
         return BytesIO(bytes(size))
     except (MemoryError, OverflowError):
@@ -170,7 +176,7 @@ def _buffer(size: int) -> BytesIO:
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:
-    """Return True when `path` already holds a file of this size and digest; False without a digest."""
+    """Return True if `path` is a file with this size and SHA-256. Return False if `sha256` is None."""
     if sha256 is None or not path.is_file() or path.stat().st_size != size:
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Partial download: a file under a temporary name, which a later download resumes."""
+"""The temporary file of a download, with which a later download can resume."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from protoslice.sources.source import ClosedAtEnd
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
-"""Bytes in one `write` call at most.
+"""Maximum number of bytes in one write call.
 
-For longer calls the kernel looks for long runs of free memory, which was measured (Linux 6.18, ext4) to cost several
-times as much as the write itself.
+For longer calls, the kernel searches for long runs of free memory. On Linux 6.18 with ext4, this search took several
+times as long as the write itself.
 """
 
 
 class PartialFile(ClosedAtEnd):
-    """Temporary file next to `target` for one content; its size is the number of bytes that have arrived.
+    """The temporary file, in the folder of `target`, that holds the bytes that have arrived so far.
 
-    The name contains a digest of the entity tag, so a download never resumes another version. While another process
-    holds the file, a new one is created.
+    The file name contains a digest of entity tag and size, so a download never resumes a different content. If another
+    process has locked the file, a new file with a random name is created.
     """
 
     def __init__(self, target: Path, facts: ObjectInfo) -> None:
@@ -59,7 +59,7 @@ class PartialFile(ClosedAtEnd):
         return os.open(self._path, flags | os.O_EXCL, 0o666)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`."""
+        """Append `data` to the file."""
         left = memoryview(data)
         try:
             while left:
@@ -69,24 +69,24 @@ class PartialFile(ClosedAtEnd):
             raise write_failure(self.target, error) from error
 
     def pieces(self) -> Iterator[bytes]:
-        """Return the pieces of the current content, up to the size at the time of the call."""
+        """Return an iterator over the current content in pieces; bytes that are appended later are not included."""
         size = self.size
         return (os.pread(self._fd, min(_STEP, size - at), at) for at in range(0, size, _STEP))
 
     def finish(self) -> None:
-        """Rename the complete, verified file to its final name, durably."""
+        """Rename the complete, verified file to its final name. After this call, the file survives a power failure."""
         try:
             replace_durably(self._path, self.target)
         except OSError as error:
             raise write_failure(self.target, error) from error
 
     def drop(self) -> None:
-        """Remove the temporary file."""
+        """Delete the temporary file."""
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
     def close(self) -> None:
-        """Close the file; its content stays for a later download."""
+        """Close the file, and keep its content for a later download."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,7 +1,7 @@
-"""Source of one view on a service, read by ranges and verified.
+"""A source that reads byte ranges of one view from a service, and verifies the bytes.
 
 Callers that read a whole view compare its SHA-256, if the service knows it. All other reads arrive in responses of at
-most a mebibyte, each with its digest.
+most a mebibyte, and each response has its own digest.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
 PART: Final = 8 << 20
-"""Bytes in one of several concurrent requests."""
+"""Bytes of each request while several requests run concurrently."""
 SINGLE_STREAM_RATE: Final = 256 << 20
-"""Bytes per second at which one connection suffices; more would only cost processor time at both ends."""
+"""Bytes per second at which one connection suffices. More connections would only cost processor time at both ends."""
 SINGLE_STREAM_STEPS: Final = (4 << 20, 64 << 20)
-"""Bytes in the first and in the longest request of a transfer while one connection is fast enough."""
+"""Bytes of the first request and of the longest request while a transfer uses a single connection."""
 DIGESTED: Final = 1 << 20
-"""Longest response in bytes with a Content-Digest."""
+"""Maximum number of bytes in a response with a Content-Digest."""
 _PROGRESS: Final = 64 << 10
-"""Bytes after which a failure counts as the first in a row again."""
+"""Number of bytes that count as progress, which resets the number of failures in a row."""
 
 
 class Remote:
-    """Read a view of a store by byte range; `Client.source` returns one, and `protoslice.open` accepts one.
+    """Read a view of a store by byte ranges. `Client.source` returns this class, and `protoslice.open` accepts it.
 
     Args:
         connection: Connection to the service.
-        path: Path of the URL.
+        path: URL path of the view.
         params: Query parameters, as pairs.
         size: Expected size in bytes, if known.
         sha256: Expected SHA-256 in hex, if known.
-        lean: Fetch only the bytes that are read.
-        parallel: Most concurrent requests of one read.
+        lean: Fetch only the bytes that are read. By default, the first request fetches a mebibyte.
+        parallel: Maximum number of concurrent requests of one read.
 
     Examples:
         >>> source = client.source("demo:1", "files/model.onnx")
@@ -65,12 +65,12 @@ class Remote:
         parallel: int = CONNECTIONS,
     ) -> None:
         self.received = 0
-        """Number of bytes received over the wire."""
+        """Number of content bytes received from the service."""
         self._connection = connection
         self._path = path
         self._params = params
         self._expected = size, sha256
-        self._lean = lean  # fetch only bytes that are read
+        self._lean = lean
         self._parallel = parallel
         self._lock = threading.Lock()
         self._counting = threading.Lock()
@@ -79,14 +79,17 @@ class Remote:
         self._ranged = True
 
     def __reduce__(self) -> tuple[Callable[[], Remote], tuple[()]]:
-        """Pickle what is needed to connect again, including the headers and a token."""
+        """Pickle the arguments, including the connection's headers and token. Unpickling creates a new source."""
         size, sha256 = self._expected
         again = partial(Remote, self._connection, self._path, self._params, lean=self._lean, parallel=self._parallel)
         return partial(again, size=size, sha256=sha256), ()
 
     @property
     def facts(self) -> ObjectInfo:
-        """Facts about the representation; the first use requests the first mebibyte, or HEAD when `lean`."""
+        """Size, entity tag, digest and headers of the view.
+
+        The first use makes a request: for the first mebibyte of the view, or, with `lean`, only for its headers.
+        """
         with self._lock:
             if self._facts is None:
                 begin = self._look if self._lean else self._read_head
@@ -100,11 +103,11 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """Last segment of the path, from which types are detected."""
+        """Last segment of the path. `protoslice.open` detects the type from this name."""
         return self._path.rpartition("/")[2]
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return `length` bytes at `offset`, verified.
+        """Return `length` verified bytes at `offset`.
 
         Args:
             offset: Offset of the first byte.
@@ -131,14 +134,14 @@ class Remote:
         return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), self._parallel))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes at `offset`, for callers that have their digest; only the number is checked.
+        """Return `length` bytes at `offset`, and check only their number. The caller has to verify the digest.
 
         Args:
             offset: Offset of the first byte.
             length: Number of bytes.
 
         Returns:
-            Exactly `length` bytes, not verified.
+            Exactly `length` unverified bytes.
 
         Examples:
             >>> client.source("demo:1", "merge").read_unverified(0, 2).hex()
@@ -149,11 +152,12 @@ class Remote:
     def parts(self, start: int, parallel: int) -> Generator[bytes, None, None]:
         """Yield all bytes from `start` to the end, in order.
 
-        If the SHA-256 of the whole view is known, the parts are not verified: the caller has to compare it.
+        If the SHA-256 of the whole view is known, the parts are not verified. Then the caller has to compare the
+        SHA-256.
 
         Args:
             start: Offset of the first byte.
-            parallel: Most concurrent requests; one is used while it is fast enough.
+            parallel: Maximum number of concurrent requests. While one connection is fast enough, only one is used.
 
         Returns:
             A generator of bytes.
@@ -176,14 +180,14 @@ class Remote:
         yield from in_order(self._transfers(start, facts.size, PART, digested=False), parallel)
 
     def _while_fast(self, start: int) -> Generator[bytes, None, int]:
-        """Yield bytes from `start` over one connection while it is fast; return the offset reached."""
+        """Yield bytes from `start` over one connection while it is fast enough; return the offset reached."""
         at, (step, longest) = start, SINGLE_STREAM_STEPS
         while at < self.size:
             end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
             for piece in self._transfer(at, end, False, threading.Event()):
                 waited += perf_counter() - asked
                 yield piece
-                asked = perf_counter()  # the consumer's time does not count
+                asked = perf_counter()  # the time that the consumer takes does not count
             if end - at < SINGLE_STREAM_RATE * waited:
                 return end
             at, step = end, min(2 * step, longest)
@@ -194,7 +198,7 @@ class Remote:
             yield partial(self._transfer, at, min(end, at + step), digested)
 
     def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
-        """Yield bytes from `start` to `end`; resume after failures, and give up when there is no progress."""
+        """Yield the bytes from `start` up to `end`. Resume after failures; give up after several without progress."""
         at, failures = start, FailuresInRow(self._connection.retries)
         while at < end:
             before = at
@@ -212,7 +216,7 @@ class Remote:
                     raise
 
     def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
-        """Yield the bytes of one response; with `digested`, in one piece that was compared with its digest."""
+        """Yield the bytes of one response in pieces. With `digested`, yield one piece that matches its digest."""
         with self._answer(start, end, self.facts, digested) as (validated, pieces):
             if digested:
                 data = b"".join(pieces)
@@ -233,7 +237,10 @@ class Remote:
             yield validated, self._wanted(answer, validated, start, end)
 
     def _wanted(self, answer: httpx.Response, validated: RangeResponse, start: int, end: int) -> Iterator[bytes]:
-        """Yield the part of the response's body between `start` and `end`; the response may hold more."""
+        """Yield those bytes of a response's body that are between the offsets `start` and `end`.
+
+        The body may contain more: a proxy may ignore the requested range and return the whole view.
+        """
         at, due = validated.start, min(end, validated.facts.size)
         for piece in answer.iter_raw():
             with self._counting:
@@ -268,7 +275,7 @@ class Remote:
         return facts
 
     def _check(self, facts: ObjectInfo) -> None:
-        """Raise `IntegrityError` when the facts contradict the expected size or digest."""
+        """Raise `IntegrityError` if the facts contradict the expected size or digest."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:
             raise IntegrityError(f"The service reports {facts.size} bytes instead of {size}")

@@ -1,6 +1,6 @@
-"""Downloads of stores: a view, or files with the digests that the store lists, each written to a safe place.
+"""Downloads of views and of the files of a store, which check the paths before they write to them.
 
-Small files are downloaded concurrently, then large ones in turn, in parts.
+Small files are downloaded concurrently. Large files follow one after the other, each with concurrent requests.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from protoslice.file_names import CONTROL_FOLDERS, is_version_control
 from protoslice.tensors.omitted import Omitted
 
 ONNX: Final = "onnx"
-"""View that is a folder of files."""
+"""Name of a view that is a folder of files."""
 SAFETENSORS: Final = "safetensors"
-"""View that is a folder of files if their size is given."""
+"""Name of a view that is a folder of files if the parameter `shards` limits their size."""
 WHOLE_SHARD: Final = "model.safetensors"
 SHARD_INDEX: Final = "model.safetensors.index.json"
 _SHARD: Final = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
 ONNX_FILES: Final = ("weights.bin", "model.onnx")
-"""Files of that folder; the model is last, since it is useless without its weights."""
+"""Files of the view `onnx`. The model comes last, because it is useless without its weights."""
 SMALL_FILE: Final = DIGESTED
-"""A file up to this size comes in one response; latency is its main cost."""
+"""Maximum number of bytes in a small file, which arrives in one response. Its download takes mainly latency."""
 _BARE: Final = frozenset({"head", "objects", "refs", "commondir"})
-"""What git looks for in a folder that may be a repository without a `.git`; it then obeys the `config` there."""
+"""Names, in lower case, by which git recognizes a repository in a folder without `.git`.
+
+git obeys the file `config` in such a folder.
+"""
 
 T = TypeVar("T")
 Fetch = Callable[[File, Progress | None], T]
@@ -48,7 +51,7 @@ Fetch = Callable[[File, Progress | None], T]
 
 @dataclass(frozen=True, slots=True)
 class DownloadOptions:
-    """Options of downloads: retries, concurrent requests, cache of pieces, progress callback."""
+    """The options of downloads: retry policy, number of concurrent requests, cache of pieces, progress callback."""
 
     retries: RetryPolicy
     parallel: int
@@ -57,9 +60,10 @@ class DownloadOptions:
 
 
 def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
-    """Return the file to write, or the folder; a view in a folder is named after the view.
+    """Return the path of the file or folder to write.
 
-    A text that ends with a slash is a folder, which is created.
+    A `target` that ends with a slash names a folder, which is created. If `target` is a folder and a view is
+    downloaded, the file in the folder is named after the view.
     """
     path = folder_of(target) if os.fspath(target).endswith(os.sep) else Path(target)
     return path / view.rpartition("/")[2] if view is not None and path.is_dir() else path
@@ -71,12 +75,12 @@ def is_folder(view: str, params: Sequence[tuple[str, str]]) -> bool:
 
 
 def is_shard(name: object) -> bool:
-    """Return True for a valid file name in an index."""
+    """Return True if `name` is a valid name of a safetensors file in an index."""
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None
 
 
 def folder_of(target: str | os.PathLike[str]) -> Path:
-    """Return the folder `target`, which is created unless it exists."""
+    """Return the path of the folder `target`, and create the folder if it does not exist."""
     path = Path(target)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -91,7 +95,7 @@ def download_view(
     terms: DownloadOptions,
     pieces: Callable[[], Sequence[Piece]] | None = None,
 ) -> Downloaded:
-    """Write a view to `target`; `make` opens the view, again if it has changed meanwhile."""
+    """Write a view to `target`. `make` opens the view; it is called again if the view changes during the download."""
     return retry_if_changed(
         make,
         lambda remote: Download(
@@ -107,7 +111,7 @@ def download_view(
 
 
 class StoreFiles:
-    """Files of one store, to be downloaded."""
+    """The files of one store, which can be downloaded."""
 
     def __init__(self, connection: Connection, store: Store, pieces: PiecesByFile, terms: DownloadOptions) -> None:
         self._connection = connection
@@ -116,7 +120,7 @@ class StoreFiles:
         self._terms = terms
 
     def one(self, path: str, target: Path) -> Downloaded:
-        """Write the file at `path` to `target`; raise `NotFound` when the store has no such file."""
+        """Write the store's file at `path` to `target`; raise `NotFound` if the store has no such file."""
         for file in self._store.files:
             if file.path == path:
                 check_folders(target.parent, [target.name])
@@ -124,9 +128,11 @@ class StoreFiles:
         raise NotFound(f"Store {self._store.id} has no file {path!r}")
 
     def all(self, target: Path) -> list[Downloaded]:
-        """Write all files into the folder `target`; if `target` is no folder, write the store's only file.
+        """Write all files into the folder `target`.
 
-        Files of version control, which older versions of the service accepted, are left out with a warning.
+        If the store has one file, and `target` is no folder, the file is written to `target` itself.
+        Files of version control, such as `.git/config`, are left out with a warning. Older versions of the service
+        accepted such files.
         """
         paths = [file.path for file in self._store.files if not is_version_control(file.path)]
         gone = [file.path for file in self._store.files if is_version_control(file.path)]
@@ -159,7 +165,10 @@ class StoreFiles:
 
 
 def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: Progress | None) -> list[T]:
-    """Return the results of `fetch` for the files, in their order; `progress` receives the sum over all files."""
+    """Call `fetch` for each file and return the results in the order of `files`.
+
+    `progress` receives the sums over all files.
+    """
     total = _Total(sum(file.size for file in files), progress)
     done: dict[str, T] = {}
 
@@ -176,7 +185,7 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
 
 
 class PiecesByFile:
-    """Pieces of a store by file, requested once on first use."""
+    """The pieces of a store by file. The first use requests them from the service."""
 
     def __init__(self, ask: Callable[[], Iterable[Piece]]) -> None:
         self._ask = ask
@@ -184,7 +193,7 @@ class PiecesByFile:
         self._found: dict[str, list[Piece]] | None = None
 
     def of(self, path: str) -> list[Piece]:
-        """Return the pieces of a file, in order."""
+        """Return the pieces of the file at `path`, in order."""
         with self._lock:
             if self._found is None:
                 found: dict[str, list[Piece]] = {}
@@ -195,7 +204,7 @@ class PiecesByFile:
 
 
 class _Total:
-    """Sum of the progress of several files in several threads."""
+    """The sum of the progress of several files, which several threads may download."""
 
     def __init__(self, size: int, progress: Progress | None) -> None:
         self._size = size
@@ -204,7 +213,7 @@ class _Total:
         self._lock = threading.Lock()
 
     def part(self) -> Progress | None:
-        """Return the progress callback for one of the files; None without a caller's callback."""
+        """Return the progress callback for one of the files; None if the caller passed no callback."""
         if self._progress is None:
             return None
         before = 0
@@ -221,10 +230,10 @@ class _Total:
 
 
 def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
-    """Return the place of each of `paths` below `folder`; raise `Conflict` for two that are one file on the disk.
+    """Return the local path below `folder` for each of `paths`.
 
-    Also raise `Conflict` if a link in `folder` leads outside, or if git would take a folder for a repository, whose
-    settings run commands.
+    Raise `Conflict` if two of `paths` name the same file on this disk, or if a path contains a link. Also raise it if
+    git would take a folder for a repository, because settings of a repository can run commands.
     """
     places = {path: _inside(folder, path) for path in paths}
     check_folders(folder, places)
@@ -234,7 +243,7 @@ def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
 
 
 def check_folders(folder: Path, paths: Iterable[str]) -> None:
-    """Raise `Conflict` if writing `paths` into `folder` follows a link, or makes or changes a git repository."""
+    """Raise `Conflict` if writing `paths` into `folder` would follow a link, or create or change a git repository."""
     entries: dict[Path, set[str]] = {folder: set()}
     for path in paths:
         place = folder
@@ -248,9 +257,9 @@ def check_folders(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _check_repository(place: Path, added: set[str]) -> None:
-    """Raise `Conflict` if one of the entries `added` to a folder makes it a repository of version control.
+    """Raise `Conflict` if the entries `added` change a repository of version control in `place`, or create one.
 
-    Which names are equal depends on the disk.
+    Names that differ may still name the same file on this disk, so existing files are compared by identity.
     """
     control = [place / name for name in CONTROL_FOLDERS if os.path.lexists(place / name)]
     for name in added if control else ():
@@ -259,7 +268,7 @@ def _check_repository(place: Path, added: set[str]) -> None:
     try:
         there = set(os.listdir(place)) if place.is_dir() else set()
     except OSError:
-        there = set()  # that nothing can be written there is found later
+        there = set()  # an unreadable folder raises an error later, when a file is written into it
     found = {name.casefold() for name in there | added} & _BARE
     if "head" in found and (found >= {"objects", "refs"} or "commondir" in found):
         raise Conflict(
@@ -269,9 +278,10 @@ def _check_repository(place: Path, added: set[str]) -> None:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """Return the path of a store's file below `folder`; raise `IntegrityError` if it is outside of the folder.
+    """Return the local path below `folder` for the path of a store's file.
 
-    A service must not make a client write elsewhere.
+    Raise `IntegrityError` for a path that could lead out of the folder, because a service must not make a client write
+    elsewhere. Raise `Conflict` for a file of version control.
     """
     steps = path.split("/")
     if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):
@@ -284,7 +294,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 
 def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of paths that differ only in case, or in the composition of characters."""
+    """Yield pairs of paths that differ only in case, or in the Unicode composition of characters."""
     met: dict[str, str] = {}
     for path in paths:
         folded = unicodedata.normalize("NFC", path.casefold())
@@ -293,7 +303,10 @@ def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check(folder: Path, alike: list[tuple[str, str]]) -> None:
-    """Create the pairs in a temporary directory of `folder`; raise `Conflict` for a pair that is one file there."""
+    """Create similar paths in a temporary directory below `folder`, to find out whether the disk distinguishes them.
+
+    Raise `Conflict` for a pair that names the same file.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".", dir=folder) as trial:

@@ -1,1 +1,1 @@
-"""HTTP to a service: connections, retries, failures."""
+"""HTTP connections to a service, with retries and errors."""

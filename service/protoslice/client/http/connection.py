@@ -1,4 +1,4 @@
-"""HTTP connection to one service: retries, redirects, and errors of `protoslice.errors`."""
+"""The HTTP connection to one service, with retries, redirects, and the errors of `protoslice.errors`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Params = Sequence[tuple[str, str]]
 Body = bytes | Callable[[], Iterator[bytes]]
 
 LONGEST_ANSWER: Final = 64 << 20
-"""Longest response in bytes that is read whole: JSON and problems, which are never longer."""
+"""Maximum number of bytes in a response that is read whole. JSON and problem documents are never longer."""
 SLOW_SECONDS: Final = 900.0
-"""Seconds to wait for a response that needs the service to read whole models."""
+"""Seconds to wait for a response for which the service may have to read whole models."""
 _MOST_REDIRECTS: Final = 20
 _SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 """Headers that are never sent to another origin."""
@@ -37,7 +37,7 @@ _SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Retry policy: the number of attempts without progress, and the pauses between them."""
+    """The number of attempts without progress, and the pauses between them."""
 
     attempts: int = 6
     first_seconds: float = 0.1
@@ -45,7 +45,7 @@ class RetryPolicy:
     longest_retry_after_seconds: float = 120.0
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, retried after errors that may be temporary."""
+        """Call `work` and return its result. Repeat the call after errors that may be temporary."""
         failures = FailuresInRow(self)
         while True:
             try:
@@ -56,20 +56,20 @@ class RetryPolicy:
 
 
 class FailuresInRow:
-    """Failures of one transfer since its last progress; uploads and downloads give up after too many of them."""
+    """A counter of a transfer's failures since its last progress. After too many failures, the transfer gives up."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._count = 0
 
     def progressed(self) -> None:
-        """Count from zero: the next failure is the first in a row."""
+        """Reset the counter, because the transfer made progress."""
         self._count = 0
 
     def pause(self, error: ProtosliceError, *, anyway: bool = False) -> float | None:
-        """Count a failure; return the seconds to wait after it, or None to give up.
+        """Count a failure and return the seconds to wait before the next attempt, or None to give up.
 
-        Errors that would recur give up at once, unless `anyway` is set.
+        Give up at once after an error that would recur, unless `anyway` is True.
         """
         self._count += 1
         policy, asked = self._policy, error.retry_after_seconds or 0.0
@@ -80,10 +80,10 @@ class FailuresInRow:
         return max(asked, backoff * random.uniform(0.5, 1.0))
 
     def wait(self, error: ProtosliceError, *, anyway: bool = False) -> bool:
-        """Count a failure and wait; return False at once when it is time to give up.
+        """Count a failure, wait, and return True; return False without waiting if the transfer has to give up.
 
-        The caller raises the error where it handles it: a frame that keeps the error it raises is a reference cycle,
-        which would leave connections open until the garbage collector runs.
+        This method does not raise `error` itself. Its frame refers to `error`, so raising it here would create a
+        reference cycle. The cycle would leave connections open until the garbage collector runs.
         """
         pause = self.pause(error, anyway=anyway)
         if pause is not None:
@@ -93,7 +93,7 @@ class FailuresInRow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAnswer:
-    """Successful response with its whole body."""
+    """A successful response with its whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -102,7 +102,7 @@ class ServiceAnswer:
     def json(self) -> Any:
         """Parse the body as JSON.
 
-        Raise `IntegrityError` when it is no JSON, or has texts that are not valid Unicode.
+        Raise `IntegrityError` if the body is not JSON, or if it contains a text that is not valid Unicode.
         """
         try:
             return parse_json(self.body)
@@ -111,24 +111,24 @@ class ServiceAnswer:
 
 
 class Connection:
-    """HTTP client of one service. Threads may share it."""
+    """An HTTP client of one service. Threads may share the connection."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, retries: RetryPolicy):
         self.url = url.rstrip("/")
         self.retries = retries
-        # Identity: a compressed body has no ranges and other digests.
+        # Request the identity encoding: a compressed body does not allow ranges, and has different digests.
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
         self._client = httpx.Client(headers=given, transport=ServiceTransport(_address(self.url)))
         self._own = _SECRET | {name.lower() for name in headers or ()}
-        # fsspec never closes a file system: the connections close with the garbage-collected object.
+        # fsspec never closes a file system, so the connections also close when this object is garbage-collected.
         self.close = weakref.finalize(self, self._client.close)
-        """Closes the connections."""
+        """A function that closes the connections."""
         self._again = partial(Connection, url, headers=headers, timeout_seconds=timeout_seconds, retries=retries)
 
     def __reduce__(self) -> tuple[Callable[[], Connection], tuple[()]]:
-        """Pickle what is needed to connect again, including the headers and a token."""
+        """Pickle the arguments, including the headers and the token. Unpickling creates a new connection."""
         return self._again, ()
 
     def call(
@@ -143,9 +143,10 @@ class Connection:
         again: bool = True,
         slow: bool = False,
     ) -> ServiceAnswer:
-        """Return the successful response with its body; retry after temporary errors, unless `again` is False.
+        """Make a request and return the successful response with its body.
 
-        With `slow`, the service may work for minutes before the first byte.
+        Temporary errors cause a retry, unless `again` is False. With `slow`, wait up to 15 minutes for the next bytes
+        of the response.
         """
         if json is not None:
             body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
@@ -172,8 +173,8 @@ class Connection:
     ) -> Iterator[httpx.Response]:
         """Make a request, and yield the successful response before its body is read.
 
-        Failures of request, response and body raise errors of `protoslice.errors`. Exceptions of the request body's
-        iterator pass through, and the iterator is closed at the end of the request.
+        A failure of the request, the response or the response's body raises an error of `protoslice.errors`. An
+        exception in the iterator `content` is raised unchanged. The iterator is closed at the end of the request.
         """
         with request_body(content) as body:
             try:
@@ -192,15 +193,15 @@ class Connection:
                     yield answer
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise self._named_in(error_of_transport(error, self.url)) from error
-            except ProtosliceError as error:  # what is raised here is about the response: the body's errors come later
+            except ProtosliceError as error:  # an error of the response; `request_body` raises those of `content` later
                 self._named_in(error)
                 raise
 
     def _follow(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the response after all redirects, before its body is read; send headers only to their origin.
+        """Send the request, follow all redirects, and return the response before its body is read.
 
-        `again` says that the body can be sent again. Raise `StorageDenied` for a redirect if the body is needed and
-        cannot be sent again.
+        Secret headers and the caller's headers are never sent to another origin. `again` is True if the body can be
+        sent again. Otherwise, a redirect that repeats the body raises `StorageDenied`.
         """
         for _ in range(_MOST_REDIRECTS):
             answer = self._client.send(request, stream=True)
@@ -220,7 +221,7 @@ class Connection:
         raise StorageError(f"The service redirects more than {_MOST_REDIRECTS} times")
 
     def _named_in(self, error: ProtosliceError) -> ProtosliceError:
-        """Return `error` with the name of this service."""
+        """Set the service's URL in `error`, and return `error`."""
         error.service = self.url
         return error
 
@@ -236,12 +237,12 @@ def _address(url: str) -> httpx.URL:
 
 
 def given_params(**given: str | None) -> list[tuple[str, str]]:
-    """Return the parameters of a query, without those that are None."""
+    """Return query parameters as pairs, without those that are None."""
     return [(name, value) for name, value in given.items() if value is not None]
 
 
 def url_path(*segments: str) -> str:
-    """Return the URL path of these segments, each percent-encoded."""
+    """Return a URL path that consists of `segments`, each percent-encoded."""
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 
@@ -265,16 +266,16 @@ def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    """Return scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
+    """Return the origin of a URL as in RFC 6454: scheme, host and port. `http` and `https` are different origins."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
 @contextmanager
 def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
-    """Yield `content` as the body of one request; raise exceptions of an iterator unchanged at the end.
+    """Yield `content` as the body of one request.
 
-    An iterator is closed at the end of the request; otherwise, files and threads behind it would live on with the
-    traceback of a broken request.
+    If `content` is an iterator, its exceptions are raised unchanged at the end of the request, and it is closed.
+    Otherwise, the traceback of a failed request would keep the iterator's files and threads alive.
     """
     if content is None or isinstance(content, bytes):
         yield content
@@ -293,7 +294,11 @@ def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | It
 
 
 class _Failed(Exception):
-    """Error that is neither an `OSError` nor an httpx exception, which would be taken for failures of the network."""
+    """An exception that reports a failed iterator to httpx.
+
+    An exception of the iterator itself could be an `OSError` or an httpx exception. Such an exception would be mistaken
+    for a network failure.
+    """
 
 
 class _Body(Iterator[bytes]):
@@ -308,10 +313,10 @@ class _Body(Iterator[bytes]):
             raise
         except Exception as error:
             self._failure = error
-        raise _Failed  # outside of the handler: a chained error would keep alive all that its frames hold
+        raise _Failed  # outside the handler: a chained exception would keep the objects of its frames alive
 
     def taken(self) -> Exception:
-        """Return the exception that the content raised, and forget it."""
+        """Return the exception that the content raised, and remove it from this object."""
         failure, self._failure = self._failure, None
         assert failure is not None, "nothing else raises this"
         return failure

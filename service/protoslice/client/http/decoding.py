@@ -1,6 +1,6 @@
-"""Facts from a service's JSON, validated: single facts, lists in pages, and stores with their ids.
+"""Functions that decode and validate a service's JSON: single facts, lists in pages, and stores.
 
-Readers are made from the annotations of `protoslice.facts`, so a new fact needs no new reader.
+The decoders are derived from the annotations of the classes in `protoslice.facts`. A new class needs no new decoder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def decode(kind: type[T], data: object) -> T:
-    """Return the fact of class `kind` in `data`, without unknown members; raise `IntegrityError` for other data."""
+    """Decode JSON `data` as an object of class `kind`, and ignore unknown members.
+
+    Raise `IntegrityError` if a member is missing or invalid.
+    """
     if not isinstance(data, Mapping):
         raise IntegrityError(f"The service's response is not a valid {_words(kind)}")
     given: dict[str, Any] = {}
@@ -52,7 +55,7 @@ def _members(kind: Any) -> Mapping[str, Read]:
 
 
 def _reader(hint: Any) -> Read:
-    """Return the function that reads a value annotated with `hint`."""
+    """Return a function that decodes a JSON value of the type `hint`."""
     if (scalar := _SCALARS.get(hint)) is not None:
         return scalar
     args = get_args(hint)
@@ -63,7 +66,7 @@ def _reader(hint: Any) -> Read:
     if get_origin(hint) is tuple and len(set(args)) == 1:
         return partial(_tuple, _reader(args[0]), length=len(args))
     if get_origin(hint) is Literal:
-        return _text  # a later service may have more values
+        return _text  # a newer service may have values that this client does not know
     assert isinstance(hint, type), hint
     return partial(decode, hint)
 
@@ -129,9 +132,9 @@ def paginated(
     limit: int | None = 1000,
     slow: bool = False,
 ) -> Iterator[T]:
-    """Yield the items of a list; pages are requested when their items are needed.
+    """Yield the items of a list, and request each page only when the caller needs its items.
 
-    `limit` is the number of items per page; None for a list that has only one page.
+    `limit` is the number of items per page. It is None for a list that always has one page.
     """
     sized = [] if limit is None else [("limit", str(limit))]
     cursor: str | None = None
@@ -156,8 +159,9 @@ _ID: Final = re.compile("[0-9a-f]{12,64}")
 def verified_store(store: Store, ref: str) -> Store:
     """Return `store` after checking its id.
 
-    Raise `IntegrityError` if `ref` is an id or prefix that the id does not start with, or if files and policy have a
-    different id. A tag may point at any store, and files registered in place have no digest to verify.
+    Raise `IntegrityError` if `ref` is an id or its first digits, but the store's id begins differently. Also raise it
+    if the digest of files and policy differs from the id. That check is skipped for files that were registered in
+    place, because their digests are unknown.
     """
     if _ID.fullmatch(ref) and not store.id.startswith(ref):
         raise IntegrityError(f"The service returned store {store.id} instead of {ref}")

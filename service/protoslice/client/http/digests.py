@@ -1,4 +1,4 @@
-"""Digests of transferred bytes: the fields of RFC 9530, and hashing in a thread."""
+"""Digests of transferred bytes: the header fields of RFC 9530, and a hash that is computed in a thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Final, Self
 from protoslice.errors import IntegrityError
 
 _AHEAD: Final = 8
-"""Most pieces that wait to be hashed."""
+"""Maximum number of pieces that wait to be hashed."""
 _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 def digest_in(field: str | None) -> bytes | None:
-    """Return the SHA-256 in a Repr-Digest or Content-Digest field; None when there is none."""
+    """Return the SHA-256 in the value of a Repr-Digest or Content-Digest field; None if it contains none."""
     if field is None:
         return None
     found = _SHA256.search(field)
@@ -33,29 +33,32 @@ def digest_in(field: str | None) -> bytes | None:
 
 
 def digest_of(body: bytes) -> str:
-    """Return the value of Content-Digest for `body`."""
+    """Return the value of the Content-Digest field for `body`."""
     return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
 class BackgroundHash:
-    """SHA-256 computed in a thread while the owner waits for disk or network."""
+    """A SHA-256 that a thread computes while the owner waits for the disk or the network."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
         self._due: Queue[Iterable[bytes] | None] = Queue(_AHEAD)
         self._failure: Exception | None = None
         self._stopped = False
-        # A daemon, so that an interrupted program does not wait for the thread.
+        # An interrupted program does not wait for a daemon thread.
         self._thread = Thread(target=self._run, name="protoslice-hash", daemon=True)
 
     def update(self, pieces: Iterable[bytes]) -> None:
-        """Hash `pieces` in the thread, after earlier ones; wait while the queue is full."""
+        """Queue `pieces` to be hashed in the thread, and wait while the queue is full."""
         if self._thread.ident is None:
             self._thread.start()
         self._due.put(pieces)
 
     def hexdigest(self) -> str:
-        """Return the digest of all bytes; raise the exception of a failed iterator. This must be the last call."""
+        """Return the digest of all bytes in hex; call no method afterwards.
+
+        Raise the exception of an iterator that failed in `update`.
+        """
         self._end()
         if self._failure is not None:
             raise self._failure
@@ -65,7 +68,7 @@ class BackgroundHash:
         while (pieces := self._due.get()) is not None:
             try:
                 self._take(pieces)
-            except Exception as error:  # the loop continues, or the owner would wait for an ended thread
+            except Exception as error:  # continue the loop: otherwise the owner would wait for an ended thread
                 self._failure, self._stopped = error, True
 
     def _take(self, pieces: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Error responses as exceptions of the local library."""
+"""Functions that turn error responses into exceptions of `protoslice.errors`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ E = TypeVar("E", bound=BaseException)
 _BY_SLUG: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     slug: kind for kind in reversed(errors.WITH_SLUG) for slug in (kind.upload_slug, kind.slug)
 }
-"""The most general class of each problem; problems without a class are distinguished by their status."""
+"""The exception class for each problem type, by the last part of the type's URL.
+
+If several classes share a problem type, this is the most general one. `BY_STATUS` has the classes for other problems.
+"""
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     401: errors.UnknownCaller,
@@ -44,7 +47,7 @@ BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     504: errors.StorageUnavailable,
     507: errors.StorageFull,
 }
-"""Class for each status: of problems without a class, and of responses of intermediaries."""
+"""The exception class for each status, for problems without an own class and for responses of intermediaries."""
 
 MISTAKES: Final = (
     errors.InvalidInput,
@@ -54,16 +57,16 @@ MISTAKES: Final = (
     errors.Unsupported,
     errors.CorruptModel,
 )
-"""Classes for requests that are wrong, or that were garbled on the way."""
+"""The exception classes that blame the request, which may be wrong or may have been damaged on the way."""
 
 _LONGEST_WAIT: Final = 3600.0
 
 
 def is_transient(error: errors.ProtosliceError) -> bool:
-    """Return True when a retry of the same request may succeed.
+    """Return True if a retry of the same request may succeed.
 
-    The service is unavailable for now, or the client found the response damaged, in which case the error has no request
-    id.
+    A retry may succeed if the service is unavailable, or if bytes were damaged on the way. An `IntegrityError` or
+    `Conflict` that the client itself found has no request id; such an error is temporary too.
     """
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None
@@ -71,9 +74,9 @@ def is_transient(error: errors.ProtosliceError) -> bool:
 
 
 def retry_once(attempt: Callable[[], T]) -> T:
-    """Return the result of `attempt`, repeated once after a response that blames the request.
+    """Call `attempt` and return its result. Repeat the call once after a response that blames the request.
 
-    The cause may be a bit that was flipped on the way. Use this only for small requests.
+    The request may have been damaged on the way. Use this function only for small requests.
     """
     with suppress(*MISTAKES):
         return attempt()
@@ -83,7 +86,7 @@ def retry_once(attempt: Callable[[], T]) -> T:
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
     """Return the exception for an unsuccessful response."""
     problem = _problem(headers, body)
-    slug = re.split("[/#]", str(problem.get("type", "")))[-1]  # IANA's end in `#slug`
+    slug = re.split("[/#]", str(problem.get("type", "")))[-1]  # IANA's problem types end in `#slug`
     kind = _BY_SLUG.get(slug) or BY_STATUS.get(status)
     if kind is None:
         kind = errors.InvalidInput if 400 <= status < 500 else errors.StorageError
@@ -99,7 +102,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
 
 
 def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL, url: str) -> errors.ProtosliceError:
-    """Return the exception for a request to the service at `url` without a complete response."""
+    """Return the exception for a request to the service at `url` that received no complete response."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"Invalid service address: {error}")
     if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
@@ -121,7 +124,7 @@ def _of_tls(error: ssl.SSLError) -> str:
 
 
 def _cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """Return the first exception of class `kind` among `error` and its causes, or None."""
+    """Return the first exception of class `kind` in the chain of `error` and its causes, or None."""
     for _ in range(8):
         if error is None or isinstance(error, kind):
             return error
@@ -154,7 +157,10 @@ def _text(value: object) -> str | None:
 
 
 def _wait(value: str | None) -> float | None:
-    """Return the seconds that Retry-After asks for, as a number or a date; None when absent or invalid."""
+    """Return the seconds to wait according to a Retry-After field, at most one hour.
+
+    The field contains a number of seconds or a date. Return None if it is missing or invalid.
+    """
     if value is None:
         return None
     if value.isascii() and value.isdigit():

@@ -1,4 +1,4 @@
-"""Validation of responses to range requests by their headers: pure functions."""
+"""Pure functions that validate the headers of responses to range requests."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """Facts about a representation: size, entity tag, digest, headers."""
+    """The size, entity tag, digest and headers of a representation (the whole content behind a URL)."""
 
     size: int
     etag: str
     sha256: bytes | None
     headers: Mapping[str, str]
-    """Headers of the first response: type, dtype, shape."""
+    """Headers of the first response, such as the content type, data type and shape."""
 
     def is_same(self, other: ObjectInfo) -> bool:
-        """Return True when parts of both representations may be combined."""
+        """Return True if both describe the same content, so that parts of both may be combined."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResponse:
-    """Range that a response holds: bytes from `start` up to `end` of a representation, and its facts."""
+    """The range of a representation that a response contains: bytes from `start` up to `end`."""
 
     facts: ObjectInfo
     start: int
     end: int
     digest: bytes | None
-    """SHA-256 of exactly these bytes, or None."""
+    """SHA-256 of the bytes in the range, or None if the response does not state it."""
 
 
 def check_range(
     status: int, headers: Mapping[str, str], start: int, end: int, known: ObjectInfo | None
 ) -> RangeResponse:
-    """Return the validated range of the response to a request for the bytes from `start` to `end`.
+    """Validate the headers of a response to a request for the bytes from `start` up to `end`; return the range.
 
-    Raise `IntegrityError` for a response that contradicts the request or itself, `Conflict` for another version than
-    `known`. A 200 has the whole content, even if a range was requested.
+    A response with status 200 contains the whole content, even though a range was requested. Raise `IntegrityError`
+    for a response that contradicts the request or itself. Raise `Conflict` if its content is not that of `known`.
     """
     if headers.get("content-encoding", "identity") != "identity":
         raise IntegrityError(

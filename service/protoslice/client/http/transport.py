@@ -1,7 +1,8 @@
-"""Transport below httpx: urllib3, read in steps of a mebibyte, which notices a response while it sends.
+"""An httpx transport that uses urllib3, and reads responses in steps of a mebibyte.
 
-httpx's transport reads 64 KiB at a time: Python would cost more time than copying a model's bytes out of the kernel.
-urllib3's connections notice a response only after sending, and wait forever if a byte arrives now and then.
+httpx's own transport reads 64 KiB at a time. With so small steps, Python takes longer than the kernel takes to copy
+the bytes. urllib3's connections notice a response only after they have sent the whole request. They also never give up
+a response of which a byte arrives now and then. The classes below correct both.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ from urllib3 import exceptions as failures
 from urllib3.util import Timeout, make_headers, parse_url
 
 _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9]{2}")
-"""Interim response such as 100 Continue, before the final one."""
+"""The beginning of an interim response, such as 100 Continue, which precedes the final response."""
 LEAST_BYTES_PER_SECOND: Final = 1024
-"""Bytes of a response per second of waiting; the service asks as much of its clients."""
+"""Bytes of a response that have to arrive per second of waiting. The service requires the same rate of its clients."""
 _SILENCES: Final = 4
-"""Most silences after which the bytes received so far are counted."""
+"""Length of the window over which the rate of a response is measured, in read timeouts."""
 
 
 class _Watched(RawIOBase):
-    """Bytes of a response; raises `TimeoutError` when too few arrive in the time spent waiting for them."""
+    """The bytes of a response. A read raises `TimeoutError` if the response has been too slow.
+
+    The rate is measured over windows of four read timeouts. Only the time that reads spend waiting counts.
+    """
 
     def __init__(self, raw: RawIOBase, silence: float | None) -> None:
         self._raw = raw
@@ -53,7 +57,7 @@ class _Watched(RawIOBase):
         self._waited, self._received = 0.0, 0
 
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
-        """Read the bytes that have arrived, or wait for some."""
+        """Read bytes that have arrived; if there are none, wait for some."""
         begin = perf_counter()
         count = self._raw.readinto(buffer)
         self._waited += perf_counter() - begin
@@ -73,7 +77,7 @@ class _Watched(RawIOBase):
         return self._raw.fileno()
 
     def close(self) -> None:
-        """Close the socket, once nothing else uses it."""
+        """Close this file. The socket closes when nothing else uses it."""
         self._raw.close()
         super().close()
 
@@ -85,7 +89,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection(HTTPConnection):
-    """Connection that stops sending a body when a response arrives, and reads the response."""
+    """A connection that stops sending a request body as soon as a response arrives."""
 
     response_class = _Response
     _broken_off = False
@@ -96,9 +100,9 @@ class _Connection(HTTPConnection):
         super().connect()
 
     def send(self, data: Any) -> None:
-        """Send `data`; raise `BrokenPipeError` when the service has responded or closed the connection.
+        """Send `data`; raise `BrokenPipeError` if the service has responded or has closed the connection.
 
-        urllib3 reads the response after a `BrokenPipeError`.
+        After a `BrokenPipeError`, urllib3 reads the response.
         """
         if self.sock is None:
             self.connect()
@@ -106,14 +110,15 @@ class _Connection(HTTPConnection):
             if isinstance(data, bytes) and not isinstance(self.sock, ssl.SSLSocket):
                 _send(self.sock, memoryview(data))
             else:
-                # Readable TLS bytes may be a session ticket and no response, and cannot be peeked at.
+                # Bytes that arrive over TLS may be a session ticket instead of a response. They are encrypted, so they
+                # cannot be examined before they are read.
                 super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """Return the response; after an incomplete request body, do not reuse the connection."""
+        """Return the response. After an incomplete request body, prevent the pool from reusing the connection."""
         answer = super().getresponse()
         if self._broken_off and self.sock is not None:
-            # The response's file keeps the socket open until read; the pool discards a closed connection.
+            # The pool discards a closed connection. The response's file keeps the socket open until it is read.
             self.sock.close()
             self.sock = None
         return answer
@@ -128,7 +133,7 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
-    """Connection over TLS; it notices a refusal once the service closes the connection."""
+    """A connection over TLS. It notices an early response only when the service closes the connection."""
 
 
 class _Pool(HTTPConnectionPool):
@@ -140,11 +145,11 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 POOLS: Final = {"http": _Pool, "https": _TlsPool}
-"""Connection pools by scheme, for urllib3's managers."""
+"""Connection pool classes by URL scheme, for urllib3's pool managers."""
 
 
 def _send(sock: socket, left: memoryview) -> None:
-    """Send all of `left`; raise `BrokenPipeError` when a response arrives first."""
+    """Send all bytes of `left`; raise `BrokenPipeError` if a final response arrives before the end."""
     with DefaultSelector() as selector:
         selector.register(sock, EVENT_READ | EVENT_WRITE)
         while left:
@@ -162,10 +167,10 @@ def _send(sock: socket, left: memoryview) -> None:
 
 _STEP: Final = 1 << 20
 _QUICK: Final = 100 << 20
-"""Bytes per second at which a whole step arrives too fast to notice the wait."""
+"""Bytes per second above which reads wait for a whole step, because the wait is too short to notice."""
 _KNOWN_TO_COME_AND_GO: Final = 16 << 20
 _KEPT: Final = 16
-"""Idle connections kept for later requests; more are opened on demand."""
+"""Maximum number of idle connections that are kept for later requests. More connections are opened on demand."""
 
 _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ReadTimeoutError: httpx.ReadTimeout,
@@ -176,11 +181,11 @@ _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ProtocolError: httpx.RemoteProtocolError,
     failures.HTTPError: httpx.NetworkError,
 }
-"""httpx exception for each urllib3 failure; the first match counts."""
+"""The httpx exception class for each urllib3 exception class. The first class that matches an exception counts."""
 
 
 class ServiceTransport(httpx.BaseTransport):
-    """Connections to a service, or to the proxy that the environment names for the service's host."""
+    """A transport to a service, directly or over the proxy that the environment sets for the service's host."""
 
     def __init__(self, service: httpx.URL) -> None:
         _let_memory_stay()
@@ -188,11 +193,11 @@ class ServiceTransport(httpx.BaseTransport):
         self._pool, self._process = self._begin(), os.getpid()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response with its body still to be read."""
+        """Send the request, and return the response before its body is read."""
         seconds = request.extensions.get("timeout", {})
-        if self._process != os.getpid():  # after a fork, these connections are the parent's
+        if self._process != os.getpid():  # after a fork, the connections still belong to the parent process
             self._pool, self._process = self._begin(), os.getpid()
-        # urllib3 adds Host and Accept for a proxy, unless they are here under these very names.
+        # For a proxy, urllib3 adds Host and Accept again if their names are not capitalized exactly like this.
         headers = [(name.title(), value) for name, value in request.headers.multi_items()]
         framed = "content-length" in request.headers or "transfer-encoding" in request.headers
         with _as_httpx(httpx.ConnectError):
@@ -211,7 +216,7 @@ class ServiceTransport(httpx.BaseTransport):
 
     def close(self) -> None:
         """Close the connections."""
-        # Clearing leaves a pool to the garbage collector, and so to answers that refer to themselves.
+        # `clear` alone would leave the pools open until the garbage collector frees the last response.
         for key in self._pool.pools.keys():  # noqa: SIM118 - it is no dict
             self._pool.pools[key].close()
         self._pool.clear()
@@ -230,24 +235,23 @@ class _Body(httpx.SyncByteStream):
                 quick, before = len(piece) > _QUICK * (now - before), now
 
     def close(self) -> None:
-        """Return the connection to the pool after a complete body; close the connection otherwise."""
+        """Return the connection to the pool after a complete body; otherwise, close the connection."""
         self._answer.close()
 
 
 def _let_memory_stay() -> None:
-    """Make glibc keep freed memory in the process, for the next piece.
+    """Make glibc keep freed memory in the process, so that the next piece can use it.
 
-    glibc returns memory freed at the end of its heap, and the kernel then clears every page again for every piece,
-    unless blocks of this size have been allocated and freed before. Clearing the pages took a fifth of a download's
-    processor time.
+    By default, glibc returns large freed blocks to the kernel, which clears their pages again for every piece. That
+    took a fifth of a download's processor time. glibc keeps blocks up to the size of a block that was freed before.
     """
     bytes(_KNOWN_TO_COME_AND_GO)
 
 
 @contextmanager
 def _as_httpx(tls: type[httpx.TransportError]) -> Iterator[None]:
-    """Turn urllib3 failures into httpx exceptions."""
-    # urllib3 does not tell at which stage TLS failed: the caller names the class.
+    """Turn exceptions of urllib3 into exceptions of httpx; a TLS failure becomes the class `tls`."""
+    # urllib3 does not report at which stage TLS failed, so the caller passes the class.
     try:
         yield
     except failures.SSLError as error:

@@ -1,1 +1,1 @@
-"""Uploads: plans, recipes, resumable transfers."""
+"""Uploads of files: plans, recipes, and resumable transfers."""

@@ -1,4 +1,4 @@
-"""Bodies of a push: a file, a folder, bytes, a message, range sources, a file object, or an iterator."""
+"""The files of a push, from a path, bytes, a message, range sources, a file object, or an iterator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP: Final = 1 << 20
 
 @runtime_checkable
 class SerializableMessage(Protocol):
-    """Message of the protobuf runtime."""
+    """A message of the protobuf runtime."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the runtime's name
         """Return the serialized message."""
@@ -38,16 +38,16 @@ Pushable = (
     | Iterable[bytes]
     | Iterable[SerializableMessage]
 )
-"""Bodies that a push takes: a mapping gives files by path, messages become delimited records."""
+"""The values that can be pushed. A mapping lists files by their paths. Several messages become delimited records."""
 
 
 class FileChanged(StorageError):
-    """Raised when a local file changed after its push began."""
+    """The error for a local file that changed after its push began."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """Size, modification time and inode of a file; writing to the file changes at least one."""
+    """The size, modification time and inode of a file. Every write to the file changes at least one of them."""
 
     size: int
     mtime_ns: int
@@ -55,30 +55,33 @@ class FileStamp:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileStamp:
-        """Return the stamp in a file's `os.stat_result`."""
+        """Return the stamp of a file with this `os.stat_result`."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """File to be pushed."""
+    """A file to be pushed."""
 
     path: str
     """Path in the store."""
     size: int | None
-    """Size in bytes; None when unknown beforehand."""
+    """Size in bytes; None if the size is not known in advance."""
     read: Callable[[int, int | None], Iterator[bytes]]
-    """Yields `length` bytes from an offset, or all for None, in pieces."""
+    """A function of an offset and a length, which yields these bytes in pieces; all up to the end for length None."""
     local: Path | None = None
-    """Path on the local disk, or None."""
+    """Path on the local disk; None for content that is not a local file."""
     stamp: FileStamp | None = None
-    """FileStamp of a local file when it was found, or None."""
+    """Stamp of a local file at the beginning of the push; None for other content."""
     again: bool = True
-    """True when the content can be read more than once."""
+    """True if the content can be read more than once."""
 
 
 def items_of(what: Pushable, filename: str | None) -> list[UploadFile]:
-    """Return the files to push; raise `InvalidInput` for an unsupported value, `NotFound` for a missing path."""
+    """Return the files to push.
+
+    Raise `InvalidInput` for an unsupported value, and `NotFound` for a path that does not exist.
+    """
     if isinstance(what, str | os.PathLike):
         return _files(Path(what), filename)
     name = filename or "model.pb"
@@ -114,7 +117,10 @@ def _files(path: Path, filename: str | None) -> list[UploadFile]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield all entries below a folder except folders; follow links, and leave out folders of version control."""
+    """Yield all entries below a folder that are not folders themselves.
+
+    Links are followed. Files and folders of version control, such as `.git`, are left out.
+    """
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:
@@ -124,7 +130,7 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
         raise InvalidInput(f"{folder} is a link to one of its parent folders")
     for entry in entries:
         if is_version_control(entry.name):
-            continue  # as in a clone: the service refuses them
+            continue  # a clone contains them, but the service refuses them
         if entry.is_dir():
             yield from _below(folder / entry.name, above | {here})
         else:
@@ -179,7 +185,10 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
 
 
 def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
-    """Yield the pieces of a file, or messages as records of a stream, each after its length."""
+    """Return the file for an iterator of bytes or messages.
+
+    The bytes are the pieces of the file. Messages become the records of a stream, each after its length.
+    """
     first = list(islice(given, 1))
     whole = chain(first, given)
     if first and isinstance(first[0], SerializableMessage):
@@ -188,7 +197,7 @@ def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
 
 
 def _delimited(messages: Iterable[object]) -> Iterator[bytes]:
-    """Yield the messages as varint-delimited records, in pieces of about `STEP` bytes."""
+    """Yield the messages as records with a varint length in front, in pieces of about `STEP` bytes."""
     held, size = list[bytes](), 0
     for message in messages:
         if not isinstance(message, SerializableMessage):

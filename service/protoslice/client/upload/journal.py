@@ -1,4 +1,4 @@
-"""Journal of a push on the local disk, which lets another process resume the push."""
+"""The journal of a push: a local file with which another process can resume the push."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from protoslice.local_files import lock, private_folder
 from protoslice.sources.source import ClosedAtEnd
 
 _KEPT_SECONDS: Final = 30 * 86400
-"""Age at which journals are removed; a service keeps an idle upload for a day by default."""
+"""Age in seconds at which unused journals are removed. By default, a service keeps an idle upload only for a day."""
 _LONGEST: Final = 16 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """Upload begun for a file, with the file's stamp at that time."""
+    """An upload of a file that has begun."""
 
     stamp: FileStamp
+    """Stamp of the file when the upload began."""
     upload: str
     """Last segment of the upload's URL."""
 
 
 class Journal(ClosedAtEnd):
-    """Journal of the uploads of one push, with one line for each upload when it begins.
+    """The journal of one push, which gets one line for each upload that begins.
 
-    When another push holds the journal, or the disk is full, the journal is not `lasting`, and a later push sends more.
+    If another push has locked the journal, or a write fails, the journal is not `lasting`. Then a later push cannot
+    resume, and sends everything again.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -45,11 +47,11 @@ class Journal(ClosedAtEnd):
             with suppress(OSError):
                 self._fd = _locked(path)
         self.entries: Mapping[str, JournalEntry] = _entries(self._fd) if self.lasting else {}
-        """Entries found when the journal was opened, by file."""
+        """The entries that the journal had when it was opened, by path in the store."""
 
     @classmethod
     def of(cls, url: str, pushed: Path, type: str | None) -> Journal:
-        """Return the journal of pushes of a file or folder to the service at `url`."""
+        """Return the journal for pushes of the file or folder `pushed` to the service at `url`."""
         key = json.dumps([url, os.path.realpath(pushed), type])
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         try:
@@ -62,7 +64,7 @@ class Journal(ClosedAtEnd):
 
     @property
     def lasting(self) -> bool:
-        """True when another process will find the entries."""
+        """True if another process can find the entries."""
         return self._fd >= 0
 
     def note(self, item: UploadFile, upload: str) -> None:
@@ -71,32 +73,35 @@ class Journal(ClosedAtEnd):
             return
         line = json.dumps({"file": item.path, "upload": upload, **asdict(item.stamp)})
         try:
-            os.write(self._fd, f"\n{line}\n".encode())  # the first line feed ends a line cut off by a crash
+            os.write(self._fd, f"\n{line}\n".encode())  # the first line feed ends a line that a crash left incomplete
         except OSError:
             self.remove()
 
     def remove(self) -> None:
-        """Remove the journal when it is no longer needed."""
+        """Delete the journal, because it is no longer needed."""
         if self._path is not None and self.lasting:
             with suppress(OSError):
                 self._path.unlink()
         self.close()
 
     def close(self) -> None:
-        """Close the journal and keep it for another process."""
+        """Close the journal, and keep the file for another process."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def default_folder() -> Path:
-    """Return the folder of journals: `$XDG_STATE_HOME/protoslice/uploads`, by default below `~/.local/state`."""
+    """Return the folder of journals, `$XDG_STATE_HOME/protoslice/uploads`.
+
+    If the variable is not set, the folder is `~/.local/state/protoslice/uploads`.
+    """
     base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return base / "protoslice" / "uploads"
 
 
 def _locked(path: Path) -> int:
-    """Return the descriptor of the file at `path`, locked; raise `OSError` when another process holds the lock."""
+    """Open and lock the file at `path`, and return its descriptor; raise `OSError` if another process has the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         lock(fd, path)
@@ -108,7 +113,10 @@ def _locked(path: Path) -> int:
 
 
 def _entries(fd: int) -> dict[str, JournalEntry]:
-    """Return the entries of a journal by file; unreadable lines, such as those cut off by a crash, are skipped."""
+    """Return the entries of a journal by path in the store.
+
+    Lines that cannot be parsed are skipped; a crash may have left an incomplete line.
+    """
     found = {}
     with suppress(OSError):
         for line in os.pread(fd, _LONGEST, 0).splitlines():
@@ -126,7 +134,7 @@ def _entry(said: Mapping[str, Any]) -> tuple[str, JournalEntry]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove journals unused for `_KEPT_SECONDS`."""
+    """Remove journals that have not been used for `_KEPT_SECONDS`."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

@@ -1,6 +1,7 @@
-"""Plans of a push: the bytes of a file that are sent, those that are copied, and the recipe for both.
+"""The plans of a push, which decide what bytes of a file are sent, and what bytes the service copies from stores.
 
-A recipe is sent while it is read, or uploaded as a separate file when it has to survive a broken connection.
+A recipe describes both to the service. It is sent while the files are read. A recipe that has to survive a broken
+connection is uploaded as a file instead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from protoslice.recipes import Copy, RecipeWriter
 
 @dataclass(frozen=True, slots=True)
 class LocalBytes:
-    """Bytes of the local file to be sent."""
+    """A byte range of the local file that is sent."""
 
     offset: int
     length: int
@@ -33,29 +34,29 @@ class LocalBytes:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """Plan of one file."""
+    """The plan for one file."""
 
     item: UploadFile
     steps: Sequence[LocalBytes | Copy] | None = None
-    """Sequence of local and copied bytes; None for a file of unknown size, sent in pieces as they come."""
+    """The byte ranges of the file, in order; None for a file of unknown size, which is sent piece by piece."""
     sha256: str | None = None
-    """Set when deduplication already hashed the file, else None."""
+    """Digest of the file, if the search for known pieces has already computed it; otherwise None."""
 
     @classmethod
     def whole(cls, item: UploadFile) -> FilePlan:
-        """Return the plan that sends the whole file."""
+        """Return a plan that sends the whole file."""
         if item.size is None:
             return cls(item)
         return cls(item, [LocalBytes(0, item.size)] if item.size else [])
 
     @property
     def copied(self) -> int:
-        """Bytes of content that the service copies."""
+        """Number of content bytes that the service copies."""
         return sum(step.length for step in self.steps or () if isinstance(step, Copy))
 
     @property
     def sent(self) -> int | None:
-        """Bytes of content that are sent; None for a file of unknown size."""
+        """Number of content bytes that are sent; None for a file of unknown size."""
         if self.steps is None:
             return None
         return sum(step.length for step in self.steps if isinstance(step, LocalBytes))
@@ -63,18 +64,19 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class PieceHashes:
-    """File with the digests of its pieces."""
+    """A file and the digests of its pieces."""
 
     item: UploadFile
     pieces: Sequence[tuple[int, int, str]]
     """Offset, length and SHA-256 of each piece."""
     sha256: str | None
-    """Digest of the file; None when only its beginning was looked at."""
+    """Digest of the whole file; None if only the beginning of the file was hashed."""
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
-        """Return the plan that copies the pieces in `places` and sends the rest.
+        """Return a plan that copies the pieces in `places` and sends all other pieces.
 
-        `places` has the place of each known digest; neighbouring pieces that are sent are joined.
+        `places` maps digests of pieces to the places in stores that the service can copy from. Adjacent ranges are
+        joined.
         """
         if self.sha256 is not None and self.sha256 in places:
             return FilePlan(self.item, [places[self.sha256]], self.sha256)
@@ -91,18 +93,21 @@ class PieceHashes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOptions:
-    """Options that the service will use to split a root, as far as the client knows them."""
+    """The options with which the service will split the root into chunks, as far as the client knows them."""
 
     type: str | None = None
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
     keep: bool = True
-    """True when a chunked proto keeps the chunks that it came with."""
+    """True if a chunked proto keeps its own chunks."""
     rules: tuple[str, ...] = ()
 
 
 def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
-    """Return the pieces of a local file, cut as the service cuts files of stores; only of the first `up_to` bytes."""
+    """Cut a local file into the same pieces as the service would, and hash each piece.
+
+    With `up_to`, only the pieces that cover the first `up_to` bytes are hashed.
+    """
     assert item.local is not None
     assert item.size is not None
     pieces = list[tuple[int, int, str]]()
@@ -114,7 +119,7 @@ def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = 
             yield data
 
     read = lambda start, end: b"".join(item.read(start, end - start))  # noqa: E731
-    with BackgroundHash() as hashing:  # finding the cuts takes as long as all digests
+    with BackgroundHash() as hashing:  # to find the cuts takes as long as to hash the pieces
         for offset, data in cut(item.size, _extents(item.local, options), read):
             hashing.update(digested(offset, data))
             if up_to is not None and offset + len(data) >= up_to:
@@ -124,7 +129,7 @@ def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = 
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
-    """Yield the recipe, in pieces, while the files are read and hashed."""
+    """Yield the recipe of a push in pieces, and read and hash the files meanwhile."""
     writer, sent = RecipeWriter(), 0
     sizes = [plan.sent for plan in plans]
     total = None if None in sizes else sum(size or 0 for size in sizes)
@@ -146,9 +151,10 @@ def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[
 
 
 def recipe_item(plans: Sequence[FilePlan]) -> UploadFile:
-    """Return the recipe as an item, readable from any offset, repeatedly and in other processes.
+    """Return the recipe of a push as a file that can be read from any offset, repeatedly.
 
-    Files without a known digest are hashed first.
+    Another process creates the same recipe, and can therefore resume the upload. Files whose digest is unknown are
+    hashed first.
     """
     writer, parts = RecipeWriter(), list[bytes | tuple[UploadFile, LocalBytes]]()
     for plan in plans:
@@ -159,7 +165,8 @@ def recipe_item(plans: Sequence[FilePlan]) -> UploadFile:
     last = writer.done()
     parts.append(last)
     starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
-    # The last line is a digest of all other lines, which hold the digests of the files.
+    # The last line of a recipe is a digest of all other lines. These contain the digests of the files, so the last line
+    # identifies the content.
     stamp = FileStamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
     return UploadFile("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
 
@@ -189,8 +196,8 @@ def _digest(item: UploadFile) -> str:
 
 
 def content_length(plans: Sequence[FilePlan]) -> int | None:
-    """Return the length of the recipe in bytes; None when a file's size is unknown."""
-    # Lines have the same length for any digest.
+    """Return the length of the recipe in bytes; None if a file's size is unknown."""
+    # The length of a line does not depend on the digest in it.
     writer, length, digest = RecipeWriter(), 0, "0" * 64
     for plan in plans:
         if plan.steps is None or plan.item.size is None:
@@ -202,7 +209,10 @@ def content_length(plans: Sequence[FilePlan]) -> int | None:
 
 
 def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
-    """Yield the parts between the first and the last line of a file, each with True if it is content."""
+    """Yield the parts of a recipe between the first and the last line of a file.
+
+    Each part comes with True if it is content of the file, and with False if it is a line of the recipe.
+    """
     if plan.steps is None:
         for piece in plan.item.read(0, None):
             yield writer.literal(len(piece)), False
@@ -219,7 +229,7 @@ def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool
 
 
 def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
-    """Return one step for both, or None unless `step` continues where `before` ends."""
+    """Join two steps and return the joined step; return None if `step` does not continue where `before` ends."""
     if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
         return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):
@@ -229,7 +239,7 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
 
 
 def _extents(path: Path, options: SplitOptions) -> list[tuple[int, int]]:
-    """Return the extents of the chunks of a file; none for a file that is not a proto."""
+    """Return the extents of a file's chunks; return an empty list for a file that is not a proto."""
     try:
         with open_proto(path, options.type) as proto:
             kept = proto.own_chunks if options.keep and not options.rules else None

@@ -1,4 +1,4 @@
-"""Push of files as recipes; the service verifies each digest before the store becomes visible."""
+"""The push of files to a service, which verifies each file's digest before the store becomes visible."""
 
 from __future__ import annotations
 
@@ -32,56 +32,60 @@ from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
 DEDUP_MIN_BYTES: Final = 8 << 20
-"""Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
+"""Size in bytes below which a file is always sent whole: a search for its pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
 MOST_BASES: Final = 16
-"""Tags whose stores the service searches first."""
+"""Maximum number of tags whose stores the service searches first."""
 BEGINNING: Final = 256 << 20
-"""Bytes of a file that are looked for at first: most stores that are like it share some."""
+"""Bytes at the beginning of a file whose pieces are searched first.
+
+If the service has none of them, the rest of the file is probably unknown too.
+"""
 
 
 class RegisterOptions(TypedDict, total=False):
-    """Options of a store over objects in place."""
+    """The options of a store that is created from objects in place."""
 
     type: str
-    """Full message name of the root proto; detected by default."""
+    """Full name of the root's message type; detected by default."""
     root: str
-    """File that is the root proto; detected by default."""
+    """Path of the file that is the root; detected by default."""
     tags: Sequence[str]
-    """Tags to point at the store."""
+    """Tags that will point at the store."""
     min_chunk: int | str
-    """Fields of at least this size become chunks: bytes, or a size such as 1MiB."""
+    """Size from which a field becomes a chunk, in bytes or as a text such as `1MiB`."""
     max_chunk: int | str
-    """Long runs of repeated elements are split into chunks of about this size."""
+    """Size of the chunks into which long runs of repeated elements are split, approximately."""
     plan: str
-    """`policy` to plan a chunked proto by these sizes; it keeps the plan that it came with by default."""
+    """`policy` plans the chunks of a chunked proto by these sizes. By default, a chunked proto keeps its own chunks."""
     rules: Sequence[str]
-    """Rules that go before the sizes, such as `node: every 1000`; empty for none.
+    """Rules that take precedence over the sizes, such as `node: every 1000`; an empty sequence for no rules.
 
-    By default the service applies those that it keeps for the type.
+    By default, the service applies the rules that it has for the message type.
     """
     strict: bool
-    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared.
+    """True makes the service refuse an unsound model, with an `UnsoundModel` error that lists the faults.
 
-    `UnsoundModel` names the faults.
+    A model is unsound if it lacks files to which it refers, or if it fails its own checksums. All checksums are
+    compared.
     """
 
 
 class PushOptions(RegisterOptions, total=False):
-    """Options of a push."""
+    """The options of a push."""
 
     filename: str
-    """Name of a single file in the store; by default its own, or `model.pb`."""
+    """Name of a single file in the store; by default the name of the pushed file, or `model.pb`."""
     base: Sequence[str]
-    """Stores to copy common parts from, which are then not sent; empty sends everything.
+    """Stores from which the service copies common parts, which are then not sent. An empty sequence sends everything.
 
-    Unless given: those that a tag given points to, or another one of the same name (`resnet50:3` for `resnet50:4`), and
-    any other whose pieces are known.
+    By default, the service first searches the stores of the tags in `tags`, or of tags with the same name before the
+    colon (`resnet50:3` for `resnet50:4`). It then searches all other stores whose pieces it knows.
     """
     resume: bool
-    """True, the default, to resume a push of 64 MiB or more that broke off, even one of another process."""
+    """True resumes an interrupted push of 64 MiB or more, even of another process. True is the default."""
     progress: Progress | None
-    """Receives the number of bytes sent, and the total or None."""
+    """Function that receives the number of bytes sent so far, and the total number or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +94,18 @@ class Pushed:
 
     store: Store
     created: bool
-    """False when the service had the same store already."""
+    """False if the service already had the same store."""
     sent: int
-    """Bytes of content sent over the wire."""
+    """Number of content bytes that were sent."""
     copied: int
-    """Bytes of content that the service copied from its stores."""
+    """Number of content bytes that the service copied from its stores."""
     report: ModelReport | None = None
-    """Report of the service on the model; None from a service without reports."""
+    """The service's report on the model; None if the service makes no reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Report in the answer to an upload, or None."""
+    """The member `report` of the response to an upload."""
 
     report: ModelReport | None = None
 
@@ -119,27 +123,27 @@ class Push:
         self._type: str | None = options.get("type") or getattr(descriptor, "full_name", None)
 
     def run(self) -> Pushed:
-        """Send the files and return the result; content that can be read again is sent again after a failure."""
+        """Send the files and return the result. After a failure, send content again if it can be read again."""
         try:
             plans = self._plans()
         except StorageDenied as error:
             if error.request_id is None or isinstance(error, UnknownCaller):
                 raise
-            # A token without the scope `read` looks nothing up, and may send everything.
+            # A token without the scope `read` may not search for pieces, but it may send everything.
             plans = self._whole()
         try:
             return self._send(plans)
         except Conflict:
             if not any(plan.copied for plan in plans):
                 raise
-            # The pieces to copy have been removed since they were found.
+            # The service has removed the pieces to copy after it found them.
             return self._send(self._whole())
 
     def _whole(self) -> list[FilePlan]:
         return [FilePlan.whole(item) for item in self._items]
 
     def _plans(self) -> list[FilePlan]:
-        """Return the plans of the files; of large local files, pieces that the service has are not sent."""
+        """Return a plan for each file. The plans of large local files do not send pieces that the service has."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= DEDUP_MIN_BYTES]
         named = self._options.get("base")
         if not looked or named == []:
@@ -161,9 +165,9 @@ class Push:
         return [hashed[id(item)].plan(places) if id(item) in hashed else FilePlan.whole(item) for item in self._items]
 
     def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
-        """Return the places of pieces at the service by digest: in the base stores, or else in any store.
+        """Search for the pieces of `files` at the service, first in the base stores and then in all stores.
 
-        Also return True if a tag has a base.
+        Return the places of the pieces found, by digest. Also return True if there is a base store.
         """
         sizes = {sha256: size for file in files for _, size, sha256 in file.pieces}
         sizes |= {file.sha256: file.item.size or 0 for file in files if file.sha256 is not None}
@@ -181,13 +185,13 @@ class Push:
         return places, has_base
 
     def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
-        """Return the service's response to a query for pieces, which are looked for in `stores` first."""
+        """Ask the service for the places of pieces, which it searches in `stores` first; return its response."""
         try:
             answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
         except InvalidInput:
             if "tags" not in stores:
                 raise
-            # An older service refuses tags; without them it searches the stores whose pieces it knows.
+            # An older service refuses tags. Without tags, it searches all stores whose pieces it knows.
             answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
         return decode(MissingPieces, answer.json())
 
@@ -200,7 +204,11 @@ class Push:
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _sent(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
-        """Send the content, in parts when it is large or after one request failed, and return the response."""
+        """Send the content and return the response.
+
+        Large content is sent in resumable parts. Other content is sent in one request; if that request fails, the
+        content is sent in parts.
+        """
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         size = sum(plan.sent or 0 for plan in plans) if known else 0
         if size >= RESUME_MIN_BYTES:
@@ -214,7 +222,10 @@ class Push:
         return self._upload(plans)
 
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
-        """Upload the files directly when nothing is copied and they are few; otherwise upload a recipe."""
+        """Upload the files in resumable parts, and return the response about the new store.
+
+        A few files from which nothing is copied are uploaded separately. Otherwise, a recipe is uploaded.
+        """
         wanted: dict[str, object] = {name: value for name, value in self._params() if name not in {"tag", "rule"}}
         wanted |= {"report": True, "strict": self._options.get("strict", False), "rules": self._options.get("rules")}
         plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
@@ -225,7 +236,7 @@ class Push:
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:
-        """Return the journal of the push, which lasts for files on the disk, so that another process can resume."""
+        """Return the journal of the push. Only a push of local files has a lasting journal."""
         if self._local is None or not self._options.get("resume", True):
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
@@ -264,12 +275,15 @@ class Push:
         return [
             *((name, str(value)) for name, value in given if value is not None),
             *(("tag", tag) for tag in self._tags),
-            # An empty rule alone says that there are none, not even those kept for the type.
+            # A single empty rule means no rules, not even the rules that the service has for the type.
             *(("rule", rule) for rule in (() if rules is None else rules or ("",))),
         ]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
-        """Raise `IntegrityError` unless the store is the one requested: a query may also be damaged on the way."""
+        """Raise `IntegrityError` if the store's files, tags or id differ from the request.
+
+        They can differ because the query of the request has no digest, and may be damaged on the way.
+        """
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(
             sizes[file.path] in {None, file.size} for file in store.files
@@ -280,5 +294,5 @@ class Push:
 
 
 def size_of(given: int | str | None) -> int | None:
-    """Return the size in bytes, from a number or from text such as `1MiB`."""
+    """Return a size in bytes from a number or from a text such as `1MiB`; None for None."""
     return parse_size(given) if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Resumable uploads over tus 1.0, from which the service makes a store at the end."""
+"""Resumable uploads with tus 1.0. At the end, the service creates a store from the uploads."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from protoslice.client.upload.journal import Journal
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 RESUME_MIN_BYTES: Final = 64 << 20
-"""Pushes of fewer bytes are sent in one request, and in parts after that broke."""
+"""Size in bytes from which a push is sent in parts. A smaller push is sent in parts only after one request failed."""
 MOST_FILES: Final = 200
-"""Most files with separate uploads; each needs two requests and a place within the client's limit."""
+"""Maximum number of files that are uploaded separately.
+
+Each upload takes two requests, and counts towards the service's limit of open uploads.
+"""
 MOST_PART: Final = 1 << 30
-"""Bytes of the longest part, which is sent while it is read; the service keeps what arrives of it."""
+"""Maximum number of bytes in a part. If the connection breaks, the service keeps the bytes that have arrived."""
 CHECKED_PART: Final = 8 << 20
-"""Bytes of a part with a digest, which is in memory as a whole."""
+"""Maximum number of bytes in a part that is sent with a digest. The client holds the whole part in memory."""
 LEAST_PART: Final = 1 << 20
 _TUS: Final = {"tus-resumable": "1.0.0"}
 
 
 @dataclass(slots=True)
 class _Upload:
-    """Upload of one file."""
+    """The upload of one file."""
 
     item: UploadFile
     place: str
+    """Path of the upload's URL."""
     offset: int = 0
-    """Number of bytes at the service."""
+    """Number of bytes that the service has."""
 
 
 class _FileReader:
-    """Reads a file for sending, and hashes each byte once, in a thread.
+    """A reader that returns the bytes of a file to send, and hashes each byte once in a thread.
 
-    The digest covers the file on the disk from its first byte, regardless of what an earlier process sent.
+    The digest covers the whole local file, including the bytes that an earlier process sent.
     """
 
     def __init__(self, item: UploadFile, hashing: BackgroundHash) -> None:
@@ -71,7 +75,7 @@ class _FileReader:
 
 
 class ResumableUploads:
-    """Uploads that become one store: its files, or one unnamed item that is a recipe."""
+    """The uploads that become one store: either the store's files, or one recipe, whose path is empty."""
 
     def __init__(
         self,
@@ -89,16 +93,16 @@ class ResumableUploads:
         self._journal = journal
         self._total = sum(item.size or 0 for item in items)
         self._there = 0
-        """Bytes that the service has acknowledged."""
+        """Number of bytes that the service has acknowledged."""
         self._longest = self._most = MOST_PART
         self._checked = False
-        """True to send each part with its digest."""
+        """True if each part is sent with its digest."""
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
-        """Send the files and return the service's response about the new store.
+        """Send the files, and return the service's response about the new store.
 
-        After a temporary failure, the sent bytes are kept for the next push, if the journal is lasting.
+        After a temporary failure, a lasting journal and the uploads are kept, so that the next push can continue.
         """
         try:
             answer = self._assemble(wanted)
@@ -117,7 +121,7 @@ class ResumableUploads:
         try:
             return self._store_of(known, wanted)
         except ChecksumMismatch:
-            # Bytes were damaged on the way, or differ from those that an earlier push sent.
+            # Bytes were damaged on the way, or an earlier push sent different bytes.
             self._start_over()
         return self._store_of({}, wanted)
 
@@ -132,7 +136,7 @@ class ResumableUploads:
         def attempt() -> ServiceAnswer | ChecksumMismatch:
             try:
                 return self._connection.call("POST", "/v1/stores/assemble", json=said, again=False, slow=True)
-            except ChecksumMismatch as error:  # of the request, or of a file, which no further attempt would mend
+            except ChecksumMismatch as error:  # returned, not raised, because retries cannot correct an uploaded file
                 return error
 
         answer = retry_once(lambda: self._connection.retries.run(attempt))
@@ -143,7 +147,7 @@ class ResumableUploads:
         return answer
 
     def _start_over(self) -> None:
-        """Delete the uploads, and from here on send parts with digests, so that damage costs only one part."""
+        """Delete the uploads, and from now on send parts with digests. Then damaged bytes cost only one part."""
         while self._begun:
             self._drop(self._begun.pop())
         self._checked, self._there = True, 0
@@ -151,7 +155,7 @@ class ResumableUploads:
 
     def _end(self) -> None:
         """Delete the uploads and the journal."""
-        # The service counts uploads, also those that a store was made of.
+        # The service limits the number of uploads, and also counts those from which it has created a store.
         for place in self._begun:
             self._drop(place)
         self._journal.remove()
@@ -161,7 +165,7 @@ class ResumableUploads:
             self._connection.call("DELETE", place, headers=_TUS, again=False)
 
     def _take_up(self) -> dict[str, _Upload]:
-        """Return the uploads of an earlier push that can be resumed, by file."""
+        """Return the uploads of an earlier push that can be resumed, by path in the store. Delete all others."""
         items, found = {item.path: item for item in self._items}, {}
         for path, entry in self._journal.entries.items():
             item, place = items.get(path), url_path("v1", "uploads", entry.upload)
@@ -201,7 +205,7 @@ class ResumableUploads:
         return _Upload(item, place)
 
     def _send(self, upload: _Upload) -> str:
-        """Send a file completely and return its SHA-256."""
+        """Send the rest of a file, and return the SHA-256 of the whole file."""
         size, failures = upload.item.size or 0, FailuresInRow(self._connection.retries)
         with BackgroundHash() as hashing:
             reader = _FileReader(upload.item, hashing)
@@ -214,7 +218,10 @@ class ResumableUploads:
             return hashing.hexdigest()
 
     def _append(self, upload: _Upload, reader: _FileReader, end: int, failures: FailuresInRow) -> int:
-        """Send a part up to `end` and return the offset of the upload; parts after a failure are shorter."""
+        """Send a part up to `end`, and return the offset that the upload has reached.
+
+        After a failure, the next parts are shorter.
+        """
         offset = upload.offset
         headers = {
             **_TUS,
@@ -229,10 +236,10 @@ class ResumableUploads:
             self._longest = min(2 * self._longest, self._most)
         except ProtosliceError as error:
             too_long = isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
-            # What refuses a part for its length may take a thousandth of it.
+            # The limit of a service or proxy may be a thousandth of the part's length, so reduce the length quickly.
             self._longest = max(LEAST_PART, min(self._longest, end - offset) // (8 if too_long else 2))
             self._most = self._longest if too_long else self._most
-            # A conflict may be due to a request of ours that is still served.
+            # A conflict may be temporary, because the service may still process an earlier request of this upload.
             if not failures.wait(error, anyway=too_long or isinstance(error, Conflict)):
                 raise
             answer = self._connection.call("HEAD", upload.place, headers=_TUS)
@@ -254,7 +261,7 @@ class ResumableUploads:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """Return True when the same push would fail again, so that nothing has to be kept for it."""
+    """Return True if the same push would fail again, so that its uploads need not be kept."""
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not is_transient(error))
 
 
