@@ -1,4 +1,4 @@
-"""`python -m protoslice.cli`."""
+"""The entry point of `python -m protoslice.cli`."""
 
 from protoslice.cli import main
 

@@ -1,4 +1,4 @@
-"""The program: the table of its commands, each imported when it is used."""
+"""The program and the table of its commands. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "auth": {"explain": "access.explain"},
     "database": {"upgrade": "serve.upgrade", "access": "serve.access"},
 }
-"""Module and function of each command, by group; the help lists commands in this order."""
+"""The module and function of each command, by group. The help lists commands in this order."""
 
 _ALIASES: Final[Mapping[str, str]] = {
     "show": "info", "tensors": "tensor", "list": "ls", "upload": "push", "download": "pull", "delete": "rm",
 }  # fmt: skip
-"""Commands by other names, which the help does not list."""
+"""Other names of commands, which the help does not list."""
 
 _GROUPS: Final[Mapping[str, str]] = {
     "schema": "Manage the message types of a service.",
@@ -95,14 +95,14 @@ _GROUPS: Final[Mapping[str, str]] = {
 
 
 class _Group(TyperGroup):
-    """A group of commands, each imported on its first use."""
+    """A group of commands, which imports each command on its first use."""
 
     places: ClassVar[Mapping[str, str]]
-    """Module and function of each command."""
+    """The module and function of each command."""
 
     @property
     def commands(self) -> Any:
-        """Return all commands and groups by their names; importing every command takes time."""
+        """Return all commands and groups by name. This imports every command, which takes time."""
         for name in self.places:
             self._load(name)
         return self._loaded
@@ -112,11 +112,11 @@ class _Group(TyperGroup):
         self._loaded = groups
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of commands, then those of groups."""
+        """Return the names of the commands, followed by the names of the groups."""
         return list(dict.fromkeys([*self.places, *self._loaded]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command or group of this name, None if there is none."""
+        """Return the command or group with this name, or None."""
         name = cmd_name if cmd_name in self.places else _ALIASES.get(cmd_name, cmd_name)
         self._load(name)
         return self._loaded.get(name)
@@ -127,15 +127,15 @@ class _Group(TyperGroup):
 
 
 def _command(name: str, place: str) -> Any:
-    """Import the function at `place`, and return its command."""
+    """Import the function at `place` (module and function), and return it as a command."""
     module, _, function = place.partition(".")
     found = getattr(import_module(f"protoslice.cli.commands.{module}"), function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    # Errors are handled before the parser of the command line sees them.
+    # The decorator handles errors before the command line parser sees them.
     single.command(name)(one_line_errors()(found))
     command: Any = typer.main.get_command(single)
     for param in command.params:
-        if param.hidden:  # the parser shows hidden arguments in the usage all the same
+        if param.hidden:  # the parser would still show hidden arguments in the usage line
             param.get_usage_pieces = lambda ctx: []
     return command
 
@@ -184,7 +184,7 @@ def run() -> None:
         try:
             app()
         finally:
-            if sys.stdout is not out:  # the parser of the command line replaces it when the pipe is closed
+            if sys.stdout is not out:  # the command line parser replaces `sys.stdout` if the pipe is closed
                 sys.stdout = out
                 raise BrokenPipeError
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Elements of tensors as text, as NumPy prints arrays: the first and last of each dimension if there are many."""
+"""Functions that print tensors like NumPy arrays. Of long dimensions, only the first and last elements are shown."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from protoslice.tensors.dtypes import DTYPES
 
 _EDGE: Final = 3
 _WHOLE: Final = 1000
-"""Elements up to which all are shown."""
+"""Number of elements up to which a tensor is shown completely."""
 _WIDTH: Final = 78
 _FORMATS: Final = {
     "F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U64": "Q", "U32": "I",
     "U16": "H", "U8": "B", "BOOL": "?", "C64": "ff", "C128": "dd",
 }  # fmt: skip
 Read = Callable[[str], bytes]
-"""Reads the elements that a slice selects, as raw bytes."""
+"""A function that takes a slice as text and returns the selected elements as raw bytes."""
 
 
 def array_lines(dtype: str, shape: Sequence[int], read: Read) -> Iterator[str]:
-    """Yield the lines of a tensor of `shape`, whose elements `read` returns; only elements that are shown are read."""
+    """Yield the lines that show a tensor of `shape`. `read` is called only for the elements that are shown."""
     shown = [_places(length) if prod(shape) > _WHOLE else [(0, length)] for length in shape]
     cells: dict[tuple[int, ...], str] = {}
     for boxes in product(*shown):
@@ -39,7 +39,7 @@ def array_lines(dtype: str, shape: Sequence[int], read: Read) -> Iterator[str]:
 
 
 def reader_of(data: bytes, shape: Sequence[int]) -> Read:
-    """Return a function that reads boxes such as `0:3,5:8` from elements in memory."""
+    """Return a function that reads slices such as `0:3,5:8` from elements in memory."""
     width = len(data) // max(prod(shape), 1)
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
@@ -52,7 +52,7 @@ def reader_of(data: bytes, shape: Sequence[int]) -> Read:
 
 
 def _places(length: int) -> list[tuple[int, int]]:
-    """Return the ranges of a dimension that are shown."""
+    """Return the index ranges that are shown of a dimension of this `length`."""
     return [(0, length)] if length <= 2 * _EDGE else [(0, _EDGE), (length - _EDGE, length)]
 
 
@@ -110,7 +110,7 @@ def _lines(
 
 
 def _wrapped(words: Sequence[str], indent: int) -> Iterator[str]:
-    """Yield one row in brackets, wrapped where it is longer than a line."""
+    """Yield the lines of one row in brackets, which is wrapped if it is longer than a line."""
     line, begin = "[", True
     for word in words:
         if not begin and len(line) + 1 + len(word) + indent > _WIDTH:

@@ -1,4 +1,4 @@
-"""How the program ends: errors as one line, exit codes, signals, and closed standard streams."""
+"""The end of the program: one-line error messages, exit codes, signals, and closed standard streams."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from protoslice.plugins import PluginWarning
 
 
 class ExitCode(IntEnum):
-    """Exit codes that scripts can use.
+    """The exit codes of the program, which scripts can use.
 
-    0 is success, and 1 a bug in this program: please report it. A program that was ended by SIGTERM, SIGHUP or a closed
-    pipe has 143, 129 or 141.
+    Code 0 means success, and code 1 means a bug in this program: please report it. In a shell, SIGTERM results in code
+    143, SIGHUP in code 129, and a closed pipe in code 141.
     """
 
     USAGE = 2
-    """The command line does not parse."""
+    """The command line is invalid."""
     FAILED = 3
-    """Corrupt, inconsistent or not supported; or a check failed."""
+    """The input is corrupt, inconsistent or not supported, or a check failed."""
     NOT_FOUND = 4
-    """There is no such file, or nothing at that path."""
+    """A file, store or path does not exist."""
     LIMIT = 5
-    """A limit was reached."""
+    """A limit is exceeded."""
     REFUSED = 6
-    """The system refused: permission, space, input and output; or a service refuses or does not answer."""
+    """The system or a service refused access, the disk is full, or a service does not respond."""
     CONFLICT = 7
-    """Something else was first, or what was there has changed."""
+    """The target exists already, or it was changed by someone else."""
     DIFFERENT = 8
-    """`diff`: the two differ."""
+    """`diff` found differences."""
     INTERRUPTED = 130
-    """Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
 
 _CODES: Final[Mapping[type[ProtosliceError], ExitCode]] = {
@@ -62,17 +62,17 @@ _CODES: Final[Mapping[type[ProtosliceError], ExitCode]] = {
     Conflict: ExitCode.CONFLICT,
     ProtosliceError: ExitCode.FAILED,
 }
-# The wrong way round, so that a command that needs the stream gets an error.
+# Replacements are opened in the wrong direction, so that a command that uses a closed stream gets an error.
 _STANDARD_STREAMS: Final = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """End the program with one line on standard error and an exit code after any error in the `with` block."""
+    """Catch errors of the `with` block, and end the program with a one-line message and an exit code."""
     try:
         yield
     except BrokenPipeError:
-        _drop(sys.stdout)  # the reader has had enough: end as cat and ls do, without a message
+        _drop(sys.stdout)  # the reader of the pipe has closed it: end without a message, as `cat` and `ls` do
         _end_by(signal.SIGPIPE)
     except KeyboardInterrupt as error:
         _end(_message(error), ExitCode.INTERRUPTED)
@@ -86,7 +86,7 @@ def one_line_errors() -> Iterator[None]:
         if extra is None:
             raise
         _end(missing_extra(f"{error.name} is missing", extra), ExitCode.FAILED)
-    except UnicodeEncodeError as error:  # an argument that is not UTF-8, and no name of a file
+    except UnicodeEncodeError as error:  # an argument that is not valid UTF-8 and does not name a file
         text = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         _end(f"'{text[:200]}' is not valid UTF-8", ExitCode.USAGE)
     except OSError as error:
@@ -95,16 +95,16 @@ def one_line_errors() -> Iterator[None]:
 
 
 def end_on_signals() -> None:
-    """Make SIGTERM and SIGHUP raise an exception, so that temporary files are removed on the way out."""
+    """Make SIGTERM and SIGHUP raise an exception, so that temporary files are removed before the program ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # not where nohup or a caller says otherwise
+        if signal.getsignal(number) == signal.SIG_DFL:  # keep the handling that `nohup` or a caller has set
             signal.signal(number, _leave)
 
 
 def open_standard_streams() -> None:
-    """Open standard streams that the caller has closed, so that no file opened later takes their place.
+    """Open standard streams that the caller has closed, so that files opened later do not get their descriptors.
 
-    Characters that the terminal cannot show are escaped.
+    Also make the output streams escape characters that their encoding lacks.
     """
     for fd, (name, flags, mode) in enumerate(_STANDARD_STREAMS):
         if getattr(sys, name) is None:
@@ -119,7 +119,7 @@ def open_standard_streams() -> None:
 
 
 def warnings_in_lines() -> None:
-    """Show warnings about plug-ins and saved tokens as one line each."""
+    """Show each warning about a plug-in or a saved token as one line."""
     plainly = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
@@ -132,7 +132,7 @@ def warnings_in_lines() -> None:
 
 
 class _Ended(BaseException):
-    """Raised when SIGTERM or SIGHUP was received."""
+    """The exception that SIGTERM and SIGHUP raise."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -144,22 +144,22 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_by(number: int) -> None:
-    """End the process by a signal, so that the parent process sees which signal it was."""
+    """End the process with a signal, so that the parent process sees the signal's number."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of the error and its notes, such as how to continue."""
+    """Return the error's message, followed by its notes, such as advice on how to continue."""
     said = [str(error)] if isinstance(error, ProtosliceError) else []
     said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
     return "; ".join([*said, *getattr(error, "__notes__", ())])
 
 
 def _refused(error: OSError) -> str:
-    """Return one line for an error of the system, with its file.
+    """Return a one-line message for an error of the operating system, with the file name.
 
-    If an error about a full disk names no file, standard output is meant.
+    An error about a full disk without a file name is about standard output.
     """
     if error.errno == errno.EBADF:
         return "standard input or output is closed"
@@ -186,6 +186,6 @@ def _end(message: str, code: ExitCode) -> NoReturn:
 
 
 def _drop(stream: TextIO) -> None:
-    """Redirect a stream to /dev/null, so that Python at exit does not fail again to flush it."""
+    """Redirect a stream to /dev/null, so that Python does not fail when it flushes the stream at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""Commands that messages suggest, quoted so that a shell runs exactly them."""
+"""Command lines that messages suggest to the user, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from shlex import quote
 
 
 def command_line(command: str, *names: object, **options: object) -> str:
-    """Return a command line of this program, quoted for a shell; options that are None are left out.
+    """Return a command line of this program, quoted for a shell.
 
-    A list gives an option several times. Options come first, so that `--` can protect a name with a leading dash.
+    Options that are None are left out. An option with a list is repeated for each item. Options precede the names, so
+    that `--` can protect a name with a leading dash.
     """
     words = ["protoslice", *command.split()]
     for option, value in options.items():
@@ -22,9 +23,10 @@ def command_line(command: str, *names: object, **options: object) -> str:
 
 
 def quoted(word: str) -> str:
-    """Quote `word` for a shell: in single quotes, or as `$'…'` if some of it is not printable.
+    """Quote `word` for a shell, if necessary in single quotes.
 
-    Unprintable characters, such as a newline, would not survive copying from a terminal.
+    A word with unprintable characters is quoted as `$'…'` with escapes. Such characters, for example a newline, would
+    be lost when the user copies the text from a terminal.
     """
     if word.isprintable():
         return quote(word)
@@ -36,5 +38,6 @@ def _spelled(c: str) -> str:
         return "\\" + c
     if c.isprintable():
         return c
-    # As octal bytes, which every shell with this form takes; file names may hold surrogate escapes.
+    # Every shell that knows `$'…'` accepts octal bytes. Surrogate escapes represent bytes of a file name that are not
+    # valid UTF-8.
     return "".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogateescape"))

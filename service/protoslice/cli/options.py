@@ -1,6 +1,6 @@
-"""Options that several commands share, and the service that operators select with theirs.
+"""The options that several commands share, and functions that open a service for the commands of operators.
 
-Only commands of operators import the server, when they run.
+These functions import the server when they are called, so that other commands do not need it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of lines; 
 
 
 def service_settings(**given: Any) -> Settings:
-    """Return the settings from the environment; settings in `given` take precedence unless they are None."""
+    """Return the service's settings from the environment. Values in `given` that are not None take precedence."""
     from protoslice.server.settings import read_settings
 
     return read_settings({name: value for name, value in given.items() if value is not None})
@@ -117,9 +117,9 @@ def service_settings(**given: Any) -> Settings:
 
 @asynccontextmanager
 async def open_service(settings: Settings, *, audited: bool = False) -> AsyncIterator[tuple[Storage, Database]]:
-    """Open the storage and the database of a service, which must exist and belong together.
+    """Open the storage and the database of a service. Both must exist and belong together.
 
-    If `audited`, changes are recorded as made by the user of this system.
+    With `audited`, the audit log records the user of this operating system as the author of changes.
     """
     from protoslice.catalog.marker import open_both
     from protoslice.database.transactions import ACTOR, LOCAL, Actor
@@ -131,7 +131,7 @@ async def open_service(settings: Settings, *, audited: bool = False) -> AsyncIte
 
 
 def _system_user() -> str:
-    """Return the name of the system's user; its number if it has no name, as in many containers."""
+    """Return the name of the current user, or the user id if the user has no name, as in many containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""A progress bar, shown on a terminal for work that takes longer than a second."""
+"""A progress bar, which appears on a terminal when work takes longer than a second."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PATIENCE_SECONDS = 1.0
 
 
 class Progress:
-    """Count bytes, or items of another `unit`, towards a total.
+    """A counter of bytes, or of items of another `unit`, towards a total.
 
-    On a terminal, the rate and the time left are shown after a second.
+    On a terminal, a progress bar with the rate and the remaining time appears after a second.
     """
 
     def __init__(self, what: str, total: int | None = None, *, unit: str | None = None) -> None:
@@ -35,7 +35,7 @@ class Progress:
         self._task: TaskID | None = None
 
     def advance(self, count: int) -> None:
-        """Add `count` bytes or items to the number that is done."""
+        """Add `count` to the number of bytes or items that are done."""
         self._done += count
         self._update()
 
@@ -44,20 +44,20 @@ class Progress:
         self._total = count + (self._total or 0)
 
     def up_to(self, done: int, total: int | None) -> None:
-        """Set the progress to `done`, and the total to `total` if it is known."""
+        """Set the number of bytes or items that are done, and the total number; None for an unknown total."""
         self._done, self._total = done, total
         self._update()
 
     def _update(self) -> None:
         if self._first is None:
-            self._first = time.monotonic(), self._done  # bytes done before the start do not count for the speed
+            self._first = time.monotonic(), self._done  # earlier bytes, such as those of a resumed pull, have no rate
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
             self._show()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done, total=self._total, pace=self._pace())
 
     def _pace(self) -> str:
-        """Return the rate and the time left."""
+        """Return the rate and the remaining time as text; an empty text while the rate is below 1."""
         began, first = self._first or (0.0, 0)
         rate = (self._done - first) / max(time.monotonic() - began, 1e-3)
         if rate < 1:

@@ -1,4 +1,4 @@
-"""Output: tables for people, one JSON document for programs; no stored text can control a terminal."""
+"""The output of commands, as tables or as a JSON document. Escapes prevent stored text from controlling a terminal."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from protoslice.sizes import format_size
 
 T = TypeVar("T")
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories that terminals act upon.
+"""Unicode categories of characters that may control a terminal.
 
-Controls, marks of direction, surrogates, separators of lines and paragraphs.
+These are control and format characters, surrogates, and separators of lines and paragraphs.
 """
 _BREAKS: Final = re.compile(r"\s*[\n\r]\s*")
 LEAST: Final = 40
-"""Characters that `shorten` always keeps, so that a path does not lose the number in its middle."""
+"""Number of characters that `shorten` always keeps, so that a path does not lose a number in its middle."""
 Colour = Literal["red", "green", "yellow", "dim"]
 _COLOURS: Final[Mapping[Colour, int]] = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
 
 
 def escaped(text: str, *, keep: str = "") -> str:
-    """Return `text` with escapes for characters that control a terminal, except those to `keep`."""
+    """Return `text` with escapes instead of characters that control a terminal. Characters in `keep` are unchanged."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c in keep or category(c) not in _STEERING else _escape(c) for c in text)
 
 
 def _escape(c: str) -> str:
-    """Escape as JSON does, so that the result is valid there too."""
+    """Return the escape of a character in the form of JSON, so that escaped JSON documents stay valid."""
     units = c.encode("utf-16-be", "surrogatepass")
     return {"\n": "\\n", "\t": "\\t"}.get(c) or "".join(
         f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)
@@ -45,32 +45,35 @@ def _escape(c: str) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things: `1 chunk`, `2 chunks`."""
+    """Return a number with its noun, such as `1 chunk` or `2 chunks`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
-    """Return the shape of a tensor: `3×224`, `scalar`, or `?` for None."""
+    """Return the shape of a tensor as text, such as `3×224` or `scalar`; `?` for None."""
     return "?" if shape is None else "×".join(map(str, shape)) or "scalar"
 
 
 def exact_size(size: int) -> str:
-    """Return a size with its bytes: `1.2 KiB (1229 bytes)`."""
+    """Return a size with its exact number of bytes, such as `1.2 KiB (1229 bytes)`."""
     return f"{format_size(size)} ({size} bytes)"
 
 
 def say(line: str = "", file: TextIO | None = None) -> None:
-    """Print one line, on standard output unless `file` is given."""
+    """Print one line to `file`, which is standard output by default."""
     print(escaped(line), file=file)
 
 
 def note(message: str) -> None:
-    """Print one line on standard error; blanks are kept, because they matter in quoted names."""
+    """Print a message as one line on standard error. Line breaks become blanks; other blanks are kept."""
     say(f"protoslice: {_BREAKS.sub(' ', message.strip())}", sys.stderr)
 
 
 def agreed(question: str, refusal: str) -> bool:
-    """Ask on the terminal, and return True for a yes; raise `InvalidInput` without a terminal."""
+    """Ask the user a question on the terminal, and return True if the answer is yes.
+
+    Without a terminal, raise `InvalidInput` with the message `refusal`.
+    """
     if not sys.stdin.isatty():
         raise InvalidInput(refusal)
     print(escaped(f"protoslice: {question} [y/N] "), end="", file=sys.stderr, flush=True)
@@ -78,7 +81,7 @@ def agreed(question: str, refusal: str) -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print `value` as one JSON document; it may hold dataclasses and times."""
+    """Print `value`, which may contain dataclasses and times, as one JSON document."""
     text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False, default=_as_json)
     print(escaped(text, keep="\n"))
 
@@ -99,11 +102,11 @@ def print_items(
     right: Sequence[int] = (),
     limit: int = 0,
 ) -> None:
-    """Print a list: with `as_json` the items as one document, else a table with a row for each.
+    """Print a list of items as a table with one row for each item, or, with `as_json`, as a JSON document.
 
-    `columns` has a function for the cells below each title: None is shown as nothing, a time to the minute, and a
-    sequence with blanks between its members. If there are more items than `limit`, only that many are shown, with a
-    note on standard error; 0 shows all.
+    `columns` maps the title of each column to a function that returns the cell for an item. A cell of None is empty. A
+    time is shown to the minute, and the members of a sequence are separated by blanks. At most `limit` items are shown,
+    with a note on standard error if there are more. A `limit` of 0 shows all items.
     """
     found = list(islice(items, limit + 1 if limit else None))
     shown = found[: limit or None]
@@ -116,7 +119,7 @@ def print_items(
 
 
 def print_files(written: Iterable[tuple[object, int]], *, as_json: bool) -> None:
-    """Print the paths and sizes of files that were written."""
+    """Print the path and size of each file that was written."""
     if as_json:
         print_json([{"path": str(path), "size": size} for path, size in written])
         return
@@ -133,12 +136,12 @@ def _cell(value: object) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Return a time, rounded down to seconds, as in the JSON of the service: `2026-11-21T10:00:00Z`."""
+    """Return a time, rounded down to seconds, in the format of the service's JSON: `2026-11-21T10:00:00Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values in two columns."""
+    """Print pairs of a name and a value in two columns."""
     column = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         print(f"{coloured(name.ljust(column), 'dim')}  {escaped(value)}")
@@ -150,9 +153,10 @@ def print_table(
     right: Sequence[int] = (),
     colours: Mapping[str, Colour] | None = None,
 ) -> None:
-    """Print a table with a heading; columns in `right` are right-aligned, the last column takes the remaining width.
+    """Print a table with a heading.
 
-    A row is in the colour that `colours` has for its first cell.
+    The columns whose numbers are in `right` are right-aligned. The last column is shortened to the remaining width.
+    `colours` maps the text of a row's first cell to the row's colour.
     """
     rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
@@ -165,7 +169,7 @@ def print_table(
 
 
 def shorten(text: str, room: int) -> str:
-    """Shorten `text` to `room` characters with an ellipsis in the middle, but never below `LEAST`."""
+    """Shorten `text` to `room` characters with an ellipsis in the middle, but never to less than `LEAST` characters."""
     room = max(room, LEAST)
     if len(text) <= room:
         return text
@@ -174,7 +178,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def width() -> int:
-    """Return the width of the terminal; without one, a width that no line reaches."""
+    """Return the width of the terminal. Without a terminal, return a width that no line reaches."""
     if not sys.stdout.isatty():
         return 1 << 20
     import shutil
@@ -183,7 +187,7 @@ def width() -> int:
 
 
 def print_wrapped(text: str, indent: int) -> None:
-    """Print `text`, wrapped at spaces to the width of the terminal; every line is indented."""
+    """Print `text` in indented lines, wrapped at spaces to the width of the terminal."""
     import textwrap
 
     margin = " " * indent
@@ -193,7 +197,7 @@ def print_wrapped(text: str, indent: int) -> None:
 
 
 def coloured(text: str, colour: Colour) -> str:
-    """Return `text` in a colour, if standard output is a terminal and the user did not switch colours off."""
+    """Return `text` in a colour, or unchanged if standard output is no terminal or the user has disabled colours."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"

@@ -1,1 +1,1 @@
-"""The commands, with one module for each group of related commands."""
+"""The commands of the program. Each module has a group of related commands."""

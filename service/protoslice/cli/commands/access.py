@@ -1,4 +1,4 @@
-"""The commands of the groups `token`, `space` and `auth`, and `sign`."""
+"""The command `sign`, and the commands of the groups `token`, `space` and `auth`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _LONGEST_TOKEN: Final = 64 << 10
 _NO_BUCKET: Final = re.compile(r"^xn--|-$|--x-s3$|-s3alias$|--ol-s3$")
-"""Names of spaces that S3 clients refuse as buckets."""
+"""Space names that S3 clients refuse as bucket names."""
 _S3_KEYS: Final = {
     "access_key_id": ("AccessKeyId", "AWS_ACCESS_KEY_ID"),
     "secret_access_key": ("SecretAccessKey", "AWS_SECRET_ACCESS_KEY"),
     "session_token": ("SessionToken", "AWS_SESSION_TOKEN"),
     "expires": ("Expiration", ""),
 }
-"""Members of a response: their names for `credential_process`, and their variables."""
+"""For each member of the service's response: its name for `credential_process`, and its environment variable."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Everywhere = Annotated[
@@ -92,7 +92,7 @@ def sign(
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="Lifetime, such as 30m, 12h or 7d.")] = "1h",
     url: SpaceUrl = None,
 ) -> None:
-    """Create a URL that works for a while without a token.
+    """Create a URL that gives access without a token for a limited time.
 
     Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
     """
@@ -174,9 +174,10 @@ def rotate_token(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Replace a token by a new one with the same rights, and print it (only once).
+    """Replace a token with a new one, and print the new token (only once).
 
-    The new token has the same name, scopes, tags and lifetime. The old token is revoked after the new token is printed.
+    The new token has the same name, scopes, tags and lifetime as the old one. The old token is revoked after the new
+    token is printed.
 
     Example: protoslice token rotate Ngj9oJrTNp --url http://models.example/spaces/team
     """
@@ -220,10 +221,10 @@ def remove_space(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove stores without asking.")] = False,
     url: SpaceUrl = None,
 ) -> None:
-    """Remove an empty space, or a space with everything in it.
+    """Remove an empty space, or a space with all its content.
 
     With --with-stores, the command prints the number of stores and asks for confirmation. The content of the space is
-    deleted a day later; until then, `space restore` brings the space and its content back.
+    deleted a day later. Until then, `space restore` can restore the space and its content.
 
     Example: protoslice space rm team --url http://models.example
     """
@@ -253,9 +254,9 @@ def restore_space(
     storage: StorageUri = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Restore a removed space with its content, in the database of a service.
+    """Restore a removed space and its content in the database of a service.
 
-    Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
+    Like `serve`, this command reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE.
 
     Example: protoslice space restore team --storage /var/lib/protoslice
     """
@@ -298,7 +299,9 @@ def set_space(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Set limits of a space, which is created if needed, and print all its limits.
+    """Set limits of a space, and print all its limits.
+
+    If the space does not exist, it is created.
 
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """
@@ -346,9 +349,10 @@ def explain(
     storage: StorageUri = None,
     as_json: Json = False,
 ) -> None:
-    """Explain what a token or JWT grants, and whether a request would be allowed.
+    """Explain what a token or JWT grants, and whether it allows a request.
 
-    Uses the same settings as the service, such as PROTOSLICE_ISSUERS. Exits with 6 if the request would be refused.
+    The command uses the service's settings, such as PROTOSLICE_ISSUERS. The exit code is 6 if the service would refuse
+    the request.
 
     Example: protoslice auth explain - GET /spaces/team/v1/stores < token
     """
@@ -369,7 +373,7 @@ def explain(
 
 
 def _of(used: str, most: str | int) -> str:
-    """Return the used amount, and its limit unless the limit is 0."""
+    """Return the used amount as text, followed by the limit if there is one."""
     return f"{used} of {most}" if most else used
 
 

@@ -36,7 +36,7 @@ def backup(
 ) -> None:
     """Copy the database and new objects to a backup.
 
-    The service may keep running. If the target already has backups, only new objects are copied.
+    The service may run during the backup. If the target already has backups, only new objects are copied.
 
     Example: protoslice backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -68,7 +68,7 @@ def restore_backup(
     """Fill an empty storage and database from a backup.
 
     If TARGET is the storage itself, only the database is restored, from the dump that the service makes every day. This
-    needs --take-over: a service that still runs on the storage deletes nothing from then on, and has to be stopped.
+    needs --take-over. A service that still runs on the storage deletes nothing afterwards, and you have to stop it.
 
     Example: protoslice restore-backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -98,9 +98,9 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that the storage has what the database names.
+    """Check that the storage has all objects that the database lists.
 
-    The service may keep running. Ends with 3 if objects are missing or damaged.
+    The service may run during the check. The exit code is 3 if objects are missing or damaged.
 
     Example: protoslice check --storage /var/lib/protoslice --read
     """
@@ -144,7 +144,7 @@ async def _restore(settings: Settings, target: str, name: str | None, *, take_ov
         _existing_target(settings, uri) as source,
         open_storage(settings.storage, settings.plain_storage_options()) as storage,
     ):
-        await read_marker(storage)  # before a catalogue is created in a storage of another layout
+        await read_marker(storage)  # raises an error for a storage of another layout, before a catalogue is created
         database = await asyncio.to_thread(connect, settings.database, settings.storage)
         try:
             in_place = parse_location(uri) == parse_location(settings.storage)
@@ -177,7 +177,7 @@ async def _check(settings: Settings, *, read: bool, delete_unknown: bool) -> Che
 
 
 def _uri(target: str) -> str:
-    """Return the URI of a target, which may be a path."""
+    """Return the URI of a target, which may be a URI or a path."""
     return service_settings(storage=target).storage
 
 
@@ -197,7 +197,10 @@ def _existing_target(settings: Settings, uri: str) -> Storage:
 
 
 def _opened_target(settings: Settings, uri: str) -> Storage:
-    """Open a target with its own options, or with the storage's options if both are of the same kind."""
+    """Open a backup target.
+
+    Without backup options, the storage's options are used if both URIs have the same scheme.
+    """
     from protoslice.storage import open_storage
 
     options = settings.plain_backup_options()
@@ -211,7 +214,7 @@ def _copied(done: Copied) -> str:
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
-    """Print problems on standard error, and exit with a code if there are any."""
+    """Print the names in `found` on standard error. If there are any, and `fails` is set, end with an exit code."""
     if not found:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -1,4 +1,4 @@
-"""The command `diff`: how two models differ."""
+"""The command `diff`, which shows how two models differ."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from protoslice.tensors.listing import Tensors, single
 from protoslice.tensors.reading import resolve
 
 _SAMPLE: Final = 4096
-"""Elements of a tensor that are sampled for its distances."""
+"""Number of elements of a tensor that are sampled to measure its change."""
 _RUNS: Final = 4
 _FARTHEST: Final = 15
 _MOST_SUMMED: Final = 2000
-"""Changed tensors that a summary measures."""
+"""Maximum number of changed tensors that a summary measures."""
 DeltaOf = Callable[[Difference], TensorDelta]
 COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "changed": "yellow"}
 
 
 class What(StrEnum):
-    """Kind of a difference."""
+    """The kind of a difference."""
 
     FILE = "file"
     TENSOR = "tensor"
@@ -63,9 +63,9 @@ def diff(
 ) -> None:
     """Compare two models: files, tensors and other parts.
 
-    Changed tensors are shown with their relative change: the length of the difference as a share of the earlier
-    tensor's length, for a sample of elements. Parts with equal checksums are not downloaded. Exits with 0 if the models
-    are equal, and with 8 if they differ.
+    Changed tensors are shown with their relative change, measured on a sample of elements. The relative change is the
+    length of the difference vector divided by the length of the earlier tensor as a vector. Parts with equal checksums
+    are not downloaded. The exit code is 0 if the models are equal, and 8 if they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """
@@ -90,7 +90,10 @@ def diff(
 
 @contextmanager
 def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Difference], DeltaOf]]:
-    """Yield the differences, and a function that returns the distances of a tensor; the service compares two stores."""
+    """Yield the differences, and a function that measures how far a changed tensor moved.
+
+    If both models are stores of one service, the service compares them.
+    """
     if is_address(before) and is_address(after):
         one, other = address_of(before), address_of(after)
         if one.service == other.service:
@@ -111,7 +114,10 @@ def _delta(before: Tensors, after: Tensors, each: Difference) -> TensorDelta:
 
 
 def _distances(found: list[Difference], delta_of: DeltaOf) -> dict[str, TensorDelta]:
-    """Return the distances of the changed tensors among `found`, by address, where they can be compared."""
+    """Measure the changed tensors among `found`, and return the results by address.
+
+    Tensors that cannot be compared are left out.
+    """
     deltas: dict[str, TensorDelta] = {}
     for each in found:
         if each.what == "tensor" and each.change == "changed" and not each.detail:
@@ -121,7 +127,7 @@ def _distances(found: list[Difference], delta_of: DeltaOf) -> dict[str, TensorDe
 
 
 def _moved(delta: TensorDelta | None) -> str:
-    """Return how far a tensor moved, in words."""
+    """Return a text about how far a tensor moved."""
     if delta is None:
         return ""
     relative = f"relative change {shown}" if (shown := _relative(delta)) else ""
@@ -130,7 +136,7 @@ def _moved(delta: TensorDelta | None) -> str:
 
 
 def _relative(delta: TensorDelta) -> str:
-    """Return the relative change as text; for a tensor that was zero there is no number."""
+    """Return the relative change as text. A tensor that was zero before has no relative change."""
     if delta.relative is None:
         return "from 0" if delta.max else ""
     return f"{100 * delta.relative:.3g} %"

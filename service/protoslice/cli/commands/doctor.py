@@ -1,4 +1,4 @@
-"""The command `doctor`: check the proxy in front of a service."""
+"""The command `doctor`, which checks the proxy in front of a service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protoslice.references import ref_on, service_url
 
 _SIZE: Final = 256 << 10
 _LARGE: Final = 16 << 20
-"""Number of elements of a tensor that exceeds socket buffers and a proxy's memory."""
+"""Number of elements of a test tensor, which is larger than the socket buffers and the memory buffers of a proxy."""
 
 
 def doctor(
@@ -36,8 +36,8 @@ def doctor(
 ) -> None:
     """Check a reverse proxy in front of a service for problems.
 
-    Tests uploads, ranges, timeouts, entity tags, compression and paths with a small store, which it pushes and then
-    removes.
+    The command pushes a small store, tests uploads, ranges, timeouts, entity tags, compression and paths with it, and
+    removes it afterwards.
 
     Example: protoslice doctor https://models.example.org
     """
@@ -63,7 +63,7 @@ def doctor(
 
 
 def _run(check: Check, target: Target, *, quiet: bool) -> dict[str, str | None]:
-    """Run a check; print its result at once unless `quiet`, as each may take seconds."""
+    """Run a check and return its result. Unless `quiet` is set, print the result at once: a check may take seconds."""
     found = untold = None
     try:
         found = check.fault(target)
@@ -81,7 +81,7 @@ def _run(check: Check, target: Target, *, quiet: bool) -> dict[str, str | None]:
 
 @contextmanager
 def _target(url: str, ref: str | None) -> Iterator[Target]:
-    """Yield the store `ref`, or a new one that is removed at the end."""
+    """Yield the store `ref` as the target of the checks. Without `ref`, yield a new store, and remove it at the end."""
     with connect(url) as client:
         if ref is not None:
             yield _of(client, client.store(ref_on(url, ref), names=False), None)
@@ -96,10 +96,10 @@ def _target(url: str, ref: str | None) -> Iterator[Target]:
 
 
 def _content(count: int) -> bytes:
-    """Return a tensor of `count` numbers, of which only the first is stored: TensorFlow repeats it.
+    """Return a serialized tensor of `count` equal numbers, of which only the first is stored.
 
-    An unknown field of 256 KiB follows: a random text, so that no other client has this store, then zeros, which
-    compress well.
+    An unknown field of 256 KiB follows. It begins with a random text, so that no other client has the same store. The
+    rest of the field is zeros, which compress well.
     """
     size = b"\x08" + varints.write(count)
     shape = b"\x12" + varints.write(len(size)) + size

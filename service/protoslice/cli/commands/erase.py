@@ -1,4 +1,4 @@
-"""The command `erase`."""
+"""The command `erase`, which deletes a store for good."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile("[0-9a-f]{12,64}")
 _SHOWN: Final = 3
-"""Other stores that a line names."""
+"""Maximum number of other stores that a line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Remainder:
     until: str
     sooner: str
     failed: bool = False
-    """True for what should have been removed."""
+    """True if the command should have removed these bytes or names."""
 
 
 def erase(
@@ -54,10 +54,10 @@ def erase(
 ) -> None:
     """Erase a store for good, and list where parts remain.
 
-    The store cannot be restored. Commits with its files stay, but lose the files; files that MLflow logged, images and
-    tags are removed. The command can run while services use the storage; run it again if it was interrupted. Reads
-    PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`. Ends with 3 if something could
-    not be removed.
+    The store cannot be restored. Commits that contain its files stay, but lose these files. Files that MLflow logged,
+    images and tags are removed. The command can run while services use the storage. Run it again if it was interrupted.
+    Like `serve`, it reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE. The exit code is 3 if
+    something could not be removed.
 
     Example: protoslice erase 9f0c5bd1e4a7 --every-space --storage /var/lib/protoslice
     """
@@ -108,7 +108,10 @@ def _confirmed(found: Sequence[Erasable]) -> bool:
 
 @asynccontextmanager
 async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
-    """Yield the storage, the catalogue, and the names of spaces: one existing space, or all spaces."""
+    """Yield the storage, the database, and the names of the spaces to use.
+
+    These are the existing space `space`, or all spaces if `space` is None.
+    """
     from protoslice.catalog.erasing import spaces
 
     async with open_service(settings, audited=True) as (storage, database):
@@ -119,7 +122,10 @@ async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[St
 
 
 async def _found(settings: Settings, store: str, space: str | None) -> list[Erasable]:
-    """Return the spaces that have the store, or had it before an erasure that may have been interrupted."""
+    """Return what can be erased of the store in each space.
+
+    Spaces from which an interrupted command has already erased the store are included.
+    """
     from protoslice.catalog.erasing import Eraser
 
     async with _open(settings, space) as (_, database, spaces):
@@ -158,7 +164,7 @@ async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remaind
 
 
 def _stranded(object: Stranded) -> Remainder:
-    """Return the bytes that stay in an object because other stores use other bytes of the object."""
+    """Describe bytes that remain in an object because other stores use other bytes of the same object."""
     size = f"{format_size(object.size)} ({object.size} B)" if object.size >= 1024 else f"{object.size} B"
     return Remainder(
         f"object {object.key}",
@@ -175,7 +181,7 @@ def _named(stores: Sequence[str]) -> str:
 
 
 def _shared(found: Sequence[Erasable]) -> list[Remainder]:
-    """Return the bytes that other stores share with the store."""
+    """Describe the bytes that other stores, or open uploads, share with the erased store."""
     left = []
     for each in found:
         if each.sharing:
@@ -190,7 +196,7 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
 
 
 async def _elsewhere(settings: Settings, database: Database, digest: str, keys: Collection[str]) -> list[Remainder]:
-    """Return the places that removing a store does not change."""
+    """List the places outside the catalogue where bytes or names of the erased store may remain."""
     from protoslice.catalog.erasing import traces
     from protoslice.database.snapshots import last_snapshots
     from protoslice.database.transactions import SECOND

@@ -1,4 +1,4 @@
-"""The commands that write parts or other forms of a model: `cat`, `split`, `merge`, `extract`."""
+"""The commands `cat`, `split`, `merge` and `extract`, which write parts or other forms of a model."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from protoslice.splitters import splitter_named
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 _LONGEST_SHOWN: Final = 1024
-"""Bytes of a field that a terminal shows."""
+"""Maximum number of bytes of a field that is shown on a terminal."""
 _BINARY: Final = frozenset({"message", "bytes", "unknown", "repeated"})
-"""Kinds of values that have no text."""
+"""The kinds of values that are not text."""
 _ONNX: Final = ".onnx"
 _MOST_RENDERED: Final = 16 << 20
 _LONGEST_HINT: Final = 4096
-"""Bytes of a name that a hint repeats."""
+"""Maximum number of bytes of a name that a hint repeats."""
 _NAMED: Final = 5
-"""Most files that a note names."""
+"""Maximum number of files that a note names."""
 
 
 def cat(
@@ -70,7 +70,8 @@ def cat(
 ) -> None:
     """Print a message or a field as text, or write its bytes.
 
-    Binary fields and serialized messages are not printed, only written: with -o FILE, or -o - for standard output.
+    Binary fields, repeated fields and messages of unknown types are not printed. To write their bytes, use -o FILE, or
+    -o - for standard output.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -95,7 +96,7 @@ def cat(
 
 
 def _external(source: ModelSource, file: str, path: str) -> str | None:
-    """Return a hint for the `raw_data` of a tensor in another file; None for any other path."""
+    """Return a hint if `path` is the `raw_data` of a tensor whose elements are in another file; otherwise None."""
     parent, _, field = path.rpartition(".")
     if field != "raw_data":
         return None
@@ -118,7 +119,10 @@ def _external(source: ModelSource, file: str, path: str) -> str | None:
 
 
 def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent:
-    """Return the message without fields that are unreadable on a terminal, and report those; for a pipe, keep all."""
+    """Return the message without large fields if it is shown on a terminal, and print a note about them.
+
+    In a pipe, return the message unchanged.
+    """
     if part.content.size <= _LONGEST_SHOWN or not sys.stdout.isatty():
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
@@ -126,7 +130,10 @@ def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent
 
 
 def _print_message(part: PathContent, form: str, root: RootType) -> None:
-    """Print a message as JSON or text; raise `Unsupported` for other content, and for messages of unknown types."""
+    """Print a message as JSON or in text format.
+
+    Raise `Unsupported` for a value that is not a message, for a message of unknown type, and for a large message.
+    """
     if part.kind != "message" or part.type is None:
         raise Unsupported(f"Only messages of known types have a JSON form, and this is {part.kind}: pass --type")
     if part.content.size > _MOST_RENDERED:
@@ -145,7 +152,7 @@ def _print_message(part: PathContent, form: str, root: RootType) -> None:
 
 
 def _show(part: PathContent) -> None:
-    """Print readable output; raise an error for bytes that would disturb a terminal."""
+    """Print a value as text; raise `Unsupported` for binary data and for more than a mebibyte."""
     if part.content.size > 1 << 20 or part.kind in _BINARY:
         raise Unsupported(f"Won't print {format_size(part.content.size)} of binary data: {BINARY}")
     print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
@@ -165,8 +172,8 @@ def split(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Split a proto into chunks in OUT_PREFIX.cpb.
 
-    Writes OUT_PREFIX.pb if nothing had to be split. In a directory, the root file is split. A chunked file keeps
-    its chunks, unless a size, rules or a splitter are given.
+    If nothing has to be split, the command writes OUT_PREFIX.pb. In a directory, it splits the root file. A chunked
+    file keeps its chunks, unless you pass a size, rules or a splitter.
 
     Example: protoslice split model.onnx model
     """
@@ -187,7 +194,7 @@ def split(  # noqa: PLR0913 - each is an option
             note(f"note: {parts.problem}")
         _name_external(file, root_type(type_name, schema_file))
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
-            warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
+            warnings.simplefilter("ignore", LargeChunkWarning)  # the note above already reports large chunks
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
             write_content(rope.pieces(), out, progress, force=force, source=file, quiet=True)
         _note_earlier(out_prefix + (".cpb" if whole else ".pb"), file)
@@ -200,7 +207,7 @@ def split(  # noqa: PLR0913 - each is an option
 
 
 def _name_external(file: str, root: RootType) -> None:
-    """Print the files with tensors that are not part of the output."""
+    """Print a note with the names of other files with tensors of the model, which do not become part of the output."""
     if file == STDIO or is_address(file):
         return
     with suppress(ProtosliceError), opened_model(file, root) as model:
@@ -212,7 +219,7 @@ def _name_external(file: str, root: RootType) -> None:
 
 
 def _note_earlier(other: str, file: str) -> None:
-    """Warn about a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
+    """Warn about a `.cpb` file of an earlier split. Readers would open that file instead of the new `.pb` file."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
         note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 
@@ -278,8 +285,8 @@ def extract(
 ) -> None:
     """Write an ONNX model, or a part of it, as runnable files.
 
-    A folder as output gets a small model and its weights, which runtimes load at any size. Without names, the whole
-    model is written.
+    With a folder as OUT, the command writes a small model file and a file of weights, which runtimes can load at any
+    size. Without --input and --output, it writes the whole model.
 
     Example: protoslice extract model.onnx encoder/ --output encoder.out
     """
@@ -289,7 +296,7 @@ def extract(
 
 
 def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
-    """Write files of a local model; return their paths and sizes."""
+    """Write the files of a local model, or of a part of it, and return their paths and sizes."""
     with opened_model(file, root_type(None, None)) as model:
         proto = OnnxProto(model.model)
         chosen = part if part.inputs or part.outputs else None
@@ -298,7 +305,7 @@ def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) ->
         else:
             made = with_external_data(proto, chosen, align)
             folder = _onnx_folder(out)
-            # The weights first: a model without them is of no use.
+            # The weights are written first, because a model without its weights is useless.
             files = {str(folder / WEIGHTS): made.weights, str(folder / "model.onnx"): made.model}
         for path in files:
             check_output(path, force=force, source=file)
@@ -309,7 +316,7 @@ def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) ->
 
 
 def _pull_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
-    """Download files of a store; return their paths and sizes."""
+    """Download the files of a store's model, or of a part of it, and return their paths and sizes."""
     address = address_of(file)
     params = [*(("inputs", name) for name in part.inputs), *(("outputs", name) for name in part.outputs)]
     params.append(("align", str(align)))

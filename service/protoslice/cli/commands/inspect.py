@@ -1,4 +1,4 @@
-"""The commands that show a model: `info`, `tree`, `graph`, `chunks`."""
+"""The commands `info`, `tree`, `graph` and `chunks`, which show a model."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from protoslice.tensors.listing import natural
 
 _MOST_SIGNATURES: Final = 100
 _LARGEST: Final = 10
-"""Tensors that `info` lists."""
+"""Maximum number of tensors that `info` lists."""
 _MOST_OTHERS: Final = 10
-"""Other graphs that `graph` names."""
+"""Maximum number of other graphs that `graph` lists."""
 _UNITS: Final = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 _NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {
@@ -49,9 +49,9 @@ _FORMS: Final = {
     "chunked": ("chunked proto", "merged"),
     "text": ("text", "serialized"),
 }
-"""Names for the forms of files, each with what the size of its message counts."""
+"""For each form of a file: its name for users, and the form of the message whose size `info` shows separately."""
 _NOT_PARAMETERS: Final = {"optimizer": "of optimizer state", "constant": "constants", "other": "other"}
-"""Words for the elements of roles other than `weight`, whose elements are the parameters."""
+"""Words for the elements of tensors that are not parameters, by the tensors' role."""
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
@@ -79,7 +79,7 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
 
 
 def _of_tensors(source: ModelSource) -> dict[str, Any]:
-    """Return totals of the tensors, and the largest tensors; null for a format without tensors."""
+    """Return totals of the tensors, and the largest tensors. For a format without tensors, the totals are None."""
     report = source.summary()
     if report is None:
         return {"tensors": None, "parameters": None, "dtypes": [], "totals": [], "largest": []}
@@ -98,7 +98,7 @@ def _signature_row(signature: Signature) -> list[str]:
 
 
 def _typed(tensor: SignatureTensor) -> str:
-    """Return a tensor of a signature in words: `x F32 [?, 3]`, `[…]` for any number of dimensions."""
+    """Return a tensor of a signature as text, such as `x F32 [?, 3]`; `[…]` means any number of dimensions."""
     shape = tensor.shape
     dims = "…" if shape is None else ", ".join("?" if size is None else str(size) for size in shape)
     return f"{tensor.name} {tensor.dtype or 'object'} [{dims}]"
@@ -133,12 +133,12 @@ def _show_file(facts: dict[str, Any]) -> None:
 
 
 def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return rows about the tensors, and the other files that hold them."""
+    """Return rows about the inputs and outputs, and about the tensors."""
     if not facts["tensors"]:
         return []
     sizes = sum(total.size for total in facts["dtypes"]) or 1
     shares = [f"{each.dtype or 'unknown'} {100 * each.size / sizes:.3g} %" for each in facts["dtypes"][:_LARGEST]]
-    # Signatures without a name are just the graph's inputs and outputs.
+    # A signature without method and tags only lists the graph's inputs and outputs.
     unnamed = [each for each in facts["signatures"] if not each.method and not each.tags]
     sides = [side for each in unnamed for side in (("inputs", each.inputs), ("outputs", each.outputs))]
     return [
@@ -148,7 +148,7 @@ def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _counts(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield what the tensors hold: `16.9K parameters`, `33.6K of optimizer state`, `24.7K constants`."""
+    """Yield texts with the numbers of elements by role, such as `16.9K parameters` or `33.6K of optimizer state`."""
     yield f"{_short(facts['parameters'])} parameters"
     for total in facts["totals"]:
         if words := _NOT_PARAMETERS.get(total.role):
@@ -156,7 +156,7 @@ def _counts(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _short(count: int) -> str:
-    """Return a number in short form: `124M`."""
+    """Return a number in short form, such as `124M`."""
     if count < 10_000:
         return str(count)
     unit, name = next(each for each in _UNITS if count >= each[0])
@@ -201,7 +201,7 @@ def _show_biggest(biggest: list[dict[str, Any]], proto_size: int) -> None:
 
 
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return rows for the size of all files and, if there are several, of the root."""
+    """Return rows for the size of all files; for several files, also rows for the root and the folder."""
     count = len(facts["files"])
     rows = [("size", f"{exact_size(facts['size'])}{'' if count == 1 else f' in {count} files'}")]
     if count > 1 and facts["root"] is not None:
@@ -313,7 +313,7 @@ def graph(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the nodes around a node of a graph, and their links.
+    """Show a node of a graph, the nodes around it, and their links.
 
     Example: protoslice graph model.onnx conv1 --hops 1
     """
@@ -331,7 +331,7 @@ def graph(
 def _show_graph(found: Neighbourhood) -> None:
     rows = [_node_row(found, node) for node in _in_order(found)]
     titles = ["hops", "node", "op", "inputs", "weights", "not shown", "path"]
-    # Columns that say nothing are left out: hops without a node in the middle, links when all are shown.
+    # Leave out empty columns: the hops if there is no node in the middle, and the links if all links are shown.
     kept = [at for at, title in enumerate(titles) if at or found.around]
     kept = [at for at in kept if titles[at] != "not shown" or any(row[at] for row in rows)]
     print_table(
@@ -348,7 +348,7 @@ def _show_graph(found: Neighbourhood) -> None:
 
 
 def _in_order(found: Neighbourhood) -> list[GraphNode]:
-    """Return the nodes ordered from inputs to outputs; in a graph with cycles, ordered by path."""
+    """Return the nodes in order from inputs to outputs. If the graph has cycles, return the nodes in path order."""
     nodes = {node.path: node for node in sorted(found.nodes, key=lambda node: natural(node.path))}
     order = TopologicalSorter[str]({path: () for path in nodes})
     for edge in found.edges:
@@ -377,7 +377,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the chunks of a planned split, or those of a store.
+    """List the chunks into which a file would be split, or those of a store.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

@@ -1,4 +1,4 @@
-"""The commands `login` and `logout`: save and delete the token of a service."""
+"""The commands `login` and `logout`, which save and delete the token of a service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protoslice.facts import SignInTerms
 from protoslice.references import header_of, origin_of, service_url
 
 _LONGEST: Final = 1 << 14
-"""Characters of a token; JWTs of large companies have thousands."""
+"""Maximum number of characters of a token. A JWT may have thousands of characters."""
 
 Of = Annotated[
     str | None, typer.Argument(metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
@@ -32,8 +32,8 @@ def login(
 ) -> None:
     """Sign in to a service.
 
-    On a terminal this opens a browser sign-in if the service has an identity provider. Otherwise it asks for a
-    token, or reads one from standard input, so that the token does not show up in the process list.
+    On a terminal, you sign in with a browser if the service has an identity provider. Otherwise, the command asks for a
+    token. Without a terminal, it reads a token from standard input, so that the token is not in the process list.
 
     Example: protoslice login https://models.example
     """
@@ -58,18 +58,18 @@ def _typed(service: str) -> str:
 
 
 def _terms(service: str) -> SignInTerms | None:
-    """Return how people sign in at a service; this needs no token."""
+    """Return the identity provider at which people sign in to a service, or None. This needs no token."""
     with connect(service, header={}) as client:
         found: SignInTerms | None = client.sign_in_terms()
         return found
 
 
 def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
-    """Return the id token of a person who signs in now.
+    """Let the user sign in with a browser, and return the id token.
 
-    Everyone who has it can sign in wherever this issuer and client are accepted. A malicious service could name the
-    issuer and client of another one to sign in there as its user. So no service gets a token that another origin
-    accepts, unless the user agrees.
+    The token is accepted by every service that uses the same issuer and client id. A malicious service could name the
+    issuer and client id of another service, and use the token there as this user. Therefore, no service gets a token
+    that another known origin accepts, unless the user agrees.
     """
     from protoslice.sign_in import DevicePrompt, sign_in
 
@@ -95,14 +95,14 @@ def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
 
 
 def _try(service: str, token: str) -> None:
-    """Raise `UnknownCaller` for a token that the service does not know."""
+    """Check a token with a request, and raise `UnknownCaller` if the service does not accept the token."""
     with connect(service, header=header_of(f"Bearer {token}")) as client:
         try:
             next(client.stores(), None)
         except UnknownCaller:
             raise
         except (StorageDenied, NotFound):
-            pass  # the service knows whom the token names, who may do something else there
+            pass  # the service accepts the token, although the token may not list stores
 
 
 def logout(url: Of = None) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a proxy between a client and a target, with requests that are sent once and unchanged."""
+"""The checks of a proxy in front of a service. Their requests are sent once, exactly as they are written."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from protoslice.references import authorization, same_origin
 from protoslice.sizes import format_size
 
 PATIENCE_SECONDS: Final = 5.0
-"""Seconds that a service may take to refuse an upload once it has seen the head."""
+"""Seconds that a service may take to refuse an upload after it has received the header section."""
 PAUSE_SECONDS: Final = 6.0
-"""Seconds of a pause: longer than timeouts for web pages, short enough for a person who waits."""
+"""Seconds of a pause in an upload, longer than typical timeouts of proxies for web pages."""
 UNREAD_SECONDS: Final = 4.0
-"""Seconds in which a proxy that buffers a response has read all of it."""
+"""Seconds within which a buffering proxy has read a whole response from the service."""
 _SECONDS: Final = 30.0
 _COUNTED_SECONDS: Final = 4.0
 _AGAIN_SECONDS: Final = 0.25
 _TUS: Final = {"Tus-Resumable": "1.0.0"}
 _REFUSED: Final = "/v1/stores?tag=%20"
-"""Target of an upload that every service refuses from the request line alone."""
+"""Request target of an upload that every service refuses as soon as it has read the request line."""
 _LENGTHS: Final = (2 << 20, 128 << 20, 3 << 30, 64 << 30)
-"""Lengths of uploads, beyond the default limits of proxies."""
+"""Lengths of test uploads, each above the default limit of some proxies."""
 _CODINGS: Final = "gzip, deflate, br, zstd"
 _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path\}".*\} (\S+)$', re.MULTILINE)
 
 
 class Inconclusive(Exception):
-    """Raised by a check that has no result, with the reason."""
+    """The exception that a check raises if it has no result. Its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response, as it arrived."""
+    """A response exactly as it arrived."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,11 +52,11 @@ class Answer:
 
     @property
     def is_ours(self) -> bool:
-        """True if an error comes from the service, and not from a proxy."""
+        """True if the response is an error of the service itself, as opposed to an error of a proxy."""
         return self.headers.get("content-type", "").startswith("application/problem+json")
 
     def json(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object; an empty object if the body is not one."""
+        """Return the body as a JSON object; return an empty object if the body is not a JSON object."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -66,22 +66,25 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A service behind a proxy, and a file there that can be read."""
+    """A service behind a proxy, and a file of a store for the checks."""
 
     url: str
     path: str
-    """Path of the store."""
+    """URL path of the store."""
     file: str
     size: int
     content: bytes | None
-    """Content of the file, or None if unknown. If known, the store is ours, and may be tagged."""
+    """Content of the file; None for a store that the user has chosen.
+
+    If the content is known, this program has pushed the store, so that the checks may also tag it.
+    """
     large: tuple[str, int] | None
-    """Path and size in bytes of a response that exceeds all buffers on the way; None if there is none."""
+    """URL path and size in bytes of a response that exceeds all buffers of a proxy; None if there is none."""
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """Send a request for `path`, spelled exactly like that, below the URL of the service."""
+        """Send a request for `path` below the service's URL, without normalizing the path."""
         target = path if path.startswith(("http://", "https://")) else self.url + path
         with closing(_connection(target, _SECONDS)) as connection:
             place = urlsplit(target)
@@ -92,13 +95,13 @@ class Target:
             )
 
     def get(self, **headers: str) -> Answer:
-        """Request the file; underscores in names of headers become hyphens."""
+        """Request the file. `headers` become request headers; underscores in their names become hyphens."""
         return self.ask("GET", self.path + self.file, {name.replace("_", "-"): text for name, text in headers.items()})
 
     def start_upload(self, length: int | None) -> Answer | None:
-        """Send the head and one byte of an upload that the service refuses; None if no response comes in time.
+        """Send the header section and one byte of an upload that the service refuses, and return the response.
 
-        Without a length, the upload is chunked.
+        Return None if no response arrives in time. If `length` is None, the upload uses chunked transfer coding.
         """
         framing = ("Transfer-Encoding", "chunked") if length is None else ("Content-Length", str(length))
         with closing(_connection(self.url, PATIENCE_SECONDS)) as connection:
@@ -116,14 +119,17 @@ class Target:
                 return None
 
     def create_upload(self, length: int) -> tuple[Answer, str | None]:
-        """Create a resumable upload; return the response and the upload's URL, or None if it was not created."""
+        """Create a resumable upload; return the response and the upload's URL.
+
+        The URL is None if the upload was not created.
+        """
         made = self.ask("POST", "/v1/uploads", _TUS | {"Upload-Length": str(length)}, b"")
         where = made.headers.get("location")
         return made, None if made.status != 201 or where is None else urljoin(f"{self.url}/v1/uploads", where)
 
     @contextmanager
     def upload(self, length: int) -> Iterator[str]:
-        """Create a resumable upload, yield its URL, and remove it at the end."""
+        """Create a resumable upload, yield its URL, and remove the upload at the end."""
         place = self.create_upload(length)[1]
         if place is None or self.ask("HEAD", place, _TUS).status != 200:
             raise Inconclusive("A test upload cannot be found right after it was started")
@@ -133,7 +139,7 @@ class Target:
             self.ask("DELETE", place, _TUS)
 
     def send_slowly(self, place: str, body: bytes, pause_seconds: float) -> Answer:
-        """Send a body that pauses for `pause_seconds` after its first byte."""
+        """Send `body` to the upload at `place`, with a pause of `pause_seconds` after the first byte."""
         with closing(_connection(place, _SECONDS)) as connection:
 
             def send() -> None:
@@ -144,14 +150,14 @@ class Target:
                 connection.putheader("Upload-Offset", "0")
                 connection.putheader("Content-Length", str(len(body)))
                 connection.endheaders(body[:1])
-                select.select([connection.sock], [], [], pause_seconds)  # ends early if the proxy closes
+                select.select([connection.sock], [], [], pause_seconds)  # ends early if the proxy responds or closes
                 connection.send(body[1:])
 
             return _exchange(send, connection)
 
     @contextmanager
     def unread(self, path: str) -> Iterator[None]:
-        """Request `path`, and leave the response unread inside the context."""
+        """Request `path`, and do not read the response during the `with` block."""
         with closing(_connection(self.url, _SECONDS)) as connection:
             try:
                 connection.connect()
@@ -162,7 +168,7 @@ class Target:
             yield
 
     def local_address(self) -> str:
-        """Return the address of this machine on the way to the service."""
+        """Return the network address that this machine uses for connections to the service."""
         with closing(_connection(self.url, _SECONDS)) as connection:
             try:
                 connection.connect()
@@ -171,7 +177,7 @@ class Target:
                 raise StorageUnavailable(f"The connection was interrupted ({type(error).__name__})") from error
 
     def _authorization(self, target: str) -> dict[str, str]:
-        """Return the credentials for `target`, which may be a URL from a response; none for another origin."""
+        """Return the Authorization header for requests to the URL `target`; an empty mapping for another origin."""
         return authorization(self.url) if same_origin(target, self.url) else {}
 
 
@@ -199,16 +205,19 @@ def _exchange(send: Callable[[], None], connection: http.client.HTTPConnection) 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One property of a proxy, and advice if it is missing."""
+    """A check of one property of a proxy, with advice for the case that the check fails."""
 
     title: str
     run: Callable[[Target], str | None]
-    """Function that returns what is wrong, or None."""
+    """Function that returns a description of the fault, or None if there is no fault."""
     fix: str
-    """Remedy, in the words of nginx's configuration."""
+    """Advice in the syntax of nginx's configuration."""
 
     def fault(self, target: Target) -> str | None:
-        """Return what is wrong, or None; a missing response is a fault too. Raise `Inconclusive` if this is unknown."""
+        """Run the check, and return a description of the fault, or None if there is no fault.
+
+        A missing response is a fault too. Raise `Inconclusive` if the check has no result.
+        """
         try:
             return self.run(target)
         except TimeoutError:
@@ -275,7 +284,7 @@ def _ranges_are_the_services(target: Target) -> str | None:
         return None
     answer = target.get(Range=f"bytes=0-1,{target.size - 2}-{target.size - 1}")
     boundary = answer.headers.get("content-type", "").partition("boundary=")[2]
-    if answer.status != 206:  # reported by the check before if a single range fails too
+    if answer.status != 206:  # if a single range fails too, the check "ranges are exact" reports that
         single = target.get(Range="bytes=0-0").status
         return "requests with two ranges are not passed on or not answered correctly" if single == 206 else None
     if re.fullmatch("[0-9a-f]{32}", boundary):
@@ -366,7 +375,10 @@ def _answers_wait(target: Target) -> str | None:
 
 
 def _sent(target: Target) -> float:
-    """Return the bytes of tensors in complete responses of the service; a unique query bypasses caches."""
+    """Return the number of tensor bytes that the service has sent, according to its metrics.
+
+    Only complete responses count. The request has a unique query, so that no cache answers it.
+    """
     answer = target.ask("GET", f"/metrics?{secrets.token_hex(8)}", headers={"cache-control": "no-cache"})
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise Inconclusive("not tested, because /metrics is not reachable here")
@@ -374,7 +386,7 @@ def _sent(target: Target) -> float:
 
 
 def _passes(condition: Callable[[], bool], seconds: float) -> bool:
-    """Return True once the condition holds, and False if it does not within so many seconds."""
+    """Wait until the condition is true, and return True; return False if it stays false for `seconds`."""
     end = time.monotonic() + seconds
     while not (true := condition()) and time.monotonic() < end:
         time.sleep(_AGAIN_SECONDS)
@@ -404,7 +416,7 @@ def _clients_are_known(target: Target) -> str | None:
 
 
 def _reached(target: Target) -> Mapping[str, Any]:
-    """Return how the service was reached: `url`, `client` and `proxy` of its session."""
+    """Return how the request reached the service: the members `url`, `client` and `proxy` of the session."""
     found = target.ask("GET", "/session").json()
     if not found.keys() >= {"url", "client", "proxy"}:
         raise Inconclusive("not tested, because the service does not say how it was reached")

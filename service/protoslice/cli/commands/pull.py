@@ -1,4 +1,4 @@
-"""The command `pull`: files of a store, one of its views, or parts of it."""
+"""The command `pull`, which downloads the files, a view or parts of a store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protoslice.sizes import format_size, parse_size
 _FILE_NAME: Final = re.compile(r'filename="([^"]{1,200})"')
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _AT_ONCE: Final = 1000
-"""Parts of one request, at most."""
+"""Maximum number of parts in one request."""
 
 
 def pull(  # noqa: PLR0913 - each is an option
@@ -135,7 +135,7 @@ def pull(  # noqa: PLR0913 - each is an option
 def _layout(
     view: str | None, align: int | None, dtype: str | None, shards: str | None, *, strict: bool
 ) -> list[tuple[str, str]]:
-    """Return the parameters of a view; raise `InvalidInput` for options that the view does not have."""
+    """Return the query parameters of a view; raise `InvalidInput` for an option that the view does not support."""
     given = {"align": align, "dtype": dtype, "shards": None if shards is None else parse_size(shards)}
     wanted = [(name, str(value)) for name, value in given.items() if value is not None]
     known = {"safetensors": set(given), "onnx": {"align"}}.get(view or "", set())
@@ -146,7 +146,7 @@ def _layout(
 
 
 def _as_json(got: Any) -> dict[str, object]:
-    """Return one download as `pull --json` shows it."""
+    """Return one download in the form of `pull --json`."""
     found: dict[str, object] = {"path": str(got.path), "size": got.size, "fetched": got.fetched}
     return (
         found if got.omitted is None else found | {"omitted": {"count": got.omitted.count, "names": got.omitted.names}}
@@ -156,13 +156,13 @@ def _as_json(got: Any) -> dict[str, object]:
 def _target_of(
     store: Any, ref: str, out: str | None, view: str | None, *, force: bool, folder: bool = False
 ) -> str | Path:
-    """Return the target of a pull: `out`, else a name made from the `store`, in the current directory.
+    """Return the path to which a pull writes: `out`, or a name in the current directory that is derived from the store.
 
-    With `folder`, the target is a folder, as for a view of several files.
+    `folder` is True for a view of several files, which are written into a folder. `store` is None if `out` alone
+    decides the path.
 
-    The author of a store chooses the names of its files. Therefore, without `out`, hidden names raise `InvalidInput`,
-    and existing files with other content raise `Conflict`, unless `force` is set. `store` is None if only `out`
-    matters.
+    The author of a store chooses the names of its files. Therefore, without `out`, a hidden name raises `InvalidInput`,
+    and an existing file with other content raises `Conflict`. With `force`, both are allowed.
     """
     if out is not None:
         if view is not None and not folder and (out.endswith(os.sep) or os.path.isdir(out)):
@@ -176,7 +176,7 @@ def _target_of(
 
 
 def _named_after(store: Any, ref: str, view: str | None) -> str:
-    """Return the default name of a target in the current directory."""
+    """Return the default name for the download of a store or of a view."""
     stem = (store.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
     if view is not None:
         last = view.rpartition("/")[2]
@@ -188,7 +188,10 @@ def _named_after(store: Any, ref: str, view: str | None) -> str:
 
 
 def _checked(name: str, force: bool) -> str:
-    """Return `name`; raise `InvalidInput` if programs would treat a file of this name in a special way."""
+    """Return `name`; raise `InvalidInput` if it is unusable, or if programs treat a file with this name specially.
+
+    With `force`, names that begin with `.`, `-` or `~`, or have unprintable characters, are allowed.
+    """
     if name in {"", ".", ".."} or "/" in name or "\0" in name or is_version_control(name):
         raise InvalidInput(f"{name!r} is not a usable file name: pass a file name as OUT")
     if not force and (name[0] in ".-~" or not name.isprintable()):
@@ -199,7 +202,7 @@ def _checked(name: str, force: bool) -> str:
 
 
 def _keep_others(target: Path, store: Any, view: str | None) -> None:
-    """Raise `Conflict` if the pull would change an existing file, or write into a folder with other content."""
+    """Raise `Conflict` if the pull would replace an existing file, or write into a folder with other content."""
     from protoslice.client.download.files import same_file
 
     if not os.path.lexists(target):
@@ -219,7 +222,7 @@ def _keep_others(target: Path, store: Any, view: str | None) -> None:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield the paths of everything below `folder` that is not a folder."""
+    """Yield the paths of all entries below `folder` that are not folders; links to folders are included."""
     for above, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(above, name))]
         for name in (*names, *links):
@@ -227,7 +230,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
-    """Return True for a file of the store, or for the part of a file that an interrupted pull has left."""
+    """Return True if the file at `path` is a file of the store, or a partial file of an interrupted pull."""
     from protoslice.client.download.files import same_file
 
     file = files.get(path.as_posix())
@@ -240,7 +243,7 @@ def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
 
 
 def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, force: bool) -> list[tuple[Path, int]]:
-    """Write `views` of a store into `folder`; return the paths and sizes of the files."""
+    """Write `views` of a store as files into `folder`, and return the paths and sizes of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written, taken = list[tuple[Path, int]](), set[str]()
     store = client.store(ref, names=False).id  # a tag may move between two requests
@@ -256,7 +259,7 @@ def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, fo
 
 
 def _unused(disposition: str, taken: set[str]) -> str:
-    """Return the file name that the service suggests, with a number added if another part already uses it."""
+    """Return the file name that the service suggests for a part. If the name is taken, put a number before it."""
     found = _FILE_NAME.search(disposition)
     plain = _ODD.sub("_", found[1] if found else "part").lstrip(".-") or "part"
     name, number = plain, 1

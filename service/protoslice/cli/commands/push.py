@@ -1,4 +1,4 @@
-"""The command `push`."""
+"""The command `push`, which uploads a model."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def push(  # noqa: PLR0913 - each is an option
 
 @contextmanager
 def _advised(advice: str | None) -> Iterator[None]:
-    """Add `advice` to errors about files that a model lacks."""
+    """Add `advice` to `UnsoundModel` errors of the `with` block."""
     try:
         yield
     except UnsoundModel as error:
@@ -106,16 +106,16 @@ def _advised(advice: str | None) -> Iterator[None]:
 
 
 def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
-    """Say how to send the other files in the folder of `name`."""
+    """Return advice on how to push the other files in the folder of `name` too."""
     folder = os.path.dirname(name) or "."
     return f"To send the files next to it too, run: {command_line('push', folder, url=url, tag=tags)}"
 
 
 @contextmanager
 def _files_at(name: str) -> Iterator[tuple[Any, bool]]:
-    """Yield the file or directory to push, and True for a single file.
+    """Yield the file or directory to push, and True if it is a single file.
 
-    Raise `InvalidInput`, `Unsupported` or `NotFound` for anything else.
+    Raise `InvalidInput` for a store, `Unsupported` for standard input, and `NotFound` for a missing file.
     """
     if is_address(name):
         raise InvalidInput(f"{name} is already a store: push takes a file or a directory")
@@ -133,9 +133,9 @@ def _files_at(name: str) -> Iterator[tuple[Any, bool]]:
 
 
 def _report(pushed: Any, advice: str | None) -> Iterator[str]:
-    """Yield lines about a push: type and tensors of the model, what is wrong with it, and the bytes sent.
+    """Yield lines about a push: the model's type and tensors, its faults, and the number of bytes sent.
 
-    `advice` says how to send missing files; it is None for a folder.
+    `advice` explains how to send missing files. It is None if a folder was pushed.
     """
     if pushed.report is not None:
         yield from _about(pushed.store, pushed.report)

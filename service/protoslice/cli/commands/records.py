@@ -1,4 +1,4 @@
-"""The command `records`: a stream of protos, record by record."""
+"""The command `records`, which shows a stream of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protoslice.streams.framing import FRAMINGS
 from protoslice.streams.selection import WHOLE, RecordChoice, RecordPart
 
 _AT_ONCE: Final = 1 << 18
-"""Bytes of records rendered at a time, about."""
+"""Approximate number of bytes of records that are rendered at a time."""
 
 
 def records(  # noqa: PLR0913 - each is an option
@@ -73,7 +73,8 @@ def records(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Show the number of records in a stream, or some records.
 
-    Records are printed as JSON lines (--json) or as text (--text), or written in the framing of the file (-o OUT).
+    Records are printed as JSON lines with --json, and as text with --text. With -o OUT, they are written in the framing
+    of the stream.
 
     Example: protoslice records train.tfrecord 1000 --json
     """
@@ -102,7 +103,10 @@ def records(  # noqa: PLR0913 - each is an option
 
 
 def _from_start(between: str | None, count: int) -> str | None:
-    """Return a range with all numbers counted from the start; raise `InvalidInput` for text that is not a range."""
+    """Return a range such as `10:20`, in which both numbers count from the start, for the text of `--range`.
+
+    Return None for None. Raise `InvalidInput` for a text that is not a range.
+    """
     start, colon, stop = (between or "").partition(":")
     if between is None:
         return None
@@ -116,21 +120,21 @@ def _from_start(between: str | None, count: int) -> str | None:
 
 
 def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Iterator[memoryview]:
-    """Return one record, or a part of it, unchanged or rendered in `form`."""
+    """Return the bytes of one record, or of a part of it, rendered in `form` unless `form` is None."""
     if part == WHOLE:
         found = stream.one(number)
         pieces = found.content.pieces()
     else:
         found = stream.chosen(RecordChoice(numbers=(number,)), part, "delimited")
         pieces = _without_length(found.content.pieces())
-    # A piece is valid until the next one is taken.
+    # Copy each piece, because it is valid only until the next piece is requested.
     return pieces if form is None else _rendered(iter([b"".join(map(bytes, pieces))]), found.type, form, root)
 
 
 def _several(
     stream: Stream, choice: RecordChoice, part: RecordPart, form: str | None, root: RootType
 ) -> Iterator[memoryview]:
-    """Return chosen records, framed as in the stream or rendered in `form`, concatenated."""
+    """Return the bytes of the selected records, rendered in `form`, or in the stream's framing if `form` is None."""
     if form is None:
         return stream.chosen(choice, part, None).content.pieces()
     found = stream.chosen(choice, part, "delimited")
@@ -139,7 +143,7 @@ def _several(
 
 
 def _without_length(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
-    """Yield the one record of a delimited stream, without the length before it."""
+    """Yield the bytes of a delimited stream's only record, without the length in front."""
     first = b""
     while not any(byte < 0x80 for byte in first) and (more := next(pieces, None)) is not None:
         first += more
@@ -149,7 +153,10 @@ def _without_length(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
 
 
 def _rendered(runs: Iterator[bytes], type_name: str | None, form: str, root: RootType) -> Iterator[memoryview]:
-    """Yield records as JSON or in text format, run by run; escaped if they are shown on a terminal."""
+    """Render runs of records as JSON or text, and yield the result of each run.
+
+    Characters that could control a terminal are escaped if standard output is a terminal.
+    """
     if type_name is None:
         raise Unsupported("Unknown record type: pass --type")
     for number, run in enumerate(runs):

@@ -1,4 +1,4 @@
-"""The commands of the group `schema`: message types on a service."""
+"""The commands of the group `schema`, which manage the message types of a service."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def show(
 
 
 def rm(name: Name, url: ServiceUrl = None) -> None:
-    """Remove a schema; stores that use it stay readable.
+    """Remove a schema. Stores that use it stay readable.
 
     Example: protoslice schema rm mine
     """

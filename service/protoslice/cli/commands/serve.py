@@ -1,4 +1,4 @@
-"""The commands that run and configure a service: `serve`, `config`, `database`."""
+"""The commands `serve` and `config`, and those of the group `database`, which run and configure a service."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def serve(
 ) -> None:
     """Serve stores over HTTP.
 
-    Prints the address first, and where the web page and the data are. Every setting can also be given as
-    PROTOSLICE_<NAME>; `protoslice config` shows them all.
+    The command first prints the address of the service, and where the web page and the data are. Every setting can
+    also be set by the variable PROTOSLICE_<NAME>; `protoslice config` lists all settings.
 
     Example: protoslice serve --port 0 --storage file:///var/lib/protoslice
     """
@@ -56,12 +56,12 @@ def serve(
 
     try:
         run(settings)
-    except KeyboardInterrupt:  # how people end a service; its log says the rest
+    except KeyboardInterrupt:  # the usual end of a service, which its log reports
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def config(as_json: Json = False) -> None:
-    """Show the settings of the service and rules of issuers.
+    """Show the settings of the service, and the rules of its issuers.
 
     Example: protoslice config --json
     """
@@ -82,7 +82,7 @@ def config(as_json: Json = False) -> None:
 
 
 def _issuer_rules(file: Path | None) -> list[str]:
-    """Return the rules in a file of issuers as lines; raise `InvalidInput` for mistakes in it."""
+    """Return the rules in a file of issuers as lines of text; raise `InvalidInput` if the file is invalid."""
     if file is None:
         return []
     from protoslice.server.auth.oidc.issuers import read_issuers
@@ -99,7 +99,7 @@ def _plain(value: Any) -> str:
 
 
 def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Create the tables of the database, or bring them to this version.
+    """Create the tables of the database, or upgrade them to this version.
 
     Stop the service first. A SQLite file is copied before it is changed. `serve` also upgrades SQLite, so only
     PostgreSQL needs this command.
@@ -129,8 +129,8 @@ def access(
 ) -> None:
     """Show or change whether a service requires tokens or is open to everyone.
 
-    The database keeps the mode of the first start, and a service that is set to another mode does not start. Stop all
-    processes of the service before a change.
+    The database stores the mode of the service's first start. A service that is configured for another mode does not
+    start. Stop all processes of the service before you change the mode.
 
     Example: protoslice database access tokens --storage /var/lib/protoslice
     """

@@ -1,4 +1,4 @@
-"""The commands that look after storage: `gc` and those of the group `storage`."""
+"""The command `gc`, and the commands of the group `storage`, which check and clean up a storage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from protoslice.testing.check import Outcome, Report
 
 _PAGE = 100
-"""Spaces that one statement reads."""
+"""Number of spaces that one database statement reads."""
 
 Grace = Annotated[
     float,
@@ -63,8 +63,8 @@ def gc(
     """Delete interrupted uploads and removed stores now.
 
     Services also do this every minute, but keep removed stores, and data written by uploads in progress, for a day. The
-    command can run while services use the storage, but uploads that take longer than --unfinished-seconds fail. Reads
-    PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
+    command can run while services use the storage, but uploads that take longer than --unfinished-seconds fail. Like
+    `serve`, it reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """
@@ -90,7 +90,8 @@ async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds:
 
     async with open_service(settings) as (storage, database):
         if not dry_run and unfinished_seconds < USABLE_SECONDS:
-            # Services reserve objects up to an hour before an upload takes them: it would store nothing.
+            # A service may reserve an object up to an hour before an upload uses it. If the object were deleted
+            # meanwhile, the upload would store nothing.
             others = await database.read(lambda tx: running(tx, database.process), background=True)
             refuse_running(others, f"use --unfinished-seconds below {USABLE_SECONDS:.0f}")
         if not dry_run and (wait := (await doubt_clock(database))[0]):
@@ -112,9 +113,10 @@ def check(
     uri: StorageArgument = None,
     as_json: Json = False,
 ) -> None:
-    """Check that a storage behaves as the service needs, in a temporary folder.
+    """Check that a storage behaves as the service needs.
 
-    Set options of the backend in PROTOSLICE_STORAGE_OPTIONS, a JSON object.
+    The check uses a temporary folder of the storage. PROTOSLICE_STORAGE_OPTIONS has the options of the storage backend
+    as a JSON object.
 
     Example: protoslice storage check file:///var/lib/protoslice
     """
@@ -134,7 +136,7 @@ def check(
 def schemes(as_json: Json = False) -> None:
     """List the supported URI schemes, with the package of each backend.
 
-    Plug-ins are installed packages, or modules listed in PROTOSLICE_PLUGINS.
+    Plug-ins can add schemes. A plug-in is an installed package, or a module listed in PROTOSLICE_PLUGINS.
 
     Example: protoslice storage schemes
     """
@@ -158,10 +160,10 @@ def usage(
     uri: StorageArgument = None,
     as_json: Json = False,
 ) -> None:
-    """Report the size of all files and the bytes stored; `gc --dry-run` reports what can be freed.
+    """Report the size of all files, and the number of bytes stored.
 
-    Stores share data, so the bytes stored can be far less than the files. The size of all files is also in the /metrics
-    of services.
+    Stores share data, so the storage may need far fewer bytes than the files have. The /metrics of a service also
+    report the size of all files. `gc --dry-run` reports how many bytes can be freed.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """

@@ -1,4 +1,4 @@
-"""The commands on the stores of a service: `ls`, `tag`, `rm`, `restore`, `log`."""
+"""The commands `ls`, `tag`, `rm`, `restore` and `log`, which manage the stores of a service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from protoslice.client.options import StoreSearch
 
 _ID = re.compile("[0-9a-f]{12,64}")
-"""An id, or the beginning of one; no tag looks like that."""
+"""Pattern of a store's id, or of its first digits. No tag matches this pattern."""
 
 Names = Annotated[
     list[str],
@@ -139,32 +139,32 @@ def tag(
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """One thing that is to be removed."""
+    """A tag or a store that the command removes."""
 
     client: Any
     ref: str
     store: Any
-    """The store that it is or points at; None for a tag whose store is gone."""
+    """The store, or the store at which the tag points; None for a tag whose store no longer exists."""
     is_store: bool
 
     @property
     def key(self) -> tuple[str, str]:
-        """A key that is equal for two names of one thing."""
+        """A key that is the same for two names of one store."""
         return self.client.url, self.store.id if self.is_store else self.ref
 
     def tags(self, named: Collection[str]) -> list[str]:
-        """Return the tags that are removed with the store, except the tags in `named`."""
+        """Return the tags that disappear together with the store, except those in `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
     def broken(self, forced: Collection[str]) -> list[Any]:
-        """Return the names in registries that the removal breaks, except the names in `forced`."""
+        """Return the names in registries that the removal breaks, except those in `forced`."""
         names = self.store.names if self.is_store else ()
         return [each for each in names if each.protocol != "tag" and each.name not in forced]
 
     def run(self, forced: Collection[str]) -> dict[str, object]:
-        """Remove the tag or the store; return what `--json` prints about the removal."""
+        """Remove the tag or the store, and return the facts that `--json` prints."""
         if self.is_store:
-            # The tags as they were shown: a name that has been made since is refused by the service.
+            # Pass the tags that the user has seen. If a tag was created since then, the service refuses the removal.
             removed = self.client.remove(self.store.id, force=sorted({*self.store.tags, *forced}))
             until = utc(removed.restorable_until)
             return {"store": removed.id, "tags": removed.tags, "restorable_until": until}
@@ -196,7 +196,7 @@ def rm(
     """
     with ExitStack() as held:
         found = {removal.key: removal for removal in (_found(held, store_of(name, url), store) for name in names)}
-        removals = sorted(found.values(), key=lambda removal: removal.is_store)  # a store would take the tags along
+        removals = sorted(found.values(), key=lambda removal: removal.is_store)  # tags first: a store removes its tags
         forced = {*(force or ())}
         _check_unbroken(removals, forced)
         if not yes and not _confirmed(removals):
@@ -239,7 +239,10 @@ def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> No
 
 
 def _confirmed(removals: Sequence[_Removal]) -> bool:
-    """Ask on a terminal whether to remove unnamed tags with their stores; raise `InvalidInput` without a terminal."""
+    """Ask whether to remove stores together with tags that the user did not name, and return the answer.
+
+    Raise `InvalidInput` if the question is necessary and there is no terminal.
+    """
     named = {removal.ref for removal in removals}
     for removal in removals:
         tags = removal.tags(named)

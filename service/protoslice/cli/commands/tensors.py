@@ -1,4 +1,4 @@
-"""The commands on tensors: `tensor` lists, prints or writes them, `stats` computes statistics."""
+"""The commands `tensor`, which lists, prints and writes tensors, and `stats`, which computes their statistics."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from protoslice.tensors.omitted import Omitted
 from protoslice.tensors.slices import parsed_slice, whole
 
 _MOST_PRINTED: Final = 1 << 20
-"""Elements of a slice that is printed."""
+"""Maximum number of elements in a slice that is printed."""
 _SAMPLE: Final = 1 << 20
-"""Elements that printed statistics are made of."""
+"""Maximum number of elements that are read for the statistics below a printed tensor."""
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="Fail if tensors have to be left out, instead of only warning about them.")
@@ -75,10 +75,10 @@ def tensor(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or print or write one.
+    """List the tensors of a model, or print or write one of them.
 
-    A tensor is printed as numbers with statistics, or written with -o OUT. Use -o OUT.safetensors to write all tensors
-    to one file.
+    With NAME, the command prints the tensor's numbers and statistics, or writes the tensor with -o OUT. Without NAME,
+    -o OUT.safetensors writes all tensors to one file.
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
@@ -119,7 +119,7 @@ def tensor(  # noqa: PLR0913 - each is an option
 
 
 def _check_list(slice_: str | None, out: str | None) -> None:
-    """Raise `InvalidInput` for options that need one tensor."""
+    """Raise `InvalidInput` if an option is set that needs a single tensor."""
     if out is not None:
         raise InvalidInput(
             f"Cannot write several tensors to {out}: use -o OUT.safetensors, or name one tensor "
@@ -130,7 +130,7 @@ def _check_list(slice_: str | None, out: str | None) -> None:
 
 
 def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
-    """Return the key that sorts rows by a column; None leaves the model's order."""
+    """Return the key function that sorts rows by the column `sort`; None if `sort` is None."""
     keys: dict[str, Callable[[TensorEntry], Any]] = {
         "size": lambda row: -(row.size or 0),
         "name": lambda row: natural(row.name),
@@ -157,7 +157,7 @@ def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
 
 
 def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
-    """Print statistics and elements of a tensor or of a slice; if there are many elements, print only some."""
+    """Print the elements and statistics of a tensor or of a slice. Of many elements, only some are printed."""
     entry: dict[str, Any] = json.loads(source.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
@@ -188,7 +188,7 @@ def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
 
 
 def _warn(omitted: Omitted | None) -> None:
-    """Warn on standard error about everything that the output lacks."""
+    """Print a warning about tensors that were left out, if there are any."""
     if omitted is not None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
@@ -201,7 +201,10 @@ def _take(content: Content, form: str, out: str | None, *, force: bool) -> None:
 
 
 def _list(rows: list[TensorEntry], *, as_json: bool) -> None:
-    """Print a list of tensors, with an address where a name is not unique, and errors on standard error."""
+    """Print a list of tensors. A tensor whose name is not unique is shown with its address.
+
+    Errors of tensors that cannot be read are printed on standard error.
+    """
     counts = Counter(row.name for row in rows)
     columns: dict[str, Callable[[TensorEntry], object]] = {
         "dtype": lambda row: row.dtype or "?",
@@ -240,7 +243,7 @@ def stats(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Show statistics of tensors: minimum, mean, zeros, NaN.
 
-    For a single tensor, also show the standard deviation and a histogram.
+    For a single tensor, the command also shows a histogram.
 
     Example: protoslice stats model.onnx conv1.weight
     """
@@ -264,7 +267,10 @@ def stats(  # noqa: PLR0913 - each is an option
 def _all_statistics(
     source: ModelSource, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
 ) -> tuple[list[TensorStatistics], Omitted | None]:
-    """Return the statistics of all tensors, except tensors of strings and tensors that cannot be read."""
+    """Return the statistics of all tensors, and the names of tensors that are left out.
+
+    Tensors of strings, and tensors that cannot be read, are left out.
+    """
     found, without = list[TensorStatistics](), list[str]()
     for row in rows:
         if row.size is None or row.problem is not None:
@@ -317,7 +323,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _share_of_zeros(found: TensorStatistics) -> str:
-    """Return the share of zeros, with `~` before it if only a sample was read."""
+    """Return the share of zeros as text. A `~` in front means that only a sample was read."""
     mark = "" if found.looked_at == found.elements else "~"
     return mark + _share(found.zeros, found.looked_at)
 
@@ -331,4 +337,4 @@ _STATISTICS: Final[Mapping[str, Callable[[TensorStatistics], object]]] = {
     "not finite": lambda each: each.nans + each.infinities,
     "name": lambda each: each.name,
 }
-"""Columns of the table of several tensors."""
+"""The columns of the table of statistics for several tensors."""

@@ -1,4 +1,4 @@
-"""The command `verify`: read a whole model and compare it with all its digests."""
+"""The command `verify`, which reads a whole model and compares it with all its digests."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from protoslice.tensors.model import Tensor, Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one comparison."""
+    """The result of one comparison."""
 
     what: str
-    """`file`, `chunk`, `records`, `record file`, `tensor`."""
+    """`file`, `chunk`, `proto`, `records` (of a chunked file), `record file` or `tensor`."""
     name: str
     size: int
     digest: bool
-    """True if there was a digest to compare with."""
+    """True if there is a digest to compare with."""
     error: str | None
 
 
 def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Read a whole model and verify all its checksums.
 
-    For a store: the checksums of its files and chunks. For a local file: the checksums in the file itself, if its
-    format has any, such as chunked files and tensor bundles.
+    For a store, the command verifies the checksums of its files and chunks. For a local file, it verifies the checksums
+    in the file itself, if its format has checksums, as chunked files and tensor bundles do.
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """
@@ -74,12 +74,12 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
 
 
 _NAMED: Final = {"records": "chunked file"}
-"""Names of checks in messages, if they differ from those in JSON."""
+"""The names of checks in messages, where they differ from those in JSON."""
 
 
 def _summary(checks: list[Check]) -> str:
     counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
-    # Chunks are parts of the root file, whose bytes are counted already.
+    # Chunks are not counted again, because they are parts of the root file.
     size = sum(check.size for check in checks if check.digest and check.error is None and check.what != "chunk")
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)
@@ -108,7 +108,10 @@ def _of_store(name: str) -> Iterator[Check]:
 
 
 class _Extent(NamedTuple):
-    """Bytes of the root that belong to a chunk; `before` has earlier bytes of the chunk that the root lacks."""
+    """A range of the root whose bytes belong to a chunk.
+
+    `before` has bytes that precede the range in the chunk, and that the root does not contain.
+    """
 
     start: int
     end: int
@@ -117,7 +120,10 @@ class _Extent(NamedTuple):
 
 
 def _chunks_in(source: Any, store: Any, chunks: Sequence[Any]) -> list[_Extent]:
-    """Return where in the root the bytes of chunks are, in order, without chunks that are not entirely in the root."""
+    """Return the ranges of the root that belong to chunks, in order.
+
+    Chunks that cannot be computed from these ranges alone are left out.
+    """
     try:
         known = store.type if store.type in schema.bundled() else None
         with open_proto(source, known) as proto:
@@ -132,7 +138,10 @@ def _chunks_in(source: Any, store: Any, chunks: Sequence[Any]) -> list[_Extent]:
 
 
 def _extents(number: int, pieces: Iterable[bytes | tuple[int, int, int]]) -> list[_Extent]:
-    """Return the extents of a chunk; none if it needs another source, is out of order or ends with a literal."""
+    """Return the ranges of one chunk in the root, made from the `pieces` of its rope.
+
+    Return an empty list if the chunk needs another source, is out of order, or ends with bytes that the root lacks.
+    """
     found, literal = list[_Extent](), b""
     for piece in pieces:
         if isinstance(piece, bytes):
@@ -148,7 +157,10 @@ def _extents(number: int, pieces: Iterable[bytes | tuple[int, int, int]]) -> lis
 def _digesting(
     parts: Iterable[bytes | memoryview], extents: Sequence[_Extent], digests: list[str | None]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the `parts` of a root; then set the SHA-256 of the chunks in `extents`, if all their bytes arrived."""
+    """Yield the `parts` of a root unchanged, and compute the SHA-256 of the chunks in `extents` meanwhile.
+
+    At the end, if all bytes arrived, store the results in `digests` at the numbers of the chunks.
+    """
     hashes = {each.chunk: hashlib.sha256() for each in extents}
     at, rest = 0, iter(extents)
     extent = next(rest, None)
@@ -169,7 +181,7 @@ def _digesting(
 
 
 def _of_chunk(client: Any, store: Any, chunk: Any, sha256: str | None, progress: Progress) -> Check:
-    """Compare a chunk with its `sha256`; without one, fetch it."""
+    """Compare the SHA-256 of a chunk with its listed digest. If `sha256` is None, fetch the chunk to compute it."""
     name = f"{chunk.index} ({chunk.path or 'the base'})"
     if sha256 is None:
         progress.expect(chunk.size)
@@ -220,13 +232,16 @@ def _of_file(name: str, root: RootType) -> Iterator[Check]:
 
 
 def _records(name: str) -> Check | None:
-    """Compare the records of a TFRecord or ArrayRecord file with their checksums; None for any other file."""
+    """Compare the records of a file with their checksums; return None for a file without checksums of records.
+
+    TFRecord and ArrayRecord files have such checksums, compressed files too.
+    """
     if not os.path.isfile(name):
         return None
     try:
         stream = open_records(name)
     except ProtosliceError:
-        return None  # opening it as a model says what is wrong
+        return None  # the caller opens the file as a model, which reports the error
     with stream:
         if stream.framing not in DEFLATED | {"tfrecord", "array_record"}:
             return None
@@ -244,7 +259,7 @@ def _tensors(model: LocalModel) -> Iterator[Tensor]:
     try:
         yield from model.tensors
     except Unsupported:
-        return  # a proto that is no model has none
+        return  # a proto that is not a model has no tensors
 
 
 def _proto(name: str, proto: Proto) -> Check:

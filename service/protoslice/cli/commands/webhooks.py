@@ -1,4 +1,4 @@
-"""The commands of the group `webhook`."""
+"""The commands of the group `webhook`, which manage the webhooks of a space."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def deliveries(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """List the events not yet delivered to a webhook.
+    """List the events that a webhook's receiver has not accepted yet.
 
     Example: protoslice webhook letters ci --dead
     """
@@ -76,7 +76,7 @@ def deliveries(
 
 
 def redeliver(name: Name, url: SpaceUrl = None) -> None:
-    """Deliver the failed events of a webhook again.
+    """Retry the delivery of a webhook's failed events.
 
     Example: protoslice webhook redeliver ci
     """

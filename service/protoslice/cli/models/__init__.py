@@ -1,1 +1,1 @@
-"""Models that the command line names, and output files that are written completely or not at all."""
+"""The models that commands read, and the output files that commands write completely or not at all."""

@@ -1,4 +1,7 @@
-"""Two models to compare: local files or stores. Only bytes that no local file has are fetched from a service."""
+"""The two models of a comparison, each in local files or in a store.
+
+Bytes of a store are fetched from the service only if no local file has them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Model
 
 _BLOCK: Final = 16 << 10
-"""Bytes of a fetched block."""
+"""Size in bytes of the blocks in which bytes are fetched from a service."""
 _BLOCKS: Final = 4096
-"""Fetched blocks that are kept: 64 MiB."""
+"""Maximum number of fetched blocks in memory: 64 MiB."""
 
 
 class ComparedFiles(ComparedModel, Protocol):
@@ -37,15 +40,15 @@ class ComparedFiles(ComparedModel, Protocol):
 
     @property
     def fetched(self) -> bool:
-        """True if bytes of the model come over the network."""
+        """True if the model is in a store, so that its bytes come over the network."""
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """Return the pieces of one file; None if both models are local, so that no digests are needed."""
+        """Return the pieces of one file; None if both models are local, because local bytes need no digests."""
 
 
 @contextmanager
 def open_both(names: tuple[str, str], root: RootType) -> Iterator[tuple[ComparedFiles, ComparedFiles]]:
-    """Open the models that both names mean, files or stores."""
+    """Open the two models with these `names`, which are files or stores."""
     local, stores, sides = _LocalPieces(), dict[str, tuple[Any, Any]](), dict[str, ComparedFiles]()
     with ExitStack() as held:
         for name in filter(is_address, dict.fromkeys(names)):
@@ -62,7 +65,7 @@ def open_both(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compared
 
 
 def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Difference]:
-    """Yield the differences of `after` from `before`; none if both are the same, byte for byte."""
+    """Compare two models and yield their differences; yield none if both are equal byte for byte."""
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
         stored = sum(source.size for side in (before, after) for source in side.files.values())
@@ -71,27 +74,27 @@ def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Differe
 
 
 def chunks_like(store: Any, proto: Proto) -> Split:
-    """Split `proto` as the service has split `store`."""
+    """Split `proto` in the same way as the service has split the root of `store`."""
     keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
     sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
     return (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
 
 
 class _LocalPieces:
-    """Local bytes that need not be fetched: pieces of local files by digest, and recently fetched blocks."""
+    """The bytes that need not be fetched: pieces of local files by digest, and recently fetched blocks."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[RangeSource, int]] = {}
         self.blocks: LruCache[tuple[RangeSource, int], bytes] = LruCache(most=_BLOCKS, room=_BLOCKS * _BLOCK)
-        """Fetched blocks, by file and number."""
+        """Recently fetched blocks, by file and block number."""
 
     def add(self, file: RangeSource, cuts: PieceList) -> None:
-        """Register the pieces of a local file."""
+        """Add the pieces `cuts` of a local file."""
         for piece in cuts:
             self._places.setdefault(piece.sha256, (file, piece.offset))
 
     def read(self, piece: Piece, start: int, length: int) -> bytes | None:
-        """Return `length` bytes at `start` of the piece; None if no local file has it."""
+        """Return `length` bytes at `start` of the piece, or None if no local file has the piece."""
         place = self._places.get(piece.sha256)
         return None if place is None else place[0].read(place[1] + start, length)
 
@@ -102,7 +105,7 @@ class _Local:
     def __init__(self, place: NamedFiles, other: Any, local: _LocalPieces, held: ExitStack) -> None:
         try:
             opened = held.enter_context(place.open_model())
-        except NoRoot:  # a folder without a root counts as its files
+        except NoRoot:  # the files of a folder without a root can be compared too
             opened = LocalModel(Model("", None, place.files, None))
         self.model, self._proto = opened.model, opened.proto
         self.root = self.model.root or None
@@ -121,7 +124,7 @@ class _Local:
         return self._cuts.get(id(source))
 
     def _cut_up(self, other: Any, local: _LocalPieces) -> dict[int, PieceList]:
-        """Cut all files into pieces, as the service cuts the files of the store `other`."""
+        """Cut all files into the same pieces as the service, using the chunk sizes of the store `other`."""
         found = {}
         with Progress("digesting", sum(file.size for file in self.files.values())) as progress:
             for path, file in self.files.items():
@@ -169,14 +172,14 @@ class _Remote:
 
     @cached_property
     def pieces(self) -> dict[str, PieceList]:
-        """Pieces that the service lists, by file."""
+        """The pieces of each file, as the service lists them."""
         found: dict[str, list[Piece]] = {path: [] for path in self.files}
         for piece in self._client.pieces(self._store.id):
             found.setdefault(piece.file, []).append(piece)
         return {path: PieceList(pieces) for path, pieces in found.items()}
 
     def source(self, path: str) -> RangeSource:
-        """Return the file as the service has it."""
+        """Return a source that reads a file of the store from the service."""
         source: RangeSource = self._client.source(self._store.id, f"files/{path}", lean=True)
         return source
 
@@ -188,7 +191,7 @@ class _Remote:
 
 
 class _RemoteFile:
-    """File of a store: pieces that a local file has are read there, other blocks are fetched."""
+    """A file of a store. Pieces that a local file has are read from there; other bytes are fetched in blocks."""
 
     def __init__(self, store: _Remote, path: str, size: int, local: _LocalPieces) -> None:
         self.size = size
@@ -197,7 +200,7 @@ class _RemoteFile:
 
     @property
     def cuts(self) -> PieceList:
-        """Pieces of the file."""
+        """The pieces of this file."""
         return self._store.pieces[self._path]
 
     @cached_property
@@ -205,7 +208,7 @@ class _RemoteFile:
         return self._store.source(self._path)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly the `length` bytes at `offset`."""
+        """Return exactly `length` bytes at `offset`."""
         end = offset + length
         pieces = self.cuts.within(offset, end)
         data = b"".join(self._part(piece, max(offset, piece.offset), min(end, piece.end)) for piece in pieces)
@@ -218,7 +221,7 @@ class _RemoteFile:
         return self._fetched(start, end) if local is None else local
 
     def _fetched(self, start: int, end: int) -> bytes:
-        """Return the whole blocks from `start` up to `end`, with one request for the missing ones."""
+        """Return the bytes from `start` up to `end`. Fetch all blocks that are not in memory with one request."""
         first, blocks = start // _BLOCK, self._local.blocks
         found = {number: blocks.get((self, number)) for number in range(first, -(-end // _BLOCK))}
         missing = [number for number, data in found.items() if data is None]
@@ -240,5 +243,5 @@ def _is_serialized(model: LocalModel) -> bool:
 def _tensors_of(model: LocalModel) -> Tensors:
     try:
         return model.tensors
-    except (Unsupported, CorruptModel):  # a proto that is no model: its parts are compared
+    except (Unsupported, CorruptModel):  # not a model: only the parts of the proto are compared
         return Tensors.of([])

@@ -1,4 +1,7 @@
-"""Files that commands read: models by name, standard input, files of rules; errors mention the file."""
+"""Functions that open the files that commands read: models, standard input, files of split rules.
+
+Their errors mention the file.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from protoslice.sources.source import FileSet, RangeSource
 
 _IN_MEMORY: Final = 64 << 20
 _LARGEST_RULES: Final = 64 << 10
-"""Bytes of a file of rules, comments included."""
+"""Maximum number of bytes in a file of split rules, including comments."""
 
 
 class NamedFiles:
-    """Files of a folder, or of the folder of the file `named`."""
+    """The files of a folder that the user named, or of the folder that contains the file `named`."""
 
     def __init__(self, name: str, files: FileSet, named: str | None, root: RootType) -> None:
         self.files = files
@@ -40,7 +43,7 @@ class NamedFiles:
 
     @cached_property
     def root(self) -> str:
-        """Path of the named file, or of the root of the folder."""
+        """Path of the root: the named file, or the file of a folder that is most likely the root."""
         if self.named:
             return self.named
         with Progress("Searching for the root file", unit="files") as progress:
@@ -48,7 +51,7 @@ class NamedFiles:
 
     @contextmanager
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
-        """Open the proto in the root; with `close_look`, small parts of a small file are listed too.
+        """Open the proto in the root. With `close_look`, the index of a small file includes smaller messages.
 
         Errors raised in the `with` block mention the file.
         """
@@ -65,14 +68,14 @@ class NamedFiles:
             yield model
 
     def open_model(self) -> LocalModel:
-        """Open the model, which the caller has to close. Errors while opening mention the file, later errors do not."""
+        """Open the model, which the caller has to close. Only errors of this method mention the file."""
         with errors_about(self._name), Progress("indexing") as progress:
             return open_files(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
 
 @contextmanager
 def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
-    """Open the files at the path or URI `name`. Raise `Unsupported` for a stream."""
+    """Open the files at the path or URI `name`. Raise `Unsupported` for standard input, a pipe or a device."""
     if is_stream(name):
         raise Unsupported(
             f"{name} is a stream, so other files of the model cannot be found: pass a file or a directory"
@@ -85,9 +88,9 @@ def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
 
 @contextmanager
 def opened(name: str, root: RootType) -> Iterator[Proto]:
-    """Open the proto in the file or at the URI `name`, or the root of a folder.
+    """Open the proto in the file or folder at the path or URI `name`.
 
-    `-` is standard input, which is copied to a temporary file.
+    `-` is standard input. Standard input, pipes and devices are copied to a temporary file.
     """
     if is_stream(name):
         with spooled(name) as spool, errors_about(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
@@ -105,7 +108,7 @@ def opened_model(name: str, root: RootType) -> Iterator[LocalModel]:
 
 
 def is_stream(name: str) -> bool:
-    """Return True for standard input, and for a pipe or a device."""
+    """Return True if `name` is standard input, a pipe or a device."""
     return name == STDIO or (os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name))
 
 
@@ -119,7 +122,7 @@ def _indexed(source: RangeSource | BinaryIO, root: RootType, floor: int) -> Iter
 
 @contextmanager
 def spooled(name: str) -> Iterator[BinaryIO]:
-    """Copy a stream to a temporary file."""
+    """Copy standard input, a pipe or a device to a temporary file, and yield that file."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:
             _spool(sys.stdin.buffer, spool)
@@ -138,7 +141,7 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
 
 @contextmanager
 def errors_about(name: str) -> Iterator[None]:
-    """Add the name of the file to errors raised in the `with` block."""
+    """Add the name of a file to errors raised in the `with` block."""
     shown = "standard input" if name == STDIO else name
     try:
         with saying_what_was_tried(name):
@@ -150,14 +153,15 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def _floor(size: int) -> int:
-    """Return the size of the smallest messages that are listed: smaller for small files."""
+    """Return the index floor (the size from which messages are indexed) for a file; smaller for a small file."""
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
 
 
 def rules_in(name: str | None) -> tuple[str, ...]:
-    """Return the rules in the file `name`, one per line, in canonical form; None for None.
+    """Return the split rules in the file `name` in canonical form; no rules if `name` is None.
 
-    Lines may be blank, and `#` begins a comment. Errors mention the file and the rule.
+    The file has one rule per line. Blank lines, and comment lines that begin with `#`, are skipped. Errors mention the
+    file and the rule.
     """
     if name is None:
         return ()

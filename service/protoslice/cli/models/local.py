@@ -1,4 +1,4 @@
-"""A model in files, local or at a URI."""
+"""A model in local files or in files at a URI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SHOWN_SHARE = 0.001
 
 
 class LocalModelSource(ModelSource):
-    """A proto in a file, and the model whose root it is."""
+    """A model in files, and the proto in its root."""
 
     def __init__(
         self, name: str, root: RootType, held: ExitStack, *, close_look: bool, tags: Sequence[str] | None
@@ -58,7 +58,7 @@ class LocalModelSource(ModelSource):
 
     @cached_property
     def proto(self) -> Proto:
-        """Return the proto of the model's root."""
+        """Return the proto in the root."""
         if is_stream(self._name):
             return self._held.enter_context(opened(self._name, self._type))
         return self._held.enter_context(self._place.proto(close_look=self._close_look))
@@ -96,7 +96,7 @@ class LocalModelSource(ModelSource):
     def signatures(self) -> Iterator[Signature]:
         try:
             return model_around(self.proto, {}, self._name).signatures()
-        except Unsupported:  # perhaps a root that is no proto, such as a program in JSON
+        except Unsupported:  # the root may be in another format, such as a program in JSON
             pass
         try:
             return self._model.signatures()
@@ -109,13 +109,13 @@ class LocalModelSource(ModelSource):
     def _files(self) -> dict[str, object]:
         proto = self.proto
         with errors_about(self._name):
-            if is_stream(self._name):  # of standard input nothing is known but the proto
+            if is_stream(self._name):  # standard input has no other files
                 return _files_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
             around = model_around(proto, self._place.files, self._place.root)
             return _files_of(self._place, around, proto.sources[0].size)
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
-        """Return facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
+        """Return facts about a root that is not a proto, such as a bundle's index; None if it has no tensors."""
         try:
             tensors = sorted(self._model.tensors, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
@@ -140,7 +140,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _header(self) -> Mapping[str, object] | None:
-        """Return the header of a bundle; None for any other file."""
+        """Return the header of a tensor bundle's index; None for any other file."""
         other = self._other
         if other is None or isinstance(other.document, StreamDocument):
             return None
@@ -151,23 +151,26 @@ class LocalModelSource(ModelSource):
         return TreeListing([node_at(path, row) for row in rows], total)
 
     def _document(self, path: str) -> FileDocument:
-        """Return the document that has `path`: that of the proto, of a bundle's index, or of a stream."""
+        """Return the document in which `path` is a place: the proto, a bundle's index, or a stream of records."""
         try:
             proto = self.proto
         except (CorruptModel, Unsupported) as error:
-            # A chunked proto is a stream too, but only a path into its records means that.
+            # A chunked proto is a stream of records too, but only a path such as `records[0]` refers to the records.
             is_chunked = isinstance(error, InconsistentChunks)
             if (is_chunked and not _INTO_RECORDS.match(path)) or self._other is None:
                 raise
             return self._other
-        # Any bytes may pass for a message of unknown type, those of a stream too.
+        # The bytes of a stream can also be parsed as a message of unknown type.
         if proto.type is None and _INTO_RECORDS.match(path) and self._other is not None:
             return self._other
         return FileDocument(proto.document, proto.sources)
 
     @cached_property
     def _other(self) -> FileDocument | None:
-        """Return an index, a header of weights or a stream as a document; None for other files and standard input."""
+        """Return the root as a document if it is a bundle's index, a header of weights, or a stream of records.
+
+        Return None for other files and for standard input.
+        """
         if is_stream(self._name):
             return None
         with errors_about(self._name):
@@ -218,7 +221,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _around(self) -> LocalModel:
-        """Return the model with its proto; a model from standard input has no other files."""
+        """Return the model with its other files; a model from standard input has no other files."""
         return model_around(self.proto, {}, self._name) if is_stream(self._name) else self._model
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
@@ -244,9 +247,10 @@ class LocalModelSource(ModelSource):
 
 
 def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> dict[str, object]:
-    """Return the sizes of the files of `model`, its root first; `place` is where it was opened, if not a stream.
+    """Return the sizes of the model's files, its root first, and the names of missing files.
 
-    `folder` has the number and size of all files of the folder, if the model was named by its folder.
+    `place` has the files among which the model was opened; None for standard input. If the user named a folder, the
+    member `folder` has the number and the total size of the folder's files.
     """
     root, report = model.model.root, finish(report_job(model.model, most=None))
     sizes = {root: root_size} | {path: model.model.files[path].size for path in report.files if path != root}
@@ -264,7 +268,7 @@ def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> di
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:
-    """Return the format's facts about a tensor besides type and shape; nothing if they are too long."""
+    """Return facts about a tensor that are special to its format; an empty mapping if they are too long."""
     try:
         return {} if tensor.details is None else tensor.details()
     except LimitExceeded:

@@ -1,4 +1,4 @@
-"""Output of commands: a file that is written completely or not at all, a device, or standard output."""
+"""The output of commands to a file, a device or standard output. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from protoslice.sizes import format_size
 from protoslice.uris import is_uri
 
 STDIO: Final = "-"
-"""Name of standard input and output."""
+"""The name that commands use for standard input and standard output."""
 BINARY: Final = "use -o FILE, or -o - for standard output"
-"""Advice for output that no command prints unless asked for it."""
+"""Advice in errors about binary output, which commands print only with `-o -`."""
 
 
 def write_content(
@@ -30,10 +30,10 @@ def write_content(
     source: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Write `pieces` to the file `out`, under a temporary name until it is complete; `-` is standard output.
+    """Write `pieces` to the file `out`; `-` is standard output.
 
-    Print the path and the size of a file on standard error, unless `quiet`. Raise `Conflict` for a file that exists,
-    unless `force` is set.
+    A file has a temporary name until it is complete. Then its path and size are printed on standard error, unless
+    `quiet` is set. Raise `Conflict` if the file exists, unless `force` is set.
     """
     check_output(out, force=force, source=source)
     with blaming("standard output" if out == STDIO else out):
@@ -41,11 +41,11 @@ def write_content(
             _copy(pieces, sys.stdout.buffer, progress)
             sys.stdout.buffer.flush()
             return
-        if os.path.exists(out) and not os.path.isfile(out):  # a device or a pipe, which cannot be replaced
+        if os.path.exists(out) and not os.path.isfile(out):  # a device or a pipe cannot be replaced
             with open(out, "wb") as file:
                 _copy(pieces, file, progress)
             return
-        target = os.path.realpath(out)  # a link stays, and leads to the new file
+        target = os.path.realpath(out)  # replace the target of a link, not the link
         if not os.path.isdir(os.path.dirname(target)):
             raise NotFound(f"Cannot write the output: folder {os.path.dirname(target)} does not exist")
         with replacing(target) as temporary, open(temporary, "xb") as file:
@@ -55,10 +55,10 @@ def write_content(
 
 
 def check_output(out: str, *, force: bool, source: str | None = None) -> None:
-    """Raise an error unless `out` may be written.
+    """Check that the file `out` may be written.
 
-    Raise `Conflict` for a file that exists, unless `force` is set, `InvalidInput` for the input file, and `Unsupported`
-    for a URI.
+    Raise `Conflict` if the file exists, unless `force` is set. Raise `InvalidInput` if `out` and the input `source` are
+    the same file, and `Unsupported` if `out` is a URI.
     """
     if is_uri(out):
         raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
@@ -70,7 +70,7 @@ def check_output(out: str, *, force: bool, source: str | None = None) -> None:
 
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Set the file name of an `OSError` raised inside to `name`, where the error has none."""
+    """Set the file name of an `OSError` that the `with` block raises to `name`, if the error has no file name."""
     try:
         yield
     except OSError as error:

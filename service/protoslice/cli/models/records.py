@@ -1,4 +1,4 @@
-"""Streams of records, in files or in stores on a service."""
+"""Streams of records, either in files or in stores on a service."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from protoslice.streams.framing import Framing, checked_framing, written_framing
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 
 _KEY_ROOM = 1 << 30
-"""Bytes of memory that the keys of a local stream may take."""
+"""Maximum number of bytes in memory for the keys of a local stream."""
 _KEY_RECORDS = 1 << 24
-"""Most records of one look-up, which is one rope."""
+"""Maximum number of records that one search by key may find, because they become one rope."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenRecords:
-    """Chosen records, framed, and their type."""
+    """The bytes of selected records in a framing, and the type of the records."""
 
     content: Content
     type: str | None
-    """Full name of the message type of the records, or of the parts of them; None if unknown."""
+    """Full name of the message type of the records, or of the selected part of each record; None if unknown."""
 
 
 class Stream(Protocol):
-    """A stream of records."""
+    """A stream of records, which a command reads."""
 
     def summary(self) -> RecordsSummary:
-        """Return facts about the stream."""
+        """Return facts about the stream, such as its framing and its number of records."""
 
     def one(self, number: int) -> ChosenRecords:
-        """Return record `number` without a frame; raise `NotFound` if there is none."""
+        """Return record `number` without framing; raise `NotFound` if the stream has no such record."""
 
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
-        """Return a `part` of the records of `choice`, in `framing`.
+        """Return the records that `choice` selects, or a `part` of each of them, in `framing`.
 
-        If `framing` is None, the framing of the stream is used, or the nearest one that can be written.
+        If `framing` is None, the stream's own framing is used, or a similar framing if that one cannot be written.
         """
 
 
 @contextmanager
 def open_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
-    """Open the stream that `name` means: a local file, a folder of shards, a URI, or a file in a store."""
+    """Open the stream `name`: a local file, a folder of shards, a URI, or a store, in which `file` selects a file."""
     if is_address(name):
         if root.types is not None:
             raise Unsupported("--schema is only for files: the service already has the types of a store's records")
@@ -104,14 +104,14 @@ class _LocalStream:
         return ChosenRecords(Rope(rope, records.sources), document.type_at(ranges, part.path))
 
     def _index(self, key: str, flat: _core.Schema | None) -> KeyIndex:
-        """Return the records, grouped by their value at `key`, after one pass over the stream."""
+        """Return an index of the records by their value at `key`. This reads the whole stream once."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
         index = KeyIndex(self._records.core, kind, key, _KEY_ROOM, _KEY_RECORDS)
         finish(index.steps())
         return index
 
     def _flat(self) -> _core.Schema | None:
-        """Return the engine's table of the records' type; None for an undeclared type."""
+        """Return the schema of the records' type in the form of the engine; None for an undeclared type."""
         name, types = self._records.type, self._root.types
         if name is not None:
             with suppress(Unsupported):
@@ -143,7 +143,7 @@ class _RemoteStream:
 
 
 def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
-    """Yield the delimited records of `content` in runs of complete ones, of about `most` bytes each."""
+    """Split delimited records into runs of about `most` bytes, each of which consists of complete records."""
     rest = b""
     for piece in content.pieces():
         rest += piece

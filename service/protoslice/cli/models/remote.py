@@ -1,4 +1,4 @@
-"""A model on a service, and connections to services."""
+"""A model in a store of a service, and the connection to the service."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def connect(
     *,
     header: Mapping[str, str] | None = None,
 ) -> Iterator[Any]:
-    """Open a client of the service with at most `parallel` concurrent requests.
+    """Open a client of the service, which makes at most `parallel` concurrent requests.
 
-    `header` is the header Authorization; None uses the known credentials. Errors mention the service if it does not
-    respond, refuses the request or sends an invalid response.
+    `header` contains the Authorization header; None uses the saved or configured credentials. Errors mention the
+    service if it does not respond, refuses the request, or sends an invalid response.
     """
     from protoslice.client import Client
 
@@ -46,7 +46,7 @@ def connect(
             if isinstance(error, UnknownCaller):
                 said = error.message.rstrip(".") if sent else "this service needs a token"
                 error.message = f"{said}; {_ended(sent)}{_way_in(service) if header is None else _ASK}"
-            # What the client finds wrong outside of an exchange, it finds in a response.
+            # An `IntegrityError` without a service was found in a response too, after the request had ended.
             blamed = error.service or (client.url if isinstance(error, IntegrityError) else None)
             if blamed is not None and blamed not in error.message:
                 error.message = f"{blamed}: {error.message}"
@@ -57,13 +57,13 @@ _ASK: Final = "check it, or ask the operator of the service for another"
 
 
 def _ended(sent: Mapping[str, str]) -> str:
-    """Return when the sent JWT expired, in words; empty for any other credential."""
+    """Return a text with the expiry time if the sent token is an expired JWT; otherwise, return an empty text."""
     end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
     return f"the JWT expired at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
 
 
 def _way_in(service: str) -> str:
-    """Return how to give the service a token, in words."""
+    """Return advice on how to send a token to the service."""
     ways = "run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
     return (
         ways
@@ -73,7 +73,10 @@ def _way_in(service: str) -> str:
 
 
 def names_of(store: Any) -> list[str]:
-    """Return the names of a store in all protocols, each once; only its tags for an older service."""
+    """Return the tags of a store and its names in registries, without duplicates.
+
+    An older service lists only the tags.
+    """
     return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
 
 
@@ -81,7 +84,7 @@ _MOST_SIGNATURES: Final = 1000
 
 
 class RemoteContent:
-    """Content of a view, streamed from the service."""
+    """The content of a view, which is streamed from the service."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -92,12 +95,12 @@ class RemoteContent:
         return b"".join(self._source.parts(0, CONNECTIONS))
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield all bytes in pieces."""
+        """Return an iterator over all bytes in pieces."""
         return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
 class RemoteModelSource(ModelSource):
-    """A store on a service."""
+    """A model in a store of a service."""
 
     def __init__(self, client: Any, address: Address, tags: Sequence[str] | None = None) -> None:
         self._client = client
@@ -107,7 +110,7 @@ class RemoteModelSource(ModelSource):
     @classmethod
     @contextmanager
     def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteModelSource]:
-        """Open the store that `name` means; with `tags`, only the tensors of one meta graph."""
+        """Open the store `name`. With `tags`, its tensors are those of the meta graph that has exactly these tags."""
         address = address_of(name)
         with connect(address.service) as client:
             try:
@@ -127,7 +130,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`; the rules of the store are returned."""
+        """See `ModelSource.rules`. The rules of the store are returned, whatever the policy."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
@@ -166,7 +169,7 @@ class RemoteModelSource(ModelSource):
             return iter(())
         try:
             return iter(list(islice(self._client.signatures(self._ref), _MOST_SIGNATURES)))
-        except Unsupported:  # by a service that knows fewer formats
+        except Unsupported:  # an older service knows fewer formats
             return iter(())
 
     def graph(self, query: GraphQuery) -> Neighbourhood:
@@ -196,7 +199,7 @@ class RemoteModelSource(ModelSource):
 
 
 def _kind(headers: Any) -> str:
-    """Return the kind of the value at a path, which says whether a terminal may show it, from the headers."""
+    """Return the kind of a value according to the response headers. Only text may be shown on a terminal."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"
 
@@ -205,9 +208,10 @@ def _kind(headers: Any) -> str:
 def open_source(
     name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
 ) -> Iterator[ModelSource]:
-    """Open the model that `name` means; with `close_look`, small parts of small files are listed too.
+    """Open the model `name`, which is a store or local files.
 
-    With `tags`, its tensors are the tensors of the meta graph that has exactly these tags.
+    With `close_look`, the index of a small file includes smaller messages. With `tags`, the model's tensors are those
+    of the meta graph that has exactly these tags.
     """
     if is_address(name):
         root.check_unused()

@@ -1,4 +1,4 @@
-"""Files of message types: descriptor sets, and `.proto` files, which are compiled."""
+"""Files that declare message types: descriptor sets, and `.proto` files, which are compiled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.b
 
 
 def root_type(name: str | None, schema_file: str | None) -> RootType:
-    """Return the type `name` with the types of `schema_file`, a descriptor set or `.proto` file; each may be None.
+    """Return the type that the options `--type` and `--schema` select; both may be None.
 
-    Errors mention the file. Raise `Unsupported` for an undeclared type.
+    `schema_file` is a descriptor set or a `.proto` file. Errors mention it. Raise `Unsupported` if it does not declare
+    the type `name`.
     """
     if schema_file is None:
         return RootType(name)
@@ -35,7 +36,7 @@ def root_type(name: str | None, schema_file: str | None) -> RootType:
 
 
 def descriptor_set_in(name: str) -> bytes:
-    """Return the serialized descriptor set in the file or at the URI `name`; a `.proto` file is compiled."""
+    """Return the serialized descriptor set at the path or URI `name`. A `.proto` file is compiled first."""
     with errors_about(name):
         return _compiled(Path(name)) if name.endswith(".proto") else _read(name)
 
@@ -52,7 +53,7 @@ def _read(name: str) -> bytes:
 
 
 def _compiled(file: Path) -> bytes:
-    """Return the descriptor set of a `.proto` file, whose imports are in the same folder."""
+    """Compile a `.proto` file, and return its descriptor set. Imports must be in the same folder."""
     if not file.is_file():
         raise NotFound("File not found")
     if find_spec("grpc_tools") is None:
@@ -62,7 +63,7 @@ def _compiled(file: Path) -> bytes:
         )
     with tempfile.TemporaryDirectory(prefix="protoslice-") as folder:
         out = Path(folder, "compiled.binpb")
-        # A separate process: the compiler writes its errors to the descriptor of standard error.
+        # The compiler runs in a separate process, so that its messages on standard error can be captured.
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{file.parent}", "--include_imports"]
         done = subprocess.run(
             [*command, f"--descriptor_set_out={out}", str(file)], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Models that the commands look at: in files or on a service, opened by name."""
+"""The protocol of models that commands show, which are in files or on a service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protoslice.tensors.omitted import Omitted
 
 
 class Content(Protocol):
-    """Bytes of a file, a part or a tensor."""
+    """The bytes of a file, a part of a proto, or a tensor."""
 
     @property
     def size(self) -> int:
@@ -24,55 +24,58 @@ class Content(Protocol):
         """Return all bytes."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield all bytes in pieces; a piece is valid until the next one is taken."""
+        """Yield all bytes in pieces. Each piece is valid only until the next piece is requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathContent:
-    """The value at a path, with its kind."""
+    """The value at a path, and its kind."""
 
     content: Content
     kind: str
     """`message`, the kind of a scalar field, `repeated`, or `unknown`."""
     type: str | None = None
-    """Full name of a message's type, if known."""
+    """Full name of the message type; None for an unknown type and for other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeListing:
-    """Nodes below a path."""
+    """The nodes directly below a path, up to a limit."""
 
     lines: Sequence[Node]
     total: int | None
-    """Number of nodes below; None if a service has more than the limit."""
+    """Number of all nodes; None if there are more than the limit and a service does not report their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """Sizes of the chunks of a model, None for the default; if both are None, a chunked file keeps its chunks."""
+    """The sizes and rules that decide how a model is split into chunks.
+
+    A size of None means the default. With no sizes, rules or splitter, a chunked file keeps its own chunks.
+    """
 
     min_chunk: int | None = None
     max_chunk: int | None = None
     rules: tuple[str, ...] = ()
-    """Rules, which come before the sizes."""
+    """Split rules, which take precedence over the sizes and over the splitter's rules."""
     splitter: str | None = None
-    """Name of a splitter whose rules come first."""
+    """Name of an installed splitter, whose rules take precedence over the sizes."""
 
 
 class ModelSource(Protocol):
-    """A model that commands look at, in files or on a service."""
+    """A model that commands show, in files or on a service."""
 
     def facts(self) -> dict[str, object]:
-        """Return facts about the model, as `info --json` shows them."""
+        """Return facts about the model in the form of `info --json`."""
 
     def tree(self, path: str, limit: int) -> TreeListing:
-        """Return the nodes directly below `path`."""
+        """Return at most `limit` nodes directly below `path`."""
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """Return the rules of the plan under `policy`, in canonical form."""
+        """Return the split rules under `policy`, in canonical form."""
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
-        """Return the chunks of the model, as `chunks --json` shows them."""
+        """Return the chunks of the model under `policy`, in the form of `chunks --json`."""
 
     def part(
         self,
@@ -81,54 +84,59 @@ class ModelSource(Protocol):
         omit_larger_than: int | None = None,
         omit: Sequence[str] = (),
     ) -> PathContent:
-        """Return the value at `path`: a message with its mask and omissions, or a field."""
+        """Return the value at `path`.
+
+        A message contains only the given `fields`, and neither fields of more than `omit_larger_than` bytes nor those
+        in `omit`.
+        """
 
     def summary(self) -> ModelReport | None:
-        """Return totals of the tensors, and missing files; None for a format without tensors."""
+        """Return totals of the tensors, and the missing files; None for a format without tensors."""
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
-        """Return the largest tensors."""
+        """Return the `limit` largest tensors."""
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
-        """Return the tensors of the model."""
+        """Return the tensors of the model, or only those with this name and data type."""
 
     def signatures(self) -> Iterator[Signature]:
-        """Return the signatures of the model; none if it is no SavedModel."""
+        """Return the signatures of the model; none if its format has no signatures."""
 
     def graph(self, query: GraphQuery) -> Neighbourhood:
-        """Return a part of a graph of the model."""
+        """Return the part of a graph of the model that `query` selects."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
-        """Return the elements of one tensor, or of a slice."""
+        """Return the elements of one tensor, or of a slice of it, in the format `form`."""
 
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
-        """Return statistics of one tensor, or of a slice."""
+        """Return statistics of one tensor, or of a slice of it."""
 
     def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Content, Omitted | None]:
-        """Return all tensors, or those named `name`, as a `.safetensors` file, and list tensors left out.
+        """Return all tensors, or those with this name, as a `.safetensors` file; also return the omitted tensors.
 
-        Raise `Unsupported` if any is left out and `strict` is set, and `NotFound` if no tensor has the name.
+        Raise `NotFound` if no tensor has the name. With `strict`, raise `Unsupported` if a tensor is left out.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class RootType:
-    """Message type of a root or of records, from `--type` and `--schema`; the service detects what is None."""
+    """The message type of a root or of records, according to `--type` and `--schema`."""
 
     name: str | None = None
+    """Full name of the type; None if it has to be detected."""
     types: MessageTypes | None = None
-    """Types of a schema file, which come before the bundled ones."""
+    """Types of a schema file, which take precedence over the bundled types."""
 
     @property
     def given(self) -> bool:
-        """True if an option names the type."""
+        """True if the user passed `--type` or `--schema`."""
         return self.name is not None or self.types is not None
 
     def check_unused(self) -> None:
-        """Raise `Unsupported` if an option names the type, because a store already has a type."""
+        """Raise `Unsupported` if the user passed `--type` or `--schema`, because a store already has a type."""
         if self.given:
             raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
 
     def descriptor_set(self, name: str) -> bytes:
-        """Return the canonical descriptor set of a type; empty if the schema file does not declare it."""
+        """Return the canonical descriptor set of the type `name`; empty if the schema file does not declare it."""
         return self.types.canonical(name) if self.types is not None and name in self.types else b""
