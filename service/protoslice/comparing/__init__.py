@@ -1,1 +1,1 @@
-"""Comparison of two models, for the command line and the service."""
+"""The comparison of two models, which the command line and the service use."""

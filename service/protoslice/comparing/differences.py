@@ -1,4 +1,4 @@
-"""Differences of two models: files, tensors, and the parts of the root proto by path."""
+"""The differences of two models: files, tensors, and parts of the root proto by path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Model, Tensor, Unreadable
 
 _AT_ONCE: Final = 256
-"""Tensors per slice of work."""
+"""Number of tensors in one slice of work, after which other work may run."""
 
 
 class ComparedModel(Protocol):
@@ -28,11 +28,15 @@ class ComparedModel(Protocol):
 
     @property
     def root(self) -> str | None:
-        """The path of its root among the files; None if no file is a root."""
+        """The path of the root among the files; None if no file is a root."""
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
-        """Compared files: all of a store or a directory; for a model named by its root, those it refers to."""
+        """The files to compare, by path.
+
+        For a store or a directory, these are all files. For a model that was named by its root, these are the root and
+        the files to which it refers.
+        """
 
     @property
     def model(self) -> Model:
@@ -40,22 +44,23 @@ class ComparedModel(Protocol):
 
     @property
     def serialized(self) -> bool:
-        """True if the root file is the serialized proto itself, rather than a chunked file or a text."""
+        """True if the root file is the serialized proto itself, and not a chunked proto or a text."""
 
     @property
     def tensors(self) -> Tensors:
-        """Tensors of the model; none if no format knows the model."""
+        """The tensors of the model; an empty list if its format is not supported."""
 
     def sha256(self, path: str) -> str | None:
-        """Return the digest of a whole file, if it is known."""
+        """Return the digest of a whole file, or None if it is unknown."""
 
 
 def steps_of_differences(
     before: ComparedModel, after: ComparedModel, equality: Equality, pairs: Sequence[Pair] | None = None
 ) -> Found:
-    """Yield each difference of `after` from `before`, and None after each slice of work without a difference.
+    """Compare two models in steps: yield each difference, and None after a slice of work without a difference.
 
-    Nothing differs if both models are equal byte for byte. `pairs` are the result of `pairs_job`, if known.
+    If all files of both models are equal byte for byte, the function yields no difference. `pairs` is the result of
+    `pairs_job`, if it is known already.
     """
     return _Models(before, after, equality, pairs).differences()
 
@@ -68,14 +73,14 @@ class _Models:
         self._equality = equality
         self._pairs = pairs
         self._reported: set[str] = set()
-        """Paths of tensors that differ, on either side."""
+        """Paths of the tensors that differ, in both models."""
         self._changed_files: list[tuple[str, str]] = []
-        """Names of files that differ, before and after."""
+        """Names of changed files: the name before, and the name after."""
 
     def differences(self) -> Found:
         """Yield all differences: files first, then tensors, then other parts."""
         files = yield from self._files()
-        held = [*files]  # until it is known whether anything is different in them
+        held = [*files]  # report these together with the first difference of a tensor or part
         for found in chain(self._tensors(), self._parts()) if files else ():
             if found is not None:
                 yield from held
@@ -84,14 +89,14 @@ class _Models:
         yield from map(self._plainly, held)
 
     def _plainly(self, file: Difference) -> Difference:
-        """Return the difference of a file in which nothing more specific was found."""
+        """Return the difference of a file in which no tensor and no part differs."""
         of_root = file.path == self._sides[1].root and file.change == "changed"
         if of_root and self._sides[1].model.proto is not None:
             return replace(file, detail="equal content, encoded differently")
         return file
 
     def _files(self) -> Job[list[Difference]]:
-        """Yield the files that differ. The roots are compared even if their names differ."""
+        """Return the files that differ. The roots are compared with each other even if their names differ."""
         before, after = self._sides
         found: list[Difference] = []
         roots: tuple[str | None, str | None] = (None, None)
@@ -127,12 +132,12 @@ class _Models:
         return (yield from self._equality.equal(before, after)) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
-        """Return whether two files have equal digests; None if a digest is unknown."""
+        """Return True if two files have equal digests, False if they differ, and None if a digest is unknown."""
         before, after = (side.sha256(name) for side, name in zip(self._sides, (one, other), strict=True))
         return None if before is None or after is None else before == after
 
     def _tensors(self) -> Found:
-        """Yield the tensors that differ, and remember their paths as reported."""
+        """Yield the tensors that differ, and add their paths to `_reported`."""
         before, after = (side.tensors for side in self._sides)
         pairs = self._pairs
         if pairs is None:
@@ -166,7 +171,10 @@ class _Models:
         return _of_tensor(key, change, before, after, "; ".join(filter(None, (f"was {before.name}", more))))
 
     def _detail(self, before: Tensor, after: Tensor) -> Job[str | None]:
-        """Yield how two tensors differ besides their elements; None when they are the same."""
+        """Return how two tensors differ: a text about type, shape or errors, or an empty text if only elements differ.
+
+        Return None if the tensors are equal.
+        """
         facts, now = _facts(before), _facts(after)
         if facts != now:
             return f"{facts} → {now}"
@@ -186,7 +194,7 @@ class _Models:
         self._reported.update(filter(None, map(_place, tensors)))
 
     def _parts(self) -> Found:
-        """Yield the parts that differ, except those that belong to differing tensors."""
+        """Yield the parts that differ, except parts of tensors that have been reported."""
         before, after = (side.model.proto for side in self._sides)
         if before is not None and after is not None:
             yield from parts_that_differ(before, after, self._equality, self._reported)
@@ -197,7 +205,7 @@ class _Models:
 
 
 def _key(tensors: Tensors, number: int) -> str:
-    """Return the name of a tensor, or its address where several have that name."""
+    """Return the name of a tensor, or its address if several tensors have that name."""
     name, address = tensors.key(number)
     return name if len(tensors.numbers(name)) == 1 else address
 
@@ -209,7 +217,7 @@ def _of_tensor(key: str, change: Change, before: Tensor | None, after: Tensor | 
 
 
 def _place(tensor: Tensor) -> str:
-    """Return the path of the tensor in the proto; empty when the tensor is in another file."""
+    """Return the path of the tensor in the proto; an empty text if the tensor is in another file."""
     return tensor.address.removeprefix("path:") if tensor.address.startswith("path:") else ""
 
 
@@ -219,7 +227,10 @@ def _facts(tensor: Tensor) -> str:
 
 
 def _compared(one: Tensor, other: Tensor) -> tuple[Rope, Rope]:
-    """Return the elements of two tensors of one type and shape; if both repeat a part, only the first."""
+    """Return the elements of two tensors of the same type and shape.
+
+    If the elements repeat in both tensors, return only the part before the repetition, and one element more.
+    """
     before, after = elements_of(one), elements_of(other)
     if before.size != after.size or one.dtype is None:
         return before, after

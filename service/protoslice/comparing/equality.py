@@ -1,4 +1,7 @@
-"""Equality of bytes of two models: by digests of pieces if the digests are known, else by reading."""
+"""Functions that find out whether bytes of two models are equal.
+
+If the digests of pieces are known, the digests are compared. Otherwise, the bytes are read.
+"""
 
 from __future__ import annotations
 
@@ -16,51 +19,63 @@ from protoslice.sources.source import RangeSource
 from protoslice.tensors.layout import check_budget
 
 CHEAP: Final = 64 << 10
-"""Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""
+"""Number of bytes that are cheap to read, even from a service. Longer parts are compared by digests if possible."""
 
 _READ_AT_ONCE: Final = 4 << 20
-"""Bytes of either side that are read together: a distant storage costs a round trip each time."""
+"""Bytes of each side that one read returns. Fewer reads are faster, because a distant storage takes long for each."""
 
 T = TypeVar("T")
 Extent = tuple[RangeSource, int]
-"""First byte of an extent: a source, and the offset in it."""
+"""The beginning of an extent (a range of a source): the source, and an offset in it."""
 Ranges = list[tuple[int, int]]
-"""Offsets and lengths of ranges of bytes."""
+"""Byte ranges, each with offset and length."""
 Unverified = Callable[[Extent, Extent, int], Ranges | None]
-"""Ranges of two extents of one length that no digest decides; None if the extents differ."""
+"""A function that compares two extents of one length by digests.
+
+It returns the ranges for which no digests can be compared, or None if the extents differ.
+"""
 
 
 class Equality:
-    """Comparison of bytes of two models; results for long ranges are remembered, compared bytes count as progress."""
+    """A comparison of bytes of two models, which reports its progress and remembers the results for long ranges."""
 
     def __init__(self, unverified: Unverified, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
-        """Set `stored`, the bytes of both models, which bound the bytes that are read for the comparison."""
+        """Create the comparison.
+
+        `stored` is the number of bytes of both models. It bounds the number of bytes that the comparison may read.
+        """
         self._stored = stored
         self._unverified = unverified
         self._advance = advance
         self.is_local = local
-        """True if reading costs time only, and nothing is fetched."""
+        """True if no bytes are fetched from a service, so that reads only take time."""
         self.read = 0
-        """Bytes of both sides that were read so far."""
+        """Number of bytes of both sides that have been read."""
         self.confirmed = 0
-        """Bytes of one side that were read and found equal; with digests, no read would be needed."""
+        """Number of bytes of one side that were read and were equal. With digests, these reads would be unnecessary."""
         self._sliced = 0
-        """Bytes compared in the present slice of work."""
+        """Number of bytes compared in the current slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
-        """Range that was read and is equal, by two sources and how far one is shifted in the other."""
+        """A range of the first source that was read and is equal in the second.
+
+        The key has both sources, and the difference of the offsets in them.
+        """
 
     def equal(self, one: Rope, other: Rope) -> Job[bool]:
-        """Return True if both are the same bytes; bytes whose digests are unknown are read."""
+        """Return True if both ropes have the same bytes. Bytes whose digests are unknown are read."""
         key = _key(one, other)
         if key is None:
             return (yield from self._compare(one, other))
         if key not in self._seen:
-            self._seen[key] = yield from self._compare(one, other)  # long bytes are read only once
+            self._seen[key] = yield from self._compare(one, other)  # avoid reading long ropes twice
         return self._seen[key]
 
     def equal_if_cheap(self, one: Rope, other: Rope) -> Job[bool | None]:
-        """Return True or False when digests or a cheap read decide; None when only a costly read would."""
+        """Return True if both ropes have the same bytes, and False otherwise, if digests or a cheap read can decide.
+
+        Return None if an expensive read would be necessary.
+        """
         if one.size != other.size:
             return False
         if one.size <= CHEAP:
@@ -94,7 +109,10 @@ class Equality:
         return True
 
     def _left_open(self, one: Rope, other: Rope) -> Ranges | None:
-        """Return the ranges that have to be read to decide; None if the bytes differ."""
+        """Compare as much as possible without reading; return the ranges that have to be read.
+
+        Return None if the bytes differ.
+        """
         left: Ranges = []
         for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
@@ -110,14 +128,14 @@ class Equality:
         return left
 
     def _remember(self, one: Extent, other: Extent, at: int, many: int) -> None:
-        """Remember equal bytes of a file, so that tensors in them need not be read again."""
+        """Remember a range with equal bytes, so that tensors within the range need not be read again."""
         key, start = (one[0], other[0], one[1] - other[1]), one[1] + at
         low, high = self._equal.get(key, (start, start))
         if start == high:
             self._equal[key] = low, high + many
 
     def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
-        """Return True if both are one extent, or are in a range that was read."""
+        """Return True if both extents are identical, or are within a range that was read and is equal."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
         low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
@@ -125,16 +143,20 @@ class Equality:
 
 
 def _only_extent(bytes_: Rope) -> Extent | None:
-    """Return the extent that has all these bytes; None if there are several."""
+    """Return the beginning of the rope's extent if the rope has a single one, whose elements are not computed.
+
+    Otherwise, return None.
+    """
     pieces = list(_steps(bytes_)) if bytes_.core.piece_count == 1 else []
     only = pieces[0][0] if pieces else b""
     return None if isinstance(only, bytes) or _is_computed(only) else only
 
 
 def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
-    """Return the key under which a result is remembered; None for bytes that are few, computed or in many extents.
+    """Return the key under which a result is remembered, or None if it is not worth remembering.
 
-    It holds the sources, since a later source could have the `id` of one that is gone.
+    That is so for short ropes, for ropes of many extents, and for computed elements. The key refers to the sources
+    themselves. With `id(source)` instead, a later source could be confused with a deleted one.
     """
     if one.size < CHEAP or one.core.piece_count + other.core.piece_count > 8:
         return None
@@ -143,7 +165,7 @@ def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
 
 
 def _is_computed(what: bytes | Extent) -> bool:
-    """Return True for computed elements, whose source belongs to one tensor: a result is never used again."""
+    """Return True for computed elements. Their source belongs to a single tensor, so a result is never used again."""
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
@@ -162,10 +184,10 @@ def _behind(what: bytes | Extent, length: int) -> bytes | Extent:
 def side_by_side(
     one: Iterable[tuple[T, int]], other: Iterable[tuple[T, int]], behind: Callable[[T, int], T]
 ) -> Iterator[tuple[int, int, T, T]]:
-    """Yield the bytes of two sides, cut at the borders of either: offset, length, and what each side has there.
+    """Yield the common segments of two sides: offset, length, and what each side has there.
 
-    A side consists of extents with their lengths; `behind` returns the place at a number of bytes after an extent's
-    start.
+    Each side is a sequence of extents with their lengths. A segment ends wherever an extent of either side ends.
+    `behind` returns the rest of an extent after a number of bytes.
     """
     at, sides = 0, (iter(one), iter(other))
     now, twin = (next(side, None) for side in sides)
@@ -180,7 +202,7 @@ def side_by_side(
 
 
 class PieceList:
-    """The pieces that cover one file, in order; each takes 48 bytes of memory."""
+    """The pieces that cover one file, in order. Each piece takes 48 bytes of memory."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         self._file, self._starts, self._sizes, self._digests = "", array("Q"), array("Q"), bytearray()
@@ -202,7 +224,7 @@ class PieceList:
             at += 1
 
     def at(self, start: int) -> Piece | None:
-        """Return the piece that begins at `start`, or None."""
+        """Return the piece that begins at offset `start`, or None if no piece begins there."""
         at = bisect_right(self._starts, start) - 1
         return self._piece(at) if at >= 0 and self._starts[at] == start else None
 
@@ -212,11 +234,11 @@ class PieceList:
 
 
 Pieces = Callable[[RangeSource], PieceList | None]
-"""Looks up the pieces of a file; None for a file whose pieces are not known."""
+"""A function that returns the pieces of a file, or None if they are unknown."""
 
 
 def unverified_by(before: Pieces, after: Pieces) -> Unverified:
-    """Return the comparison of extents of two sides by their pieces."""
+    """Return a function that compares extents by the digests of the pieces of both sides."""
 
     def unverified(one: Extent, other: Extent, length: int) -> Ranges | None:
         (source, start), (twin_source, begin) = one, other

@@ -1,4 +1,4 @@
-"""Pairs of the tensors of two models, and the distances of their elements."""
+"""Functions that pair the tensors of two models, and measure how far the elements of a pair differ."""
 
 from __future__ import annotations
 
@@ -27,28 +27,35 @@ _NUMBER: Final = re.compile("[0-9]+")
 _STEPS: Final = re.compile("[./:]+")
 _LAYER: Final = re.compile(r"[^0-9]*[0-9]+|[./]*[^./:]*")
 _PLAIN: Final = re.compile("(.*[^0-9]|)(0|[1-9][0-9]{0,14})", re.DOTALL)
-"""A name that ends in a number which is the only way to write it, and which JSON of others holds exactly."""
+"""A name that ends in a number without leading zeros and with at most 15 digits.
+
+JSON parsers of other languages can represent such numbers exactly.
+"""
 _ALIGNED: Final = 4000
-"""Tensors of both sides whose names only differ in numbers, aligned by their shapes."""
+"""Maximum number of tensors, of both sides together, that are aligned by types and shapes.
+
+The names of such tensors only differ in numbers.
+"""
 _AT_ONCE: Final = 256
 _ENDS: Final = 4 << 10
-"""Bytes at either end by which tensors of other names are recognized."""
+"""Bytes at the beginning and at the end of a tensor by which a renamed tensor is recognized."""
 _MOST_FETCHED: Final = 4000
-"""Tensors whose ends are read where each read is fetched."""
+"""Maximum number of tensors whose first and last bytes are read, if they have to be fetched from a service."""
 _READ_AT_ONCE: Final = 16
 _RUNS: Final = 2
-"""Reads of each tensor at first: a few, as all tensors of a model are read."""
+"""Maximum number of reads of each tensor in `move_job`, which may be called for all tensors of a model."""
 
 Pair = tuple[int | None, int | None]
-"""Numbers of a tensor before and after; None where it is missing."""
+"""The numbers of a tensor in the first and in the second model; None if the model lacks the tensor."""
 
 
 def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
-    """Return the pairs of the tensors of two models, in the order of the names after.
+    """Pair the tensors of two models, and return the pairs in the order of the new names.
 
-    Tensors with one name are a pair. If numbers in names changed, as when a graph is exported again, tensors are paired
-    in the order of these numbers, by type and shape. Other tensors are paired by the end of the name, or by the bytes
-    at their ends; bytes of many tensors are only read if they are `local`.
+    Tensors with the same name are a pair. If the numbers in names changed, for example because a graph was exported
+    again, tensors are paired in the order of these numbers, by type and shape. Remaining tensors are paired by the end
+    of their names, and then by their first and last bytes. Unless the tensors are `local`, these bytes are read only
+    for a limited number of tensors.
     """
     families: dict[str, tuple[list[int], list[int]]] = {}
     names: tuple[list[str], list[str]] = ([], [])
@@ -76,10 +83,10 @@ def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Seq
 def _paired(
     before: Tensors, after: Tensors, olds: Sequence[int], news: Sequence[int], names: tuple[list[str], list[str]]
 ) -> Iterator[Pair]:
-    """Yield the pairs of tensors whose names only differ in numbers, both sides in natural order."""
+    """Pair tensors whose names only differ in numbers; both sides are in natural order of the names."""
     keys = [_occurrences(numbers, side) for numbers, side in zip((olds, news), names, strict=True)]
     common, fewer, most = len({*keys[0]} & {*keys[1]}), *sorted((len(olds), len(news)))
-    renumbered = common < fewer and 2 * common <= most  # else tensors were added or removed
+    renumbered = common < fewer and 2 * common <= most  # otherwise, tensors were added or removed
     if renumbered and len(olds) != len(news) and len(olds) + len(news) <= _ALIGNED:
         looks = [[_look(before[number]) for number in olds], [_look(after[number]) for number in news]]
         blocks = SequenceMatcher(None, looks[0], looks[1], autojunk=False).get_matching_blocks()
@@ -98,9 +105,10 @@ def _paired(
 def _rematched(
     pairs: Sequence[Pair], trait: Callable[[int, int], str | None], *, several: bool = False
 ) -> Iterator[Pair]:
-    """Yield `pairs`, after pairing tensors without a twin by `trait`, a function of their side and number.
+    """Yield `pairs`, after pairing tensors without a twin that have the same trait.
 
-    If several tensors of a side share a trait, they are paired in order, or not at all.
+    `trait` returns the trait of a tensor from its side and number. If several tensors of one side have the same trait,
+    they are paired in order if `several` is set, and otherwise not at all.
     """
     alone: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
     for side, number in _single(pairs):
@@ -120,7 +128,7 @@ def _rematched(
 
 
 def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield side and number of each tensor without a twin."""
+    """Yield the side and the number of each tensor without a twin."""
     for old, new in pairs:
         if new is None and old is not None:
             yield 0, old
@@ -131,9 +139,9 @@ def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
 def _looks_of_single(
     before: Tensors, after: Tensors, pairs: Sequence[Pair], most: int | None
 ) -> Job[tuple[Mapping[int, str], Mapping[int, str]]]:
-    """Return type, shape and bytes at the ends of tensors without a twin.
+    """Return a text about type, shape, first and last bytes of each tensor without a twin.
 
-    Tensors without elements are left out; all tensors are left out if more than `most` would have to be read.
+    Tensors without elements are left out. If more than `most` tensors would have to be read, all are left out.
     """
     facts: tuple[dict[int, str], dict[int, str]] = ({}, {})
     for turn, (side, number) in enumerate(_single(pairs), 1):
@@ -148,7 +156,7 @@ def _looks_of_single(
     for turn, (side, number) in enumerate(wanted if most is None or len(wanted) <= most else (), 1):
         try:
             looks[side][number] = f"{facts[side][number]} {_ends((before, after)[side][number])}"
-        except ProtosliceError:  # what cannot be read has no twin
+        except ProtosliceError:  # a tensor that cannot be read gets no twin
             continue
         if not turn % _READ_AT_ONCE:
             yield
@@ -156,19 +164,22 @@ def _looks_of_single(
 
 
 def _ends(tensor: Tensor) -> str:
-    """Return a digest of the first and last elements."""
+    """Return a digest of the tensor's first and last bytes."""
     data = elements_of(tensor)
     size = min(_ENDS, data.size)
     return hashlib.sha256(data.read(0, size) + data.read(data.size - size, size)).hexdigest()
 
 
 def elements_of(tensor: Tensor) -> Rope:
-    """Return the elements in the form in which they are compared."""
+    """Return the elements of a tensor in the form in which they are compared."""
     return read(tensor, form="json" if isinstance(tensor.data, Strings) else "raw", compare=False).bytes
 
 
 def _trait(name: str, tensor: Tensor) -> str:
-    """Return the part of a tensor's name that stays when layers are renamed, or the model becomes a part of another."""
+    """Return a text that stays the same if layers are renamed, or if the model becomes a part of another model.
+
+    The text consists of the last two steps of the name, all numbers in the name, the type and the shape.
+    """
     end = ".".join(_STEPS.split(name)[-2:])
     return f"{end} {' '.join(_NUMBER.findall(name))} {_look(tensor)}"
 
@@ -178,7 +189,7 @@ def _look(tensor: Tensor) -> str:
 
 
 def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return each name with how often it has occurred before, because several tensors may share a name."""
+    """Return each name with the number of its earlier occurrences, because several tensors may share a name."""
     met: dict[str, int] = {}
     found = list[tuple[str, int]]()
     for number in numbers:
@@ -189,11 +200,12 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
 
 
 def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
-    """Return the distances of the elements of two tensors.
+    """Measure how far the elements of two tensors differ.
 
-    Varints of both have to be counted before (`ready`). If tensors have more than `sample` elements, at most
-    `most_runs` evenly spread runs are compared; 0 compares all elements. Quantized tensors, and floats of different
-    types, are compared as F32. Raise `Unsupported` for tensors of different shapes, and for other different types.
+    The varints of both tensors have to be counted before, with `ready`. Of a tensor with more than `sample` elements,
+    at most `most_runs` evenly spread runs are compared; a `sample` of 0 compares all elements. Quantized tensors, and
+    floats of different types, are compared as F32. Raise `Unsupported` for different shapes, and for other different
+    types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -231,7 +243,7 @@ def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_run
 
 
 def _as_floats(one: Dtype | None, other: Dtype | None) -> bool:
-    """Return True for two types of floats that are compared as F32."""
+    """Return True if the elements of these two types are floats that have to be compared as F32."""
     if one is None or other is None or not (is_float(one) and is_float(other)):
         return False
     return one is not other or one.block is not None
@@ -248,7 +260,10 @@ def move_job(
     make_ready: Callable[[Tensor], Tensor],
     most_runs: int = _RUNS,
 ) -> Job[TensorMove]:
-    """Return how far a tensor moved, from `sample` of its elements in at most `most_runs` runs."""
+    """Return how far a tensor moved, measured on `sample` elements in at most `most_runs` runs.
+
+    `before` or `after` is None for a tensor that was added or removed.
+    """
     shown = after or before
     assert shown is not None
     change: Move
@@ -261,7 +276,7 @@ def move_job(
         change = "renamed" if before.name != after.name else "compared"
         unreadable = any(isinstance(each.data, Unreadable) for each in (before, after))
         if after.size is not None and not unreadable:
-            with suppress(ProtosliceError):  # what cannot be read is listed without figures
+            with suppress(ProtosliceError):  # a tensor that cannot be read is listed without numbers
                 delta = yield from delta_job(make_ready(before), make_ready(after), sample, most_runs)
     return TensorMove(
         name=shown.name,
@@ -279,13 +294,13 @@ def move_job(
 
 
 def _layer_of(name: str) -> str:
-    """Return the name of a tensor up to the end of its first number, or else its first step."""
+    """Return the beginning of a tensor's name up to the end of the first number; without a number, its first step."""
     found = _LAYER.match(name)
     return found[0] if found else name
 
 
 def runs_of(counts: Mapping[tuple[str, Kind], int]) -> Iterator[EqualTensors]:
-    """Yield the numbers of equal tensors by layer and kind; consecutive layers with equal numbers are one run."""
+    """Yield the counts of equal tensors by layer and kind. Consecutive layers with equal counts become one run."""
     runs: dict[tuple[str, int, Kind, int], EqualTensors] = {}
     for (layer, kind), count in counts.items():
         found = _PLAIN.fullmatch(layer)

@@ -1,4 +1,4 @@
-"""Differing parts of two protos, and differing records of two streams; equal parts are skipped."""
+"""Functions that find the differing parts of two protos, and the differing records of two streams."""
 
 from __future__ import annotations
 
@@ -21,32 +21,38 @@ from protoslice.streams import Records, open_records
 from protoslice.tensors.model import RootProto
 
 MANY: Final = 1 << 18
-"""Nodes of one side held together, at most: of a field with more, only that it differs is reported."""
+"""Maximum number of nodes of one side in memory. A field with more nodes is only reported as changed."""
 SMALL_NODE: Final = 64 << 10
-"""Elements without a name that are not larger are known by their content."""
+"""Size in bytes up to which an element without a name is identified by its content."""
 _AT_ONCE: Final = 256
-"""Nodes per slice of work."""
+"""Number of nodes in one slice of work, after which other work may run."""
 
 LARGEST_STREAM: Final = 1 << 30
-"""Bytes of a stream that is looked into: its records are found by a pass over all of it."""
+"""Maximum number of bytes in a stream whose records are compared. To find its records, the whole stream is read."""
 MOST_INSIDE: Final = 100
-"""Pairs of records that are compared in detail; of later ones, only whether any differ is reported."""
+"""Maximum number of pairs of records that are compared in detail. Of later records, one difference is reported."""
 _LIMITS: Final = _core.Limits(records=64 << 20)
 _RUN: Final = 4096
-"""Records that are compared at once."""
+"""Number of records that are compared together."""
 
 Found = Generator[Difference | None, None, None]
-"""Yields differences, and None after each slice of work without a difference."""
+"""A generator of differences, which yields None after each slice of work without a difference."""
 
 
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
-    """Yield the outermost parts that only one side has, and the innermost changed parts; not those in `reported`."""
+    """Yield the differing parts of two protos, except the paths in `reported`.
+
+    Of parts that only one side has, the outermost are yielded. Of changed parts, the innermost are yielded.
+    """
     one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
     yield from _Walk(one, other, equality, reported).below("", "", elements=False)
 
 
 def records_that_differ(before: RangeSource, after: RangeSource, equality: Equality) -> Found:
-    """Yield differing parts of records, and records that only one side has; nothing for other files."""
+    """Yield the differing parts of records in two streams, and the records that only one stream has.
+
+    Yield nothing if a file is not a stream of records, or is too large.
+    """
     if max(before.size, after.size) > LARGEST_STREAM:
         return
     with ExitStack() as held:
@@ -63,15 +69,15 @@ class _Walk:
         self._after = after
         self._equality = equality
         self._reported = reported
-        """Paths on either side that are reported already, and skipped."""
+        """Paths in both protos that are skipped, because they have been reported."""
         self._room = MANY
-        """Nodes of a side that may still be held, at all levels together."""
+        """Number of further nodes of one side that may be held in memory, over all levels of the walk."""
         self._turns = 0
 
     def below(self, here: str, there: str, *, elements: bool) -> Found:
-        """Yield the differences between the children of two places.
+        """Yield the differences between the children of two paths, one in each proto.
 
-        `elements` says that the children are the elements of a repeated field.
+        `elements` is True if the children are the elements of a repeated field.
         """
         one = yield from _children(self._before, here, elements)
         other = yield from _children(self._after, there, elements)
@@ -122,7 +128,11 @@ def _without(nodes: Sequence[Node], others: Sequence[Node]) -> list[Node]:
 
 
 def _children(proto: FileDocument, path: str, elements: bool) -> Job[dict[str, Node]]:
-    """Yield the nodes directly below `path`, by name; those without a unique name by step, elements by content."""
+    """Return the nodes directly below `path`, each under a key that should be the same in the other proto.
+
+    The key is the name of a node if the name is unique. Otherwise, it is the last step of the path. For a small element
+    of a repeated field, it is a digest of the content.
+    """
     nodes = [node_at(path, row) for row in proto.document.children(path, 0, 1 << 40)[0]]
     names = Counter(_name(node) for node in nodes)
     found: dict[str, Node] = {}
@@ -157,7 +167,7 @@ def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None)
 
 
 def _name(node: Node) -> str:
-    """Return the number and text of a message that has a name, else the empty string; its position does not matter."""
+    """Return field number and name of a message, which do not depend on its position; an empty text without a name."""
     return f"{node.number} {node.text}" if node.kind == "message" and node.text is not None else ""
 
 
@@ -184,7 +194,10 @@ class _Streams:
         yield from self._alone("added", 1, begin + paired, right - paired)
 
     def _alike(self, most: int, place: Callable[[int], tuple[int, int]], *, backwards: bool = False) -> Job[int]:
-        """Yield the number of equal records from one end on, in runs; a run that differs is halved."""
+        """Return the number of equal records at the beginning, or, with `backwards`, at the end of both streams.
+
+        Whole runs of records are compared. If a run differs, the next run is half as long.
+        """
         at, run = 0, min(_RUN, most)
         while run and at < most:
             run = min(run, most - at)
@@ -196,7 +209,10 @@ class _Streams:
         return at
 
     def _pairs(self, begin: int, count: int) -> Found:
-        """Yield the differences of `count` records from `begin` on, paired in order; equal runs are skipped."""
+        """Compare `count` records of both streams from number `begin` in pairs, and yield their differences.
+
+        Runs of equal records are compared as a whole and skipped.
+        """
         open_runs = [(begin, count)]
         while open_runs:
             start, length = open_runs.pop()
@@ -215,7 +231,10 @@ class _Streams:
             open_runs += [(start + half, length - half), (start, half)]
 
     def _inside(self, number: int) -> Found:
-        """Yield the parts of a record that differ; the record itself where its parts are the same or cannot be read."""
+        """Yield the differing parts of a record.
+
+        If its parts cannot be read, or no part differs, yield the record itself.
+        """
         self._inside_left -= 1
         path, reported = f"records[{number}]", False
         try:
@@ -237,7 +256,7 @@ class _Streams:
             yield Difference("part", path, change, before, after, detail, path, path)
 
     def _same(self, one: int, other: int, count: int) -> Job[bool]:
-        # With a length before each: the same bytes may be other records.
+        # Compare the records with their lengths, because the same bytes may be divided into different records.
         ropes = (self._rope(side, at, count, "delimited") for side, at in ((0, one), (1, other)))
         mine, theirs = (Rope(rope, files) for rope, files in zip(ropes, self._files, strict=True))
         return (yield from self._equality.equal(mine, theirs))

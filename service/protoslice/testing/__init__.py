@@ -1,4 +1,4 @@
-"""Conformance suite of storage backends."""
+"""The conformance tests for storage backends."""
 
 from protoslice.testing.check import Outcome, Report, StorageConformance, check
 from protoslice.testing.reading import ReadingConformance

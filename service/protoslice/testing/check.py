@@ -1,4 +1,4 @@
-"""The whole conformance suite: as a class for pytest, and as a check of the storage at a URI."""
+"""All conformance tests of a storage backend, as a class for pytest and as a check of the storage at a URI."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from protoslice.testing.writing import WritingConformance
 
 
 class StorageConformance(ReadingConformance, ListingConformance, WritingConformance):
-    """All promises of a backend. Subclass with an `open` method, and pytest collects the tests."""
+    """The tests of everything that a storage backend has to promise.
+
+    Define a subclass with an `open` method, so that pytest collects the tests.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One promise of the contract, and the error that broke the promise, or None."""
+    """The result of one test: the promise that it tests, and the error, or None if the backend keeps the promise."""
 
     name: str
     error: str | None
@@ -37,33 +40,33 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of checking a storage against the contract."""
+    """The result of checking a storage with all tests."""
 
     abilities: Abilities
     unsafe: str | None
-    """Reason why the storage is refused for writing, or None."""
+    """Reason why a service would refuse to write to this storage; None if writing is safe."""
     outcomes: tuple[Outcome, ...]
 
     @property
     def kept(self) -> bool:
-        """True when every promise was kept and writing is safe."""
+        """True if the storage keeps every promise, and writing is safe."""
         return self.unsafe is None and all(outcome.error is None for outcome in self.outcomes)
 
 
 async def check(
     uri: str, options: Mapping[str, str] | None = None, *, show: Callable[[Outcome], None] | None = None
 ) -> Report:
-    """Check the storage at `uri` against the contract, in a temporary folder, and `show` each outcome at once.
+    """Run all tests on the storage at `uri`, in a temporary folder, and call `show` after each test.
 
-    The storage must allow writing. The bypass is a second opening of the same URI, so leftovers that the storage does
-    not list, such as unfinished uploads, are not noticed.
+    The storage must allow writing. The tests check its content through a second opening of the same URI. Therefore,
+    they do not notice leftovers that the storage does not list, such as unfinished uploads.
     """
     async with open_storage(uri, options) as storage:
         second = open_storage(uri, options) if storage.abilities.shared else storage
         async with second:
             try:
                 unsafe = await _unsafe(storage)
-            except StorageError as error:  # each further call would take as long to fail
+            except StorageError as error:  # do not run the tests: each of them would fail as slowly
                 return Report(storage.abilities, str(error), ())
             suite = _Checked(storage, second)
             outcomes = []

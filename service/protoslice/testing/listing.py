@@ -1,4 +1,4 @@
-"""Conformance tests of listing."""
+"""The conformance tests of listings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.testing.suite import Raw, Suite, conforms, equal, everything, raises
 
-# In key order, which is that of UTF-8 bytes: a folder stands where its slash puts it.
+# The keys are in the order of their UTF-8 bytes, so the slash after the name of a folder counts too.
 ORDERED = ("A/z", "B", "a", "a+b/c", "a-b", "a.b/x/y/z", "a/b", "a0", "aa/é", "aa/日", "b/c/d/e/f/g", "z~", "é", "日/a")
 SAFE = tuple(name for name in ORDERED if name != "a")  # no backend must hold both "a" and "a/b"
 
 
 async def fill(raw: Raw, names: tuple[str, ...]) -> None:
-    """Make an object of each name."""
+    """Create an object with each name."""
     for name in names:
         await raw.set(ObjectKey(name), name.encode())
 
 
 async def texts(storage: Storage, prefix: str | None = None, after: str | None = None) -> list[str]:
-    """Return the names on one large page, which must be the last."""
+    """Return the names on one large page, which must be the last page."""
     below = None if prefix is None else ObjectKey(prefix)
     page = await storage.list(below, after=None if after is None else ObjectKey(after))
     equal(page.after, None, "nothing is left")
@@ -27,7 +27,7 @@ async def texts(storage: Storage, prefix: str | None = None, after: str | None =
 
 
 class ListingConformance(Suite):
-    """Listings hold each object once, in key order, on pages that fit together."""
+    """The tests that listings contain each object once, in key order, without gaps between pages."""
 
     @conforms
     async def test_an_empty_storage_lists_nothing(self, storage: Storage, raw: Raw) -> None:

@@ -1,6 +1,6 @@
-"""Conformance tests of reading.
+"""The conformance tests of reads.
 
-The bypass places the objects, so that read-only backends can be tested too.
+The tests create objects without the storage under test, so that read-only backends can be tested too.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ODD = (
 
 
 async def collect(pieces: AsyncGenerator[Buffer, None]) -> bytes:
-    """Return the content of a stream."""
+    """Return all bytes of a stream."""
     async with aclosing(pieces):
         return b"".join([piece async for piece in pieces])
 
 
 class ReadingConformance(Suite):
-    """Reads are exact and pinned to one version."""
+    """The tests that reads return exactly the requested bytes, all from one version of an object."""
 
     @conforms
     async def test_stat_tells_size_tag_and_time(self, storage: Storage, raw: Raw) -> None:

@@ -1,4 +1,4 @@
-"""Runner of conformance tests: a fresh storage for each test body, and access that bypasses it."""
+"""The runner of conformance tests, and the bypass: access to the stored objects without the storage under test."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ SECONDS: Final = 120
 
 
 class Raw(Protocol):
-    """Access to the namespace that bypasses the storage under test."""
+    """A bypass: access to the objects of a namespace without the storage under test."""
 
     async def get(self, key: ObjectKey) -> bytes | None:
-        """Return the content of an object; None when there is none."""
+        """Return the content of an object, or None if there is no such object."""
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
-        """Make or replace an object."""
+        """Create or replace an object."""
 
     async def remove(self, key: ObjectKey) -> None:
         """Remove an existing object."""
 
     async def names(self) -> Sequence[str]:
-        """Return the names of everything that takes room, including temporary files and unfinished uploads."""
+        """Return the names of everything that takes space, including temporary files and unfinished uploads."""
 
 
 class RawThroughStorage(Raw):
-    """Fallback bypass: a second, independent opening of the same namespace."""
+    """A bypass for any backend, which opens the same namespace a second time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -49,12 +49,12 @@ class RawThroughStorage(Raw):
         await self._storage.delete(key)
 
     async def names(self) -> Sequence[str]:
-        """See `Raw.names`; unfinished uploads are invisible."""
+        """See `Raw.names`. Unfinished uploads are not included, because no storage lists them."""
         return [str(item.key) for item in await everything(self._storage)]
 
 
 class RawFiles(Raw):
-    """Bypass of `file://`: objects as plain files below `root`."""
+    """A bypass for `file://`, which accesses objects as plain files below `root`."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
@@ -64,7 +64,7 @@ class RawFiles(Raw):
         return path.read_bytes() if path.is_file() else None
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
-        """See `Raw.set`; replaces by renaming."""
+        """See `Raw.set`. The object is replaced by renaming a new file."""
         path = self._root / key.text
         path.parent.mkdir(parents=True, exist_ok=True)
         spare = path.with_name(path.name + ".raw")
@@ -75,26 +75,26 @@ class RawFiles(Raw):
         (self._root / key.text).unlink()
 
     async def names(self) -> Sequence[str]:
-        """See `Raw.names`; temporary files count."""
+        """See `Raw.names`. Temporary files are included."""
         return sorted(str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file())
 
 
 class Suite(ABC):
-    """Class of conformance tests; a subclass opens the storage under test."""
+    """The base class of conformance tests. A subclass opens the storage under test."""
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[tuple[Storage, Raw]]:
-        """Yield an empty namespace for one test and a bypass; remove the namespace at the end."""
+        """Yield a storage over an empty namespace and a bypass for one test; remove the namespace at the end."""
 
     async def run(self, body: Body) -> None:
-        """Run one test body on a fresh storage, remove its objects and assert that nothing else is left."""
+        """Run one test on a fresh storage, remove the objects, and check that nothing else is left."""
         async with asyncio.timeout(SECONDS), self.open() as (storage, raw):
             await body(self, storage, raw)
             equal(await _left_behind(storage, raw), [], "left behind")
 
     @classmethod
     def bodies(cls) -> dict[str, Body]:
-        """Return the test bodies of this class by name."""
+        """Return the tests of this class by name, as functions of a storage and a bypass."""
         members = ((name, getattr(cls, name)) for name in dir(cls) if name.startswith("test_"))
         return {name: member.body for name, member in members if hasattr(member, "body")}
 
@@ -103,8 +103,8 @@ Body = Callable[[Any, Storage, Raw], Awaitable[None]]
 
 
 async def _left_behind(storage: Storage, raw: Raw) -> list[str]:
-    """Return the names that remain after removing all objects, which is retried for up to 5 seconds."""
-    # A cancelled call may still be working in a thread, or in a server, where its object lands after a first removal.
+    """Remove all objects, and return the names that remain. Retry for up to 5 seconds while names remain."""
+    # A cancelled call may still run in a thread or in a server, and create its object after the first removal.
     names: list[str] = []
     for _ in range(500):
         for name in await objects(storage, raw):
@@ -117,12 +117,12 @@ async def _left_behind(storage: Storage, raw: Raw) -> list[str]:
 
 
 def conforms(body: Body) -> Callable[[Suite], None]:
-    """Return a test method for pytest that runs `body` on a fresh storage."""
+    """Turn a test of a storage and a bypass into a method for pytest, which runs it on a fresh storage."""
 
     def test(self: Suite) -> None:
         asyncio.run(self.run(body))
 
-    # Not functools.wraps: pytest would take the parameters of the body for fixtures.
+    # With functools.wraps, pytest would mistake the parameters of `body` for fixtures.
     test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
     test.body = body  # type: ignore[attr-defined]
     return test
@@ -134,13 +134,13 @@ async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
 
 
 async def objects(storage: Storage, raw: Raw) -> Sequence[str]:
-    """Return the names of the objects that the storage lists, or that the bypass shows if the storage cannot list."""
+    """Return the names of all objects. If the storage cannot list objects, the bypass lists them."""
     if storage.abilities.listing:
         return [str(item.key) for item in await everything(storage)]
     return await raw.names()
 
 
-# Not assert statements: these also count under `python -O`, and report values without pytest's help.
+# These functions replace assert statements: they also work with `python -O`, and report values without pytest.
 def equal(got: object, wanted: object, what: str = "") -> None:
     """Raise `AssertionError` unless `got` equals `wanted`."""
     if got != wanted:
@@ -148,7 +148,7 @@ def equal(got: object, wanted: object, what: str = "") -> None:
 
 
 class raises:  # noqa: N801 - read as a statement
-    """Raise `AssertionError` unless the body raises one of these errors."""
+    """A context manager that raises `AssertionError` unless its `with` block raises one of these errors."""
 
     def __init__(self, *kinds: type[ProtosliceError]) -> None:
         self._kinds = kinds

@@ -1,4 +1,4 @@
-"""Conformance tests of objects that are put, written piece by piece and removed, and of what a backend declares."""
+"""The conformance tests of writes and removals, and of the abilities that a backend declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ KEY = ObjectKey("folder/object.pb")
 
 
 class WritingConformance(Suite):
-    """Objects are put, written and removed in one step; declared abilities work, others raise `Unsupported`."""
+    """The tests that objects appear and disappear in one step, and that declared abilities work.
+
+    Abilities that a backend does not declare raise `Unsupported`.
+    """
 
     @conforms
     async def test_an_object_is_what_was_put(self, storage: Storage, raw: Raw) -> None:
@@ -99,7 +102,7 @@ class WritingConformance(Suite):
             await asyncio.sleep(turn / 1000)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await storage.put(KEY, data)  # after any cancelled put that is still running
+        await storage.put(KEY, data)  # a cancelled put that still runs must not replace this object
         equal(await raw.get(KEY) == data, True)
 
     @conforms
