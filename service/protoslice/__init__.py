@@ -1,4 +1,4 @@
-"""Index, split, merge and serve protobufs of any size, part by part."""
+"""The package protoslice, which indexes, splits, merges and serves protobuf files of any size."""
 
 from importlib import import_module
 from typing import Any
@@ -22,7 +22,10 @@ _HOMES = {
     "open_model": "models",
     "records": "streams:open_records",
 }
-"""Module of each public name, which `__init__.pyi` gives to type checkers; the name there, if it is another one."""
+"""The module of each public name; after a colon, the name in that module, if it differs.
+
+Type checkers read `__init__.pyi` instead.
+"""
 
 __all__ = [*_HOMES, "__version__"]
 
@@ -46,7 +49,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _imported(home: str) -> Any:
-    """Return a module of the package; `ImportError` naming the extra if the client's dependencies are missing."""
+    """Import a module of the package.
+
+    If packages that the client needs are missing, raise an `ImportError` that names the extra to install.
+    """
     try:
         return import_module(f"protoslice.{home}")
     except ModuleNotFoundError as error:

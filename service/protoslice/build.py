@@ -1,4 +1,4 @@
-"""Version of this build: the version of the release, and between releases also the commit."""
+"""The version of this build. Between releases, it consists of the last release's version and the commit."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from typing import Final
 _DESCRIBED: Final = re.compile(
     r"(?:v(?P<release>[^-]+)-(?P<since>[0-9]+)-g)?(?P<commit>[0-9a-f]{7,40})(?P<dirty>-dirty)?"
 )
-"""What `DESCRIBE` prints."""
+"""The form of the output of `DESCRIBE`."""
 DESCRIBE: Final = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--dirty", "--abbrev=9")
-"""Command whose output names a commit, for a checkout; that of a wheel is in the file `build.txt`."""
+"""Command whose output names the commit of a checkout. For a wheel, the file `build.txt` contains this output."""
 _SECONDS: Final = 5
 
 
 def release() -> str:
-    """Return the version of the release that this build is, or of the last release before it."""
+    """Return the version of this release; for a build between releases, return that of the last release."""
     return version("protoslice")
 
 
 @cache
 def build() -> str:
-    """Return the version of this build, such as `0.1.0`, `0.1.0+g1a2b3c4d5` or `0.1.0+12.g1a2b3c4d5.dirty`."""
+    """Return the version of this build, such as `0.1.0`, `0.1.0+g1a2b3c4d5` or `0.1.0+12.g1a2b3c4d5.dirty`.
+
+    The parts after `+` are the number of commits since the release, the commit, and a mark for uncommitted changes.
+    """
     found = _DESCRIBED.fullmatch(_described())
     if found is None or (found["release"] == release() and found["since"] == "0" and not found["dirty"]):
         return release()

@@ -1,4 +1,4 @@
-"""Tokens of services, saved by origin in a file that only its owner may read."""
+"""The saved tokens of services, by origin, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -19,76 +19,82 @@ from protoslice.local_files import private_folder, replace_durably
 
 _MODE: Final = 0o600
 LONGEST: Final = 16 << 10
-"""Characters of a JWT, as the service takes it, and of a refresh token."""
+"""Maximum number of characters of a JWT that a service accepts, and of a refresh token."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CredentialsWarning(UserWarning):
-    """A saved token that could not be renewed."""
+    """The warning about a saved token that could not be renewed."""
 
 
 def is_plain(value: object, longest: int = LONGEST) -> TypeGuard[str]:
-    """Return True for printable ASCII of at most `longest` characters, as tokens and codes of an issuer are."""
+    """Return True if `value` is a text of 1 to `longest` printable ASCII characters.
+
+    The tokens and codes of an issuer must have this form.
+    """
     return isinstance(value, str) and 0 < len(value) <= longest and value.isascii() and value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshGrant:
-    """What is needed to get a new id token: the issuer, its client, and a refresh token."""
+    """The data with which a new id token can be requested: the issuer, the client id, and a refresh token."""
 
     issuer: str
     client_id: str
     token: str
 
     def __repr__(self) -> str:
-        """Return only the issuer, without secrets."""
+        """Return a text with the issuer, but without the refresh token."""
         return f"RefreshGrant({self.issuer!r})"
 
     def with_token(self, token: object) -> RefreshGrant:
-        """Return the grant with another refresh token; the same grant if `token` is none."""
+        """Return the grant with another refresh token. If `token` is not a valid token, return the same grant."""
         return replace(self, token=token) if is_plain(token) else self
 
 
 @dataclass(frozen=True, slots=True)
 class SavedToken:
-    """A token of a service, with a `grant` if it can be renewed."""
+    """A saved token of a service. A token that can be renewed has a `grant`."""
 
     token: str
     grant: RefreshGrant | None = None
 
     def __repr__(self) -> str:
-        """Return only the grant, without secrets."""
+        """Return a text with the grant, but without secrets."""
         return f"SavedToken({self.grant!r})"
 
 
 def credentials_file() -> Path:
-    """Return the path of the file: below XDG_CONFIG_HOME, or `~/.config`."""
+    """Return the path of the token file, which is below `$XDG_CONFIG_HOME`, or by default below `~/.config`."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     return Path(home, "protoslice", "credentials.json")
 
 
 def saved_token(origin: str) -> SavedToken | None:
-    """Return the saved token of `origin`, or None.
+    """Return the saved token of `origin`, or None if there is none.
 
-    Raise `InvalidInput` for a file that other users can read, or that is not a token file.
+    Raise `InvalidInput` if other users can read the token file, or if it is invalid.
     """
     return _read(credentials_file()).get(origin)
 
 
 def save_token(origin: str, saved: SavedToken) -> None:
-    """Save a token for `origin`, replacing an earlier one."""
+    """Save a token for `origin`. It replaces a token that was saved earlier."""
     with edit_tokens() as tokens:
         tokens[origin] = saved
 
 
 def forget_token(origin: str) -> bool:
-    """Delete the token of `origin`; return False if there was none."""
+    """Delete the saved token of `origin`. Return False if there was none."""
     with edit_tokens() as saved:
         return saved.pop(origin, None) is not None
 
 
 def end_of(token: str) -> datetime | None:
-    """Return when a JWT expires, unverified; None for other tokens, whose end only the service knows."""
+    """Return the time at which a JWT says that it expires; the signature is not verified.
+
+    Return None for other tokens, because only the service knows when they expire.
+    """
     try:
         return datetime.fromtimestamp(_claims(token)["exp"], UTC)
     except (ValueError, KeyError, TypeError, OverflowError, OSError):
@@ -96,7 +102,7 @@ def end_of(token: str) -> datetime | None:
 
 
 def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
-    """Return the other origins that have a token of this issuer and client: they accept each other's tokens."""
+    """Return the other origins with a saved token of this issuer and client id. They accept each other's tokens."""
     found = []
     for other, saved in _read(credentials_file()).items():
         claims = _claims(saved.token)
@@ -109,7 +115,7 @@ def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JWT, unverified; none for other tokens."""
+    """Return the claims of a JWT without verifying its signature; return no claims for other tokens."""
     body = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         claims = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -137,7 +143,7 @@ def _read(path: Path) -> dict[str, SavedToken]:
 
 
 def _from_json(said: Any) -> SavedToken:
-    """Return a token from its form in the file: a text, or an object if it can be renewed."""
+    """Return a saved token from its JSON, which is a text, or an object for a token that can be renewed."""
     if isinstance(said, str):
         return SavedToken(said)
     found = SavedToken(said["id_token"], RefreshGrant(said["issuer"], said["client_id"], said["refresh_token"]))
@@ -155,7 +161,7 @@ def _as_json(saved: SavedToken) -> object:
 
 @contextmanager
 def edit_tokens() -> Iterator[dict[str, SavedToken]]:
-    """Yield the saved tokens, and write them back at the end; one process at a time."""
+    """Yield the saved tokens, and write them to the file at the end. A lock admits one process at a time."""
     path = credentials_file()
     private_folder(path.parent)
     held = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
@@ -169,7 +175,7 @@ def edit_tokens() -> Iterator[dict[str, SavedToken]]:
 
 
 def _write(path: Path, saved: Mapping[str, SavedToken]) -> None:
-    """Replace the file at once: after a crash, a reader finds the old or the new one."""
+    """Replace the file in one step, so that after a crash, a reader finds either the old or the new file."""
     staged = path.with_suffix(".new")
     staged.unlink(missing_ok=True)
     with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Records of a store as a Dask bag, to compute over them on a cluster."""
+"""The records of a store as a Dask bag, for computations on a cluster."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     import dask.bag
 
 _PARTITION: Final = 64 << 20
-"""Bytes of a partition, by the mean size of a record."""
+"""Approximate number of bytes in a partition, estimated by the mean size of a record."""
 
 
 @named_options
 def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unpack[ClientOptions]) -> dask.bag.Bag:
-    """Return the records of a store as a bag of bytes, each partition read by the worker that computes on it.
+    """Return the records of a store as a bag of `bytes`. Each worker reads the partitions on which it computes.
 
-    The store is fixed by its id, so a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    If `ref` is a tag, it is resolved to the store's id at once, so the tag may move later. The workers must be able to
+    connect to the service at `url`.
     """
     import dask.bag
     from dask.delayed import delayed
@@ -37,6 +38,6 @@ def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unp
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
-    """Return the records from `start` up to `stop`, or to the end."""
+    """Return the records from `start` up to `stop`, or up to the end of the stream if it is shorter."""
     with Client(url, **options) as client:
         return list(client.records(id)[start:stop])

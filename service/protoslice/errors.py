@@ -1,41 +1,44 @@
-"""Every error that protoslice raises, grouped by who must act.
+"""The errors that protoslice raises.
 
-`slug` is the last part of the `type` of the HTTP problem that reports the error. `server/problems.py` has status and
-words of each slug, and the client raises the class again.
+The tree below shows for each class who has to act, and what the error means.
+
+`slug` is the last part of the `type` of the HTTP problem document that reports an error. `server/problems.py` has the
+status and the texts for each slug. The client turns a problem document back into an error of the same class.
 
 ProtosliceError
-├── InvalidInput          the caller: a path, slice, size or option that does not parse
-│   ├── InvalidIndex          an index that a tensor does not take; an `IndexError` too
-│   ├── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
-│   ├── AlreadyComplete       bytes for an upload that is complete
-│   └── InconsistentLength    statements about the length of an upload that contradict each other
-├── NotFound              the caller: a well-formed name or path that matches nothing here
-│   ├── Gone                  it was here, and is no more
-│   ├── NoTensor              a tensor that an opened model does not have; a `KeyError` too
-│   └── NoRoot                a store of files alone, of which a view of its root is asked
-├── Conflict              the caller: somebody else was first, or a source has changed
-│   ├── Changed               it is not what the caller has seen, and was to be changed only if it is
-│   ├── StillNamed            names refer to a store that is to be removed
-│   └── WrongOffset           a request for an upload that continues elsewhere
+├── InvalidInput          the caller: a path, slice, size or option is invalid
+│   ├── InvalidIndex          an index cannot be applied to a tensor; the class is an `IndexError` too
+│   ├── ChecksumMismatch      the bytes do not match the checksum that the caller sent: send them again
+│   ├── AlreadyComplete       the upload to which the bytes were sent is complete
+│   └── InconsistentLength    the caller stated contradictory lengths of an upload
+├── NotFound              the caller: a well-formed name or path does not exist
+│   ├── Gone                  the name or path existed earlier
+│   ├── NoTensor              an opened model has no such tensor; the class is a `KeyError` too
+│   └── NoRoot                a view needs a root, but the store only has other files
+├── Conflict              the caller: another caller was first, or a source has changed
+│   ├── Changed               an item is not in the state that the caller expects, and was not changed
+│   ├── StillNamed            names refer to a store that the caller wants to remove
+│   └── WrongOffset           the offset of a request is not the offset of the upload
 ├── SpaceRemoved          the caller: the space of the request was removed
-├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
-│   └── TooMany               for now
-│       ├── ClientLimit           by one client
-│       └── SpaceLimit            by all clients of a space
-├── Unsupported           the caller: understood, but not possible
-│   ├── UnsupportedMediaType  a body of a kind that is not taken
-│   └── JoinedUpload          bytes for an upload that was joined from others
-├── CorruptModel          the file: bytes that are not what they should be
-│   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
-│   └── UnsoundModel          a model that lacks files, or fails checksums of its own, where only a sound one is taken
-├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
-└── StorageError          the operator: storage that fails
-    ├── StorageUnavailable    for now
-    │   └── DatabaseUnavailable   the SQL database does not answer in time
-    ├── StorageDenied         until somebody grants it
-    │   └── SourceDenied          by the owner of an object that is registered in place
-    └── StorageFull           until somebody makes room
-        └── QuotaExceeded         in a space, whose operator may also raise its quota
+├── LimitExceeded         the caller or the operator: request less, or raise the limit
+│   └── TooMany               too many things happen at the same time: try again later
+│       ├── ClientLimit           one client does too much
+│       └── SpaceLimit            all clients of a space together do too much
+├── Unsupported           the caller: the request is valid, but not possible
+│   ├── UnsupportedMediaType  the type of the request's body is not accepted
+│   └── JoinedUpload          an upload that was joined from others accepts no bytes
+├── CorruptModel          the owner of the file: its bytes are damaged or malformed
+│   ├── InconsistentChunks    the metadata and the chunks of a chunked proto contradict each other
+│   └── UnsoundModel          a model lacks files or fails its own checksums, and the caller required a sound model
+├── IntegrityError        the operator: according to a checksum or length of Protoslice, bytes are damaged
+└── StorageError          the operator: the storage fails
+    ├── StorageUnavailable    the storage or a service does not respond: try again later
+    │   └── DatabaseUnavailable   the SQL database does not respond in time
+    ├── StorageDenied         the storage or a service refuses access
+    │   ├── UnknownCaller         the credentials are missing or not accepted
+    │   └── SourceDenied          the owner of an object that was registered in place refuses access
+    └── StorageFull           the storage has no space left
+        └── QuotaExceeded         the quota of a space is used up; its operator may raise the quota
 """
 
 from __future__ import annotations
@@ -52,10 +55,10 @@ _SEVERAL_STRINGS: Final = re.compile(r"\b(Sequence|Iterable)\[str\]")
 
 
 def named_options(call: _C) -> _C:
-    """Make a function, or all public methods of a class, refuse unknown options, and suggest the nearest name.
+    """Make a function, or all public methods of a class, refuse unknown options.
 
-    Options of a `TypedDict` are checked too, which Python does not do. A single string is refused where several are
-    expected, since it would be taken for a list of characters.
+    The error suggests the most similar option. The options of a `TypedDict` are checked too, which Python does not do.
+    A single string is refused where several strings are expected, because it would be used as a list of characters.
     """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
@@ -87,7 +90,10 @@ def named_options(call: _C) -> _C:
 
 
 def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
-    """Return the parameters of `call` with their annotations, those of a `TypedDict` too; None if it accepts any."""
+    """Return the names of the options of `call` with their annotations, including the members of a `TypedDict`.
+
+    Return None if `call` accepts any option.
+    """
     found = dict[str, str]()
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -101,7 +107,7 @@ def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
 
 
 def check_options(call: str, given: Collection[str], known: Collection[str]) -> None:
-    """Raise a `TypeError` for an unknown option, naming the nearest known options, or all."""
+    """Raise a `TypeError` for an unknown option. The error names the most similar option, or all options."""
     from difflib import get_close_matches
 
     for name in given:
@@ -112,19 +118,19 @@ def check_options(call: str, given: Collection[str], known: Collection[str]) -> 
 
 
 def _check_strings(call: str, given: Iterable[tuple[str, object]], known: Mapping[str, str]) -> None:
-    """Raise a `TypeError` for a single string if the annotation in `known` is for several strings."""
+    """Raise a `TypeError` for a single string if the option's annotation in `known` requires several strings."""
     for name, value in given:
         if isinstance(value, str) and _SEVERAL_STRINGS.search(known.get(name, "")):
             raise TypeError(f"{call}() takes several strings as {name!r}: use [{value!r}], not {value!r}")
 
 
 def missing_extra(purpose: str, extra: str) -> str:
-    """Return the message about missing packages, which an extra of this package installs."""
+    """Return an error message that names the extra of this package that installs missing packages."""
     return f"{purpose}: install the extra '{extra}', in a checkout of Protoslice by pip install '.[{extra}]'"
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra of this package that installs `module`; None if no extra does."""
+    """Return the name of this package's extra that installs `module`, or None if no extra installs it."""
     from importlib.metadata import requires
 
     name, found = module.partition(".")[0].replace("_", "-").lower(), set()
@@ -136,9 +142,9 @@ def extra_of(module: str) -> str | None:
 
 
 class ProtosliceError(Exception):
-    """Base of all errors of this package.
+    """The base class of all errors of this package.
 
-    It has the byte `offset` and the field `path` of the problem, if they are known.
+    The attributes `offset` (in bytes) and `path` (of a field) locate the problem, if its place is known.
 
     Examples:
         >>> try:
@@ -149,19 +155,19 @@ class ProtosliceError(Exception):
     """
 
     slug: str = "internal"
-    """Last part of the `type` of the problem that reports it; subclasses without one inherit it."""
+    """Last part of the `type` of the problem document that reports the error. Subclasses may inherit the slug."""
 
     upload_slug: ClassVar[str] = "internal"
-    """The same while an upload is taken in, when the bytes at fault are those of the client."""
+    """The slug for errors during an upload, which are caused by bytes that the client sent."""
 
     request_id: str | None = None
-    """The id of the request that failed, where a service said so: its operator finds the cause by it."""
+    """Id of the failed request, with which the service's operator can find the cause; None for errors found locally."""
 
     retry_after_seconds: float | None = None
-    """Seconds to wait before trying again; None where nothing was said."""
+    """Seconds to wait before another attempt; None if a service did not state a time."""
 
     service: str | None = None
-    """URL of the service whose response, or whose silence, is the error; None for errors of local causes."""
+    """URL of the service that responded with an error or did not respond; None for errors with local causes."""
 
     def __init_subclass__(cls, *, slug: str | None = None, upload_slug: str | None = None) -> None:
         super().__init_subclass__()
@@ -205,7 +211,7 @@ class NotFound(ProtosliceError, LookupError, slug="not-found", upload_slug="inva
 
 
 class SpaceRemoved(ProtosliceError, slug="not-found"):
-    """Raised when a request would change a space that was removed; no other request helps."""
+    """Raised when a request would change a space that was removed. A repetition of the request fails too."""
 
 
 class Gone(NotFound, slug="gone"):
@@ -225,17 +231,17 @@ class Conflict(ProtosliceError, slug="conflict"):
 
 
 class Changed(Conflict, slug="precondition-failed"):
-    """Raised when something is not, or no longer, in the state that the caller expects; nothing was changed."""
+    """Raised when an item is not in the state that the caller expects. The item was not changed."""
 
 
 class StillNamed(Conflict, slug="still-named"):
     """Raised when names refer to a store that is to be removed, and the caller did not list them."""
 
     names: tuple[tuple[str, str], ...] = ()
-    """Protocol and text of the first of the names that were not listed."""
+    """Protocol and text of the first names that the caller did not list."""
 
     more: bool = False
-    """True when there are more of them."""
+    """True if there are more such names."""
 
 
 class WrongOffset(Conflict, slug="mismatching-upload-offset"):
@@ -250,7 +256,7 @@ class LimitExceeded(ProtosliceError, slug="limit-exceeded"):
 
 
 class TooMany(LimitExceeded, slug="too-busy"):
-    """Raised when too many things happen at the same time; `limit` is how many may, if known."""
+    """Raised when too many things happen at the same time. `limit` is the maximum number, if known."""
 
     def __init__(
         self, message: str, offset: int | None = None, path: str | None = None, *, limit: int | None = None
@@ -264,7 +270,7 @@ class ClientLimit(TooMany, slug="client-limit"):
 
 
 class SpaceLimit(TooMany, slug="space-limit"):
-    """Raised when the clients of a space do too much at the same time."""
+    """Raised when all clients of a space together do too much at the same time."""
 
 
 class Unsupported(ProtosliceError, slug="unsupported"):
@@ -276,7 +282,7 @@ class UnsupportedMediaType(Unsupported, slug="unsupported-media-type"):
 
 
 class JoinedUpload(Unsupported, slug="joined-upload"):
-    """Raised when bytes are sent to an upload that was joined from others."""
+    """Raised when bytes are sent to an upload that was joined from other uploads."""
 
 
 class CorruptModel(ProtosliceError, slug="corrupt-part", upload_slug="corrupt-model"):
@@ -288,14 +294,17 @@ class InconsistentChunks(CorruptModel, slug="inconsistent-chunks"):
 
 
 class UnsoundModel(CorruptModel, slug="unsound-model"):
-    """Raised when a model lacks files or fails its checksums, and only a sound model was to be accepted."""
+    """Raised when a model lacks files or fails its checksums, and the caller required a sound model."""
 
 
 class IntegrityError(ProtosliceError, slug="damaged-object"):
-    """Raised when stored or sent bytes are damaged, by a checksum or length of Protoslice, not of the model."""
+    """Raised when stored or sent bytes do not match a checksum or a length of Protoslice.
+
+    A mismatch with a checksum in the model itself raises `CorruptModel` instead.
+    """
 
     object: str | None = None
-    """Name of the damaged stored object, or None."""
+    """Name of the damaged stored object, if the error is about one."""
 
 
 class StorageError(ProtosliceError, slug="storage-error"):
@@ -303,7 +312,7 @@ class StorageError(ProtosliceError, slug="storage-error"):
 
 
 class StorageUnavailable(StorageError, slug="storage-unavailable"):
-    """Raised when the storage or a service does not respond now; try again later."""
+    """Raised when the storage or a service does not respond at the moment; try again later."""
 
 
 class DatabaseUnavailable(StorageUnavailable, slug="database-unavailable"):
@@ -323,7 +332,7 @@ class SourceDenied(StorageDenied, slug="source-denied"):
 
 
 class StorageFull(StorageError, slug="out-of-space"):
-    """Raised when the storage has no room left."""
+    """Raised when the storage has no space left."""
 
 
 class QuotaExceeded(StorageFull, slug="quota-exceeded"):
@@ -331,11 +340,11 @@ class QuotaExceeded(StorageFull, slug="quota-exceeded"):
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)
-"""Errors that a model, or a request about one, can cause; others come from its storage and may pass."""
+"""The errors that a model, or a request about a model, can cause. Other errors of reads are errors of the storage."""
 
 WITH_SLUG: Final = tuple(
     each
     for each in [*globals().values()]
     if isinstance(each, type) and issubclass(each, ProtosliceError) and "slug" in each.__dict__
 )[1:]
-"""Every class below `ProtosliceError` with a problem that no more general class has, the most general first."""
+"""Every subclass of `ProtosliceError` with an own slug; base classes precede their subclasses."""

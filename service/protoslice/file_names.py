@@ -1,4 +1,4 @@
-"""Names of the files of stores: which paths are valid, and which ones version control uses."""
+"""The rules for file paths in stores: their form, and which paths belong to version control."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from protoslice.errors import InvalidInput
 T = TypeVar("T")
 _LONGEST: Final = 1024
 CONTROL_FOLDERS: Final = (".git", ".hg", ".jj")
-"""Folders of git, Mercurial and Jujutsu. Their settings name commands, which the next `git status` runs."""
-# NTFS has short names, ignores dots and blanks at the end, and puts streams behind a colon (git: is_ntfs_dotgit).
-# The names with four digits of a checksum are those that Windows makes when the first are taken.
+"""The folders of git, Mercurial and Jujutsu.
+
+Settings in these folders can contain commands, which, for example, the next `git status` runs.
+"""
+# NTFS accepts other names for these folders (git: is_ntfs_dotgit). It has short names such as `git~1`, ignores dots and
+# blanks at the end, and puts the name of a stream after a colon. If the short names with small numbers are taken,
+# Windows creates short names with four digits of a checksum.
 _CONTROL: Final = re.compile(
     r"(?:\A|[/\\])(?:\.(?:git|hg|jj)|(?:git|hg|jj|(?:gi|hg|jj)[0-9a-f]{4})~[0-9]+)[. ]*(?::[^/\\]*)?(?:\Z|[/\\])"
 )
-# HFS+ ignores these characters in names (git: next_hfs_char).
+# The file system HFS+ ignores these characters in names (git: next_hfs_char).
 _IGNORED: Final = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
 )
 
 
 def check_file_path(path: str) -> str:
-    """Return `path` unchanged; raise `InvalidInput` if it is malformed or used by version control."""
+    """Return `path` unchanged; raise `InvalidInput` if it is malformed or belongs to version control."""
     check_form(path)
     if is_version_control(path):
         raise InvalidInput(
@@ -35,7 +39,10 @@ def check_file_path(path: str) -> str:
 
 
 def check_form(path: str) -> str:
-    """Return `path` unchanged; raise `InvalidInput` unless it is relative, normalized, printable and short enough."""
+    """Return `path` unchanged; raise `InvalidInput` if its form is invalid.
+
+    A valid path is relative, normalized and printable, and has at most 1024 bytes.
+    """
     segments = path.split("/")
     plain = all(
         segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
@@ -46,10 +53,10 @@ def check_form(path: str) -> str:
 
 
 def is_version_control(path: str) -> bool:
-    """Return True if, on some file system, a segment of `path` is a folder of version control."""
+    """Return True if a segment of `path` names a folder of version control on any common file system."""
     return _CONTROL.search((path if path.isascii() else path.translate(_IGNORED)).casefold()) is not None
 
 
 def without_version_control(files: Mapping[str, T]) -> Mapping[str, T]:
-    """Return the files to write, without those of version control that older versions accepted."""
+    """Return `files` without those of version control, which older versions of the service accepted."""
     return {path: file for path, file in files.items() if not is_version_control(path)}

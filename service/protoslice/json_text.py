@@ -1,7 +1,7 @@
-"""JSON at the boundaries: strict reading of foreign bytes, and writing that accepts every text.
+"""A strict JSON parser for bytes from outside, and a JSON encoder that accepts every string.
 
-Python reads `"\\ud800"` as a string with a lone surrogate, which is no Unicode text: it can be neither encoded, nor
-printed, nor stored as a name. Such strings are refused where they arrive.
+Python parses `"\\ud800"` as a string with a lone surrogate, which is not valid Unicode text. Such a string can neither
+be encoded nor printed nor stored as a name. Therefore, the parser refuses it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from typing import Any, Final, NoReturn
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""Escape of one half of a surrogate pair; whether the other half follows is looked at only then."""
+"""Escape of one half of a surrogate pair. Only a text with such an escape has to be checked for lone surrogates."""
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON in UTF-8; raise `ValueError` for anything else.
+    """Parse JSON in UTF-8; raise `ValueError` for any other input.
 
-    Nesting that is too deep and lone surrogates are refused too.
+    JSON that is nested too deeply, or that contains a lone surrogate, also raises `ValueError`.
     """
     text = data if isinstance(data, str) else data.decode("utf-8")
     try:
@@ -36,5 +36,5 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def encode_json(data: object) -> bytes:
-    """Encode `data` as compact JSON in UTF-8; lone surrogates of old records and file names are escaped."""
+    """Encode `data` as compact JSON in UTF-8. Lone surrogates, which old rows and file names may have, are escaped."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

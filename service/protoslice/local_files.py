@@ -1,4 +1,4 @@
-"""Files on the local disk: folders for one user, and names that are durable with their content."""
+"""Functions for local files: private folders, durable replacement (safe in a power failure), and locks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pathlib import Path
 
 
 def private_folder(path: Path) -> None:
-    """Create a folder and its missing parents, for this user only, even if the umask allows more."""
+    """Create a folder and its missing parents. Only the current user can access them, whatever the umask."""
     if not path.is_dir():
         private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
 
 
 def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Rename a complete file to `target`, so that it is durable: first its content is on the disk, then its name.
+    """Rename a complete file to `target`, after writing its content to the disk.
 
-    After a power failure, a reader finds the old file or the complete new one.
+    After a power failure, `target` is either the old file or the complete new file. When the function returns, the new
+    file is on the disk.
     """
     _sync(temporary)
     os.replace(temporary, target)
@@ -29,7 +30,10 @@ def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike
 
 @contextmanager
 def replacing(path: str) -> Iterator[str]:
-    """Yield the name of a temporary file next to `path`, which replaces it durably at the end; an error removes it."""
+    """Yield the name of a temporary file in the folder of `path`.
+
+    At the end of the `with` block, the temporary file durably replaces `path`. After an error, it is removed.
+    """
     temporary = os.path.join(os.path.dirname(path), f".protoslice-{secrets.token_hex(8)}")
     try:
         yield temporary
@@ -50,8 +54,7 @@ def _sync(path: str | os.PathLike[str]) -> None:
 def lock(fd: int, path: Path) -> None:
     """Lock an open file exclusively until it is closed.
 
-    Raise `BlockingIOError` when another process holds the lock, `FileNotFoundError` when the file is no longer at
-    `path`.
+    Raise `BlockingIOError` if another process has the lock. Raise `FileNotFoundError` if `path` is no longer this file.
     """
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if os.stat(path).st_ino != os.fstat(fd).st_ino:

@@ -1,6 +1,6 @@
-"""Artifacts of MLflow: files are written and read one by one, and a folder becomes a store after some quiet time.
+"""The artifacts of MLflow, which clients write and read file by file.
 
-Any replica can make the store: the result is the same.
+A folder becomes a store after some time without writes. Any replica can create the store, with the same result.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.uploads import Uploads
 
 _SMALL: Final = 16 << 10
-"""Largest file whose bytes are in its row; a larger file becomes a store at once."""
+"""Maximum number of bytes of a file that is kept in a row of the database. A larger file becomes a store at once."""
 _PART: Final = "draft "
-"""Beginning of the metadata of an upload that is a part of a file; session and number follow."""
+"""Beginning of the metadata of an upload that is a part of a file. The session and the part's number follow."""
 MOST_PARTS: Final = 10_000
 
 
 class UnknownPart(NotFound):
-    """Raised for an unknown part of a file, or a part of another file."""
+    """The error for a part of a file that does not exist, or that belongs to another upload."""
 
 
 class MlflowArtifacts:
-    """Files by path over the stores of one space; nothing is kept in memory, so that all replicas see the same.
+    """The artifact files of one space, by path.
 
-    Parts of files are looked up in `uploads`, by default all uploads.
+    All state is in the database and the storage, so all replicas return the same. Parts of files are looked up in
+    `uploads`, which are by default all uploads of the space.
     """
 
     def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
@@ -46,7 +47,7 @@ class MlflowArtifacts:
         self.table = MlflowTable(stores.database, stores.quotas.usage)
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> RepositoryFile:
-        """Write a file, or a new version of a file. A large file becomes a store, under its base name."""
+        """Write a file, or a new version of a file. A large file becomes a store of one file, with the file's name."""
         check_file_path(path)
         held = bytearray()
         async for piece in pieces:
@@ -57,9 +58,10 @@ class MlflowArtifacts:
         return await self._keep(path, RepositoryFile(size=len(held), data=bytes(held)))
 
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
-        """Return pairs of a store and a folder of artifacts that names it, of `names` in the catalogue.
+        """Return those of `names` that currently refer to a store, as pairs of a store and a file or folder.
 
-        A folder names the stores that hold its files, and the store made of its current files.
+        A file refers to the store that has its bytes. A folder refers to the store of its files, if these are still the
+        current files.
         """
         frozen = [each for each in names if each.kind != FILE]
         current = await map_concurrently(lambda each: self.table.is_frozen(each.name, each.store), frozen)
@@ -67,11 +69,11 @@ class MlflowArtifacts:
         return now | {(each.store, each.name) for each in names if each.kind == FILE}
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
-        """Save a part of a file, in any order and any number of times; return the id that `join` takes."""
+        """Save a part of a file, and return an id for `join`. Parts may arrive in any order, and repeatedly."""
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> RepositoryFile:
-        """Make the file at `path` from numbered parts; raise `UnknownPart` if one is missing."""
+        """Create the file at `path` from pairs of a part's number and id; raise `UnknownPart` if a part is missing."""
         check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
@@ -87,7 +89,10 @@ class MlflowArtifacts:
         return await self._keep(path, _of_store(made, name))
 
     async def store(self, folder: str, request: IngestRequest) -> Created:
-        """Make a store of all files below a folder, sharing their bytes; raise `NoArtifact` for an empty folder."""
+        """Create a store of all files below a folder; raise `NoArtifact` for an empty folder.
+
+        The store shares the bytes of large files with their stores.
+        """
         files, version = await self.table.files(folder)
         places = {path: (file.store, file.path) for path, file in files.items() if file.store and file.path}
         async with await self._stores.ingest(request) as ingest:
@@ -102,13 +107,13 @@ class MlflowArtifacts:
         return made
 
     async def freeze(self, folder: str) -> str:
-        """Return the id of a store of all current files below a folder, which is created unless it exists.
+        """Return the id of a store of all current files below a folder, and create the store if it does not exist.
 
         Raise `NoArtifact` for an empty folder.
         """
         known = await self.table.frozen_store(folder)
         if known is not None:
-            with suppress(NotFound):  # removed since
+            with suppress(NotFound):  # the store may have been removed
                 await self._stores.files(known)
                 return known
         return (await self.store(folder, IngestRequest())).store.id
@@ -129,7 +134,7 @@ class MlflowArtifacts:
 
 
 def new_session() -> str:
-    """Return a name for an upload in parts."""
+    """Return a random name for a file upload in parts."""
     return secrets.token_hex(16)
 
 
@@ -140,14 +145,14 @@ def _of_store(made: Created, name: str) -> RepositoryFile:
 _log = logging.getLogger(__name__)
 
 LOOKS: Final = 4
-"""Looks within the time after which a folder is quiet, about."""
+"""Approximate number of searches for quiet folders within the time after which a folder is quiet."""
 _PAGE: Final = 256
 _AT_ONCE: Final = 4
-"""Stores that a replica makes at a time, of up to 10 000 files each, while it serves requests."""
+"""Maximum number of stores that a replica creates at the same time. Each may have up to 10 000 files."""
 
 
 class AutoCommit:
-    """Folders of all spaces, which become stores once `seconds` pass without a write."""
+    """A background job for all spaces that creates a store from each folder after `seconds` without a write."""
 
     def __init__(self, database: Database, stores_of: Callable[[str], Awaitable[Stores]], seconds: float) -> None:
         self._table = ChangedFolders(database)
@@ -156,7 +161,7 @@ class AutoCommit:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def look_for_ever(self) -> None:
-        """Call `look` again and again; retry after a failure."""
+        """Call `look` repeatedly, also after a failure."""
         while True:
             await asyncio.sleep(max(self._seconds / LOOKS, 1) * (0.5 + random.random()))
             try:
@@ -165,20 +170,26 @@ class AutoCommit:
                 _log.warning("could not search for MLflow folders to turn into stores: %s", type(error).__name__)
 
     async def look(self) -> None:
-        """Make stores of folders without recent writes; after a failure, skip a folder until it changes."""
+        """Create stores of all folders without recent writes.
+
+        After a failure that would recur, a folder is skipped until it changes.
+        """
         while True:
             found = await self._table.quiet(self._seconds, _PAGE)
-            first = int(secrets.token_hex(4), 16) % max(1, len(found))  # replicas that look at once begin apart
+            first = int(secrets.token_hex(4), 16) % max(1, len(found))  # concurrent replicas begin at different folders
             settled = await map_concurrently(self._settle, found[first:] + found[:first])
             if len(found) < _PAGE or not all(settled):
                 return
 
     async def _settle(self, folder: ChangedFolder) -> bool:
-        """Make the store of a folder; return False if storage or database do not respond, so that it is retried."""
+        """Create the store of a folder. Return False if the attempt has to be repeated.
+
+        That is so if the storage or database does not respond, or after a conflict.
+        """
         async with self._turns:
             try:
                 await MlflowArtifacts(await self._stores_of(folder.space)).freeze(folder.name)
-            except NotFound:  # emptied since, or the space is gone
+            except NotFound:  # the folder has become empty, or the space was removed
                 pass
             except (Conflict, StorageUnavailable):
                 return False

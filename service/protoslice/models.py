@@ -1,4 +1,4 @@
-"""Models by every name that the command line takes: on a service, or in files."""
+"""Functions that open a model by any name that the command line accepts: a store of a service, or files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from protoslice.client import Client
 
 _MOST_TAGS: Final = 5000
-"""Tags of a service that are looked at for a suggestion."""
+"""Number of tags from which on a service's tags are not searched for a suggestion."""
 
 
 class RemoteModel(OpenedModel):
-    """Read a model on a service; for a tag, the store that it points at when the model is opened.
+    """Read a model in a store of a service. `open_model` returns this class.
 
-    `open_model` returns one. It can be pickled for workers of data loaders.
+    If `ref` is a tag, the store is fixed when the model is opened, even if the tag moves later. A model can be pickled
+    for workers of data loaders.
 
     Args:
         client: Client of the service.
@@ -44,9 +45,9 @@ class RemoteModel(OpenedModel):
 
     def __init__(self, client: Client, ref: str, held: ExitStack | None = None) -> None:
         self.client = client
-        """The client that asks the service."""
+        """The client that makes the requests."""
         self.store = client.store(ref, names=False)
-        """Facts of the store that holds the model."""
+        """Facts about the store that contains the model."""
         self._held = held or ExitStack()
 
     @cached_property
@@ -54,7 +55,7 @@ class RemoteModel(OpenedModel):
         return TensorList.of([*self.client.tensors(self.store.id)])
 
     def __reduce__(self) -> tuple[type[RemoteModel], tuple[Client, str]]:
-        """Pickle how to open the same store again, such as in a worker of a data loader."""
+        """Pickle the client and the store's id, so that another process can open the same store."""
         return RemoteModel, (self.client, self.store.id)
 
     def __len__(self) -> int:
@@ -68,17 +69,17 @@ class RemoteModel(OpenedModel):
         return f"<RemoteModel {self.client.url_of(self.store.id)}: {self.store.type or 'unknown type'}>"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """Return the inputs and outputs of the model.
+        """Return the signatures of the model, which list its inputs and outputs.
 
         Args:
-            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+            tags: All tags of a meta graph of a SavedModel; by default, the first meta graph is used.
 
         Returns:
             An iterator of signatures.
 
         Raises:
             NotFound: There is no such meta graph.
-            Unsupported: The format has no inputs and outputs.
+            Unsupported: The model's format has no inputs and outputs.
 
         Examples:
             >>> with protoslice.open_model("@demo:1") as model:
@@ -95,7 +96,7 @@ class RemoteModel(OpenedModel):
         return iter(self._tensors) if "_tensors" in self.__dict__ else self.client.tensors(self.store.id)
 
     def _named(self, name: str) -> Sequence[TensorEntry]:
-        if "_tensors" in self.__dict__ or "*" in name:  # which stands for any characters in a request
+        if "_tensors" in self.__dict__ or "*" in name:  # in a request, `*` would match any characters
             tensors = self._tensors
         else:
             tensors = TensorList.of([*self.client.tensors(self.store.id, name=name)])
@@ -137,22 +138,23 @@ def open_model(
 ) -> OpenedModel:
     """Open a model in files, or in a store of a service.
 
-    A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or the URL of its
-    page in a browser. Credentials are found as by the command line. All other arguments are only for files.
+    The name of a store is `@TAG`, a URL such as `http://HOST/v1/stores/TAG`, or the URL of the store's web page. A name
+    `@TAG` refers to the service in PROTOSLICE_URL. The function uses the same credentials as the command line. All
+    arguments after `path` are only for files.
 
-    Close the model after use, or use it in a `with`.
+    Close the model after use, or use it in a `with` statement.
 
     Args:
-        path: Path or URI of a file or directory, a store, or a mapping of paths to objects with `size` and
-            `read(offset, length)`, which stay open. Files next to the root belong to the model.
-        root: Path of the root in a directory; by default the likeliest file.
+        path: Path or URI of a file or directory, or the name of a store, or a mapping of paths to sources. A source has
+            `size` and `read(offset, length)`, and is not closed. Files next to the root belong to the model.
+        root: Path of the root in a directory; by default, the most likely file is the root.
         type: Full name of the root's message type; detected by default.
-        types: Message types that are not bundled.
-        progress: Function that is called now and then with the bytes done and the total.
-        storage_options: Options of the storage at a URI.
+        types: Message types that are not bundled with this package.
+        progress: Function that is called from time to time with the number of bytes done and the total.
+        storage_options: Options of the storage backend of a URI.
 
     Returns:
-        A mapping of names to tensors, whose elements are read when they are used.
+        A mapping of names to tensors. The elements of a tensor are read when they are used.
 
     Raises:
         NotFound: There is no such file or store.
@@ -191,7 +193,10 @@ def open_model(
 
 
 def other_tag(client: Any, ref: str) -> str | None:
-    """Return a suggestion for a tag that does not exist; None for existing tags and for ids."""
+    """Return a suggestion for a tag that does not exist: a similar tag of the service.
+
+    Return None if the tag exists, if there is no similar tag, or if the service has 5000 or more tags.
+    """
     with suppress(ProtosliceError):
         tags = [tag.name for tag in islice(client.tags(), _MOST_TAGS)]
         return None if ref in tags or len(tags) == _MOST_TAGS else did_you_mean(ref, tags)

@@ -1,7 +1,8 @@
-"""Pieces of files: the unit by which pushes and pulls compare files.
+"""The pieces of files, by which pushes and pulls compare files.
 
-Cuts depend on the content, so that an insertion moves the pieces after it and does not change them. A file is cut into
-regions along the chunks of its proto, and each region is cut at places that depend on its bytes.
+The places of the cuts depend on the content. Therefore, an insertion into a file moves the pieces after the insertion,
+but does not change them. First, a file is cut into regions at the borders of its proto's chunks. Then each region is
+cut into pieces at places that depend on its bytes.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import Final
 from protoslice import _core
 
 LONGEST: Final = 4 << 20
-"""Size of the longest piece in bytes."""
+"""Maximum size of a piece in bytes."""
 LEAST: Final = 64 << 10
-"""Extents shorter than this, in bytes, make no cuts."""
+"""Minimum size in bytes of an extent that becomes a region."""
 
 Span = tuple[int, int]
 
 
 class PieceCutter:
-    """Cutter of the region from `start` up to `end` into pieces, by its bytes in order."""
+    """A cutter that divides the region from `start` up to `end` into pieces.
+
+    The caller passes the bytes of the region in order.
+    """
 
     def __init__(self, start: int, end: int) -> None:
         self._at = start
@@ -29,17 +33,17 @@ class PieceCutter:
 
     @property
     def is_due(self) -> bool:
-        """True when the next piece can be cut."""
+        """True if enough bytes have arrived to cut the next piece."""
         return 0 < min(LONGEST, self._left) == len(self._window)
 
     def take(self, data: memoryview) -> memoryview:
-        """Take bytes until a piece can be cut; return the rest of `data`."""
+        """Take bytes from `data` until a piece can be cut, and return the rest of `data`."""
         wanted = min(LONGEST, self._left) - len(self._window)
         self._window += data[:wanted]
         return data[wanted:]
 
     def cut(self) -> tuple[int, bytes]:
-        """Return the offset and bytes of the next piece."""
+        """Cut the next piece, and return its offset and bytes."""
         offset, window = self._at, bytes(self._window)
         length = _core.first_piece(window)
         del self._window[:length]
@@ -48,9 +52,10 @@ class PieceCutter:
 
 
 def cut(size: int, extents: Iterable[Span], read: Callable[[int, int], bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and bytes of each piece of a file of `size` bytes with `extents`, in order and without gaps.
+    """Cut a file of `size` bytes into pieces, and yield the offset and bytes of each piece, in order and without gaps.
 
-    `read` returns the bytes between two offsets. Each byte is read once.
+    `extents` are the chunks of the file, as pairs of start and end. `read` returns the bytes between two offsets. Each
+    byte is read once.
     """
     for start, end in regions(size, extents):
         cutter = PieceCutter(start, end)
@@ -63,9 +68,10 @@ def cut(size: int, extents: Iterable[Span], read: Callable[[int, int], bytes]) -
 
 
 def regions(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
-    """Yield the regions of a file of `size` bytes with `extents`, as (start, end), in order and without gaps.
+    """Yield the regions of a file of `size` bytes as pairs of start and end, in order and without gaps.
 
-    No region is empty. Each extent is a region, so equal extents in two files have equal pieces at any offset.
+    No region is empty. Each extent of at least 64 KiB that overlaps no earlier extent is a region. Therefore, equal
+    chunks in two files have equal pieces, whatever their offsets.
     """
     at = 0
     for start, end in sorted(extents):
@@ -78,6 +84,6 @@ def regions(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
 
 
 def extents_of(plan: _core.Plan) -> Iterator[Span]:
-    """Yield the extents of a plan's chunks in the root file, as (start, end)."""
+    """Yield the extents of a plan's chunks in the root file, as pairs of start and end."""
     for number in range(len(plan)):
         yield from plan.chunk(number)[3].extents(0, LEAST)

@@ -1,7 +1,7 @@
-"""Plug-ins of other packages by name, checked when they are loaded.
+"""The plug-ins of other packages, by name. Each plug-in is checked when it is loaded.
 
-Plug-ins come from entry points of installed packages, from calls of `register`, and from the modules that
-PROTOSLICE_PLUGINS names, which call `register` when they are imported.
+Plug-ins come from entry points of installed packages and from calls of `register`. The modules that PROTOSLICE_PLUGINS
+lists are imported, so that they can call `register`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ from protoslice.errors import InvalidInput, Unsupported
 
 T = TypeVar("T")
 Version = tuple[int, int]
-"""Major and minor version of an interface; a change that plug-ins may notice is a new major version."""
+"""The major and minor version of an interface. A change that may break plug-ins increases the major version."""
 
 PLUGINS: Final = "PROTOSLICE_PLUGINS"
 OURS: Final = "protoslice"
 
 
 class PluginWarning(UserWarning):
-    """Warning of a plug-in that is skipped, or used in spite of a problem."""
+    """The warning about a plug-in that is skipped, or that is used although it has a problem."""
 
 
 class PluginGroup(Generic[T]):
-    """Plug-ins of one kind by name: built-in and registered ones, and those of installed packages."""
+    """The plug-ins of one kind by name: built-in plug-ins, registered plug-ins, and those of installed packages."""
 
     def __init__(
         self, group: str, kind: str, built_in: Mapping[str, T], lacks: Callable[[T], str | None] = lambda _: None
     ) -> None:
-        """Take the entry-point `group`, the `kind` for messages, and `lacks`, which returns a plug-in's problem."""
+        """Create the group of plug-ins.
+
+        `group` is the name of the entry-point group, and `kind` describes the plug-ins in error messages. `lacks`
+        returns a description of a plug-in's problem, or None if the plug-in is valid.
+        """
         self.group = group
         self._kind = kind
         self._built_in = dict(built_in)
@@ -43,15 +47,18 @@ class PluginGroup(Generic[T]):
         self._lacks = lacks
 
     def names(self) -> list[str]:
-        """Return the names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS, but no entry point."""
+        """Return the sorted names of all plug-ins.
+
+        This imports the modules in PROTOSLICE_PLUGINS, but loads no entry point.
+        """
         _import_listed(os.environ.get(PLUGINS, ""))
         return sorted({*self._built_in, *self._registered, *self._points})
 
     def get(self, name: str) -> T:
-        """Return the plug-in `name`, loaded and checked.
+        """Return the plug-in `name`, after loading and checking it on the first call.
 
-        Raise `InvalidInput` for an unknown name, or a name that several packages claim; raise `Unsupported` for a
-        plug-in that does not import or lacks something.
+        Raise `InvalidInput` if no plug-in, or plug-ins of several packages, have this name. Raise `Unsupported` if the
+        plug-in cannot be imported or is invalid.
         """
         if name not in self.names():
             names = ", ".join(self.names()) or "none is installed"
@@ -63,10 +70,10 @@ class PluginGroup(Generic[T]):
         return plugin
 
     def register(self, name: str, plugin: T) -> None:
-        """Add a plug-in to this process.
+        """Add a plug-in for this process. It replaces a plug-in of an installed package with the same name.
 
-        Raise `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something. A registered
-        plug-in replaces a plug-in of an installed package.
+        Raise `InvalidInput` if the name belongs to a built-in or registered plug-in. Raise `Unsupported` if the plug-in
+        is invalid.
         """
         if name in self._built_in or name in self._registered:
             raise InvalidInput(f"The {self._kind} for {name!r} is already registered by {self.package(name)}")
@@ -74,11 +81,11 @@ class PluginGroup(Generic[T]):
         self._registered[name] = plugin
 
     def unregister(self, name: str) -> None:
-        """Revert `register`; ignore an unknown name."""
+        """Remove a registered plug-in. An unknown name is ignored."""
         self._registered.pop(name, None)
 
     def package(self, name: str) -> str:
-        """Return the package of the plug-in with its version, or the module of a registered plug-in."""
+        """Return the name and version of the plug-in's package; for a registered plug-in, return its module."""
         if name in self._built_in:
             return OURS
         if name in self._registered:
@@ -86,17 +93,17 @@ class PluginGroup(Generic[T]):
         return " and ".join(map(_package_of, self._points.get(name, [])))
 
     def is_ours(self, name: str) -> bool:
-        """Return True for a built-in plug-in."""
+        """Return True if the plug-in `name` is built in."""
         return name in self._built_in
 
     def forget(self) -> None:
-        """Search for entry points again, as when packages were installed meanwhile."""
+        """Forget the loaded entry points, so that packages installed meanwhile are found."""
         self._loaded.clear()
         self.__dict__.pop("_points", None)
 
     @cached_property
     def _points(self) -> dict[str, list[EntryPoint]]:
-        """Entry points by name, without those with the name of a built-in one."""
+        """The entry points by name, without those that have the name of a built-in plug-in."""
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._built_in:
@@ -127,8 +134,8 @@ class PluginGroup(Generic[T]):
 def check_version(owner: str, given: object, ours: Version) -> None:
     """Compare the interface version of a plug-in with `ours`.
 
-    Warn with a `PluginWarning` about another minor version; raise `Unsupported` for another major version, or an
-    invalid one.
+    Issue a `PluginWarning` for another minor version. Raise `Unsupported` for another major version, and for an invalid
+    version.
     """
     version = (given, 0) if isinstance(given, int) else given
     match version:
@@ -143,7 +150,10 @@ def check_version(owner: str, given: object, ours: Version) -> None:
 
 
 def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:
-    """Return class and first line of a foreign error; only the class when the line repeats a `hidden` text."""
+    """Return the class and the first line of an error of another package.
+
+    If the line contains one of the `hidden` texts, return only the class.
+    """
     told = str(error).partition("\n")[0]
     secret = any(text and text in told for text in hidden)
     return f"{type(error).__name__}: {told}" if told and not secret else type(error).__name__
@@ -155,7 +165,7 @@ def warn(message: str) -> None:
 
 
 def _module_of(plugin: Any) -> str:
-    """Return the module that defines a class or a function, or the class of an instance."""
+    """Return the module of a class or function; for another object, return the module of its class."""
     return f"module {getattr(plugin, '__module__', None) or type(plugin).__module__}"
 
 

@@ -1,4 +1,4 @@
-"""Records of a store as a dataset of Ray Data, to compute over them on a cluster."""
+"""The records of a store as a dataset of Ray Data, for computations on a cluster."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     import ray.data
 
 _BLOCK: Final = 64 << 20
-"""Bytes of a block, by the mean size of a record."""
+"""Approximate number of bytes in a block, estimated by the mean size of a record."""
 COLUMN: Final = "record"
-"""The one column of the dataset: the bytes of a record, as `ray.data.read_tfrecords` gives none."""
+"""Name of the dataset's only column, which has the bytes of the records."""
 
 
 @named_options
 def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[ClientOptions]) -> ray.data.Dataset:
-    """Return the records of a store as a dataset of one column, each block read by the worker that needs it.
+    """Return the records of a store as a dataset with one column. Each worker reads the blocks that it needs.
 
-    The store is fixed by its id, so a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    If `ref` is a tag, it is resolved to the store's id at once, so the tag may move later. The workers must be able to
+    connect to the service at `url`.
     """
     import ray.data
 
@@ -38,9 +39,9 @@ def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[
 
 
 def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, options: ClientOptions) -> Any:
-    """Return the class of the data source.
+    """Return the data source.
 
-    It is defined here because its base class exists only if Ray is installed.
+    Its class is defined in this function, because the base class exists only if Ray is installed.
     """
     import pyarrow as pa
     from ray.data import Datasource, ReadTask
@@ -50,7 +51,7 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
     step = max(1, int(block_bytes // max(1, mean)))
 
     class Records(Datasource):  # type: ignore[misc]
-        """Source of the blocks; each is a read of consecutive records."""
+        """A data source whose blocks are runs of consecutive records."""
 
         starts = range(0, summary.count, step)
 
@@ -59,7 +60,7 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
             return summary.size
 
         def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[Any]:
-            """Return one task for each block; the desired number of tasks is ignored."""
+            """Return one task for each block. The argument `parallelism` is ignored."""
             schema = pa.schema([(COLUMN, pa.binary())])
             tasks = []
             for start in self.starts:
@@ -74,7 +75,7 @@ def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, op
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> Iterator[pa.Table]:
-    """Yield the block of the records from `start` up to `stop`."""
+    """Yield a block with the records from `start` up to `stop`."""
     import pyarrow as pa
 
     with Client(url, **options) as client:

@@ -1,4 +1,7 @@
-"""Tokens of an OpenID Connect issuer, by a person's sign-in (device flow, RFC 8628), or by a refresh token."""
+"""Functions that get tokens from an OpenID Connect issuer.
+
+A person signs in with a browser (the device flow of RFC 8628). Afterwards, a refresh token renews the token.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ from protoslice.facts import SignInTerms
 
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _LONGEST_WAIT: Final = 1800.0
-"""Seconds until a code expires, whatever its issuer says."""
+"""Seconds after which a sign-in ends, even if the issuer's code is valid longer."""
 _INTERVAL: Final = 5.0
-"""Seconds between two requests for a token, and by which `slow_down` prolongs them."""
+"""Default number of seconds between two requests for a token. The error `slow_down` adds as many seconds."""
 _LONGEST_CODE: Final = 64
 _AHEAD: Final = timedelta(seconds=60)
-"""Time before its end at which a token is renewed."""
+"""Time before the expiry of a token at which it is renewed."""
 _LARGEST: Final = 256 << 10
 _SECONDS: Final = 20.0
 _SILENCE: Final = 10.0
@@ -48,19 +51,19 @@ _FAILURES: Final = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True)
 class DevicePrompt:
-    """URL that a person visits, and the code that it asks for."""
+    """The URL that a person has to visit, and the code to enter there."""
 
     place: str
     code: str
     whole: str | None
-    """URL that contains the code; None if the issuer has none."""
+    """A URL that already contains the code; None if the issuer does not provide one."""
 
 
 class Clock:
-    """A clock that tests replace."""
+    """A clock, which tests can replace."""
 
     def now(self) -> float:
-        """Return the seconds of a monotonic clock."""
+        """Return the time of a monotonic clock in seconds."""
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
@@ -71,10 +74,10 @@ class Clock:
 def sign_in(
     terms: SignInTerms, show: Callable[[DevicePrompt], None], clock: Clock | None = None, *, resource: str | None = None
 ) -> SavedToken:
-    """Wait until a person has signed in at the issuer; `show` is called with the place to do that.
+    """Wait until a person has signed in at the issuer, and return the token.
 
-    `resource` is the service that the token is for (RFC 8707); issuers may ignore it. Raise `StorageDenied` if the
-    person refuses or takes too long.
+    `show` is called with the URL and the code for the person. `resource` is the service for which the token is
+    requested (RFC 8707); an issuer may ignore it. Raise `StorageDenied` if the person refuses or takes too long.
     """
     clock, issuer = clock or Clock(), Issuer(terms.issuer)
     asked, tokens = issuer.endpoint("device_authorization_endpoint"), issuer.endpoint("token_endpoint")
@@ -102,14 +105,14 @@ def sign_in(
 
 
 def _await(url: str, form: Mapping[str, str], interval: float, end: float, clock: Clock) -> Mapping[str, Any]:
-    """Return the issuer's response once the person has signed in."""
+    """Poll the issuer until the person has signed in, and return the issuer's response."""
     interval = max(1.0, interval)
     while clock.now() + interval < end:
         clock.wait(interval)
         try:
             status, said = _exchange(url, form)
         except StorageUnavailable:
-            interval *= 2  # as the RFC wants it of clients whose requests time out
+            interval *= 2  # RFC 8628 requires that clients slow down after timeouts
             continue
         if status == 200:
             return said
@@ -128,18 +131,23 @@ def _await(url: str, form: Mapping[str, str], interval: float, end: float, clock
 
 
 def ends_soon(saved: SavedToken) -> bool:
-    """Return True for a token that can be renewed and that expires soon or has expired."""
+    """Return True if a token can be renewed, and expires within a minute or has expired."""
     end = end_of(saved.token)
     return saved.grant is not None and end is not None and end - _AHEAD <= datetime.now(UTC)
 
 
 def refresh(origin: str) -> str | None:
-    """Renew the saved token of `origin`; return the new one, or the old one if the issuer returns none."""
-    # Locked until the new one is saved: issuers take a refresh token once, and a second process would lose.
+    """Renew the saved token of `origin`, and return the new token.
+
+    Return the old token if it does not expire soon, or, with a warning, if the issuer returns no new token. Return None
+    if no token is saved.
+    """
+    # The file is locked until the new token is saved: an issuer accepts a refresh token only once, so a second process
+    # must not use it too.
     with edit_tokens() as tokens:
         saved = tokens.get(origin)
         if saved is None or saved.grant is None or not ends_soon(saved):
-            return None if saved is None else saved.token  # another process was first
+            return None if saved is None else saved.token  # another process may have renewed or deleted the token
         try:
             tokens[origin] = _refreshed(saved.grant)
         except ProtosliceError as error:
@@ -161,7 +169,7 @@ def _refreshed(grant: RefreshGrant) -> SavedToken:
 
 
 def _id_token_in(said: Mapping[str, Any]) -> str:
-    """Return the id token in a response of an issuer; raise `StorageDenied` without one."""
+    """Return the id token in a response of an issuer; raise `StorageDenied` if there is no valid one."""
     token = _text(said, "id_token")
     if token.count(".") != 2:
         raise StorageDenied("The identity provider returned an id token that is not a JWT")
@@ -181,14 +189,14 @@ def _seconds(said: Mapping[str, Any], name: str, default: float) -> float:
 
 
 def _error(status: int, said: Mapping[str, Any]) -> str:
-    """Return the error of an issuer as printable text."""
+    """Return the error in an issuer's response as printable text of at most 200 characters."""
     found = " ".join(str(said[name]) for name in ("error", "error_description") if isinstance(said.get(name), str))
     plain = "".join(letter for letter in found if letter.isprintable())
     return plain[:200] if plain else f"status {status}"
 
 
 class Issuer:
-    """An issuer, and the URLs of its configuration."""
+    """An issuer and its OpenID configuration, which is requested when the object is created."""
 
     def __init__(self, url: str) -> None:
         self.url = checked_url(url)
@@ -198,7 +206,10 @@ class Issuer:
         self._said = said
 
     def endpoint(self, name: str) -> str | None:
-        """Return a URL by its name, or None; raise `StorageDenied` if it is less safe than the issuer's."""
+        """Return a URL of the configuration by name, or None if it is missing.
+
+        Raise `StorageDenied` if the URL uses http although the issuer uses https.
+        """
         place = self._said.get(name)
         if place is None:
             return None
@@ -209,9 +220,9 @@ class Issuer:
 
 
 def _exchange(url: str, form: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, Any]]:
-    """Send a form, or a GET; return the status and the JSON object, empty if the response is none.
+    """Send `form` with POST, or a GET request if it is None; return the status and the JSON object of the response.
 
-    Raise `StorageUnavailable` without a response.
+    The object is empty if the response is not a JSON object. Raise `StorageUnavailable` if there is no response.
     """
     try:
         return asyncio.run(_answer(checked_url(url), form))
@@ -220,7 +231,7 @@ def _exchange(url: str, form: Mapping[str, str] | None = None) -> tuple[int, Map
 
 
 def checked_url(url: object) -> str:
-    """Return `url` if it uses https or is on this machine; raise `StorageDenied` otherwise."""
+    """Return `url` if it uses https, or http on this machine; otherwise raise `StorageDenied`."""
     if isinstance(url, str) and len(url) <= _LONGEST_URL and url.isascii() and url.isprintable() and " " not in url:
         try:
             parts = urlsplit(url)
@@ -234,7 +245,7 @@ def checked_url(url: object) -> str:
 
 async def _answer(url: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, Any]]:
     body = bytearray()
-    # A timeout of the whole exchange: an issuer may also send a byte now and then.
+    # The timeout covers the whole exchange, because an issuer could send single bytes for a long time.
     async with (
         asyncio.timeout(_SECONDS),
         httpx.AsyncClient(verify=_tls(), timeout=_SILENCE, headers=_HEADERS) as http,
@@ -253,7 +264,7 @@ async def _answer(url: str, form: Mapping[str, str] | None) -> tuple[int, Mappin
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the certificates of this machine, read once."""
+    """Return a TLS context with the trusted certificates of this machine, which are read only once."""
     return ssl.create_default_context()
 
 

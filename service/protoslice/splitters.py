@@ -1,4 +1,7 @@
-"""Splitters of other packages: sources of rules, by the entry-point group `protoslice.splitters`."""
+"""The splitters of other packages, which provide split rules.
+
+Packages register them in the entry-point group `protoslice.splitters`.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ def splitters() -> list[str]:
 
 
 def splitter_named(name: str) -> RuleSplitter:
-    """Return the installed splitter `name`.
+    """Return an instance of the installed splitter `name`.
 
-    Raise `InvalidInput` when no package or several have it, `Unsupported`, with the package, when its class does not
-    load or lacks `rules`.
+    Raise `InvalidInput` if no package, or several packages, provide this splitter. Raise `Unsupported` if its class
+    cannot be loaded or lacks the method `rules`; the message names the package.
     """
     return SPLITTERS.get(name)()
 
 
 def _lacks(factory: Callable[[], RuleSplitter]) -> str | None:
-    """Return what is wrong with a class of splitters; None if nothing is."""
+    """Return a description of the problem of a splitter class, or None if the class is valid."""
     try:
         splitter = factory()
     except Exception as error:  # of another package, which may raise anything
@@ -33,4 +36,4 @@ def _lacks(factory: Callable[[], RuleSplitter]) -> str | None:
 
 
 SPLITTERS: Final[PluginGroup[Callable[[], RuleSplitter]]] = PluginGroup("protoslice.splitters", "splitter", {}, _lacks)
-"""Classes of splitters by name."""
+"""The splitter classes by name."""

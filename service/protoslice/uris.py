@@ -1,4 +1,4 @@
-"""URIs of storages and objects, parsed."""
+"""The parser for URIs of storages and objects."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from urllib.parse import quote, unquote_to_bytes
 from protoslice.errors import InvalidInput
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-"""Begin of a URI; a scheme of one letter is a drive of Windows."""
+"""The beginning of a URI. A scheme has at least two letters, because a single letter is a drive of Windows."""
 USER_INFO: Final = re.compile(r"(?<=://)[^/@]*@")
-"""User and password in a URI."""
+"""The user and password in a URI."""
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}
 _WEB_AUTHORITY: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PORT: Final = re.compile(r":([0-9]+)$")
-# Schemes whose paths are percent-encoded and have no query; the keys of buckets are taken as they stand.
+# Schemes whose paths are percent-encoded, without a query. Keys in buckets are used unchanged.
 _ENCODED: Final = frozenset({"file", *_WEB_PORTS})
 _UNENCODED: Final = "!$&'()*+,;=:@"
-"""Marks that a segment may have as they are (RFC 3986, pchar)."""
+"""Punctuation that a path segment may contain unencoded (RFC 3986, pchar)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Parsed storage URI; two locations are equal exactly when their URIs name the same place."""
+    """A parsed storage URI. Two locations are equal if and only if their URIs name the same place."""
 
     scheme: str
     authority: str
@@ -33,35 +33,38 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The canonical URI of the place."""
+        """The canonical URI of the location."""
         encoded = self.scheme in _ENCODED
         parts = [quote(each, safe=_UNENCODED) if encoded else each for each in self.segments]
         return f"{self.scheme}://{self.authority}/{'/'.join(parts)}"
 
     @property
     def path(self) -> str:
-        """Absolute path of a `file` location."""
+        """The absolute path of a location with the scheme `file`."""
         return "/" + "/".join(self.segments)
 
     @property
     def is_web(self) -> bool:
-        """True for `http` and `https`."""
+        """True if the scheme is `http` or `https`."""
         return self.scheme in _WEB_PORTS
 
     @property
     def host(self) -> str:
-        """Host of a web authority; an IPv6 address has no brackets."""
+        """The host of a web URI; an IPv6 address is returned without brackets."""
         return _PORT.sub("", self.authority).strip("[]")
 
     @property
     def port(self) -> int | None:
-        """Port of a web authority; None for the scheme's default."""
+        """The port of a web URI; None for the scheme's default port."""
         match = _PORT.search(self.authority)
         return None if match is None else int(match[1])
 
 
 def parse_location(uri: str) -> Location:
-    """Parse a URI; raise `InvalidInput` for empty or dotted segments, credentials and other unsafe forms."""
+    """Parse a URI.
+
+    Raise `InvalidInput` for an unsafe URI: one with empty segments, the segments `.` or `..`, or credentials.
+    """
     scheme, mark, rest = uri.partition("://")
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
@@ -78,21 +81,21 @@ def parse_location(uri: str) -> Location:
 
 
 def parse_root(uri: str) -> Location:
-    """Parse a URI that names a folder; one slash at the end is ignored."""
+    """Parse the URI of a folder. One slash at its end is ignored."""
     if uri.lower() == "file://":
         raise InvalidInput("Invalid file URI: use file:// and an absolute path on this machine")
     return parse_location(uri.removesuffix("/"))
 
 
 def is_uri(name: object) -> bool:
-    """Return True for a text such as `s3://bucket/key`, unless a file of that name exists."""
+    """Return True for a text such as `s3://bucket/key`, unless a local file has this name."""
     return isinstance(name, str) and _URI.match(name) is not None and not os.path.lexists(name)
 
 
 def local_path(uri: str) -> str | None:
-    """Return the path that a `file://` URI names; None for other schemes.
+    """Return the path that a `file://` URI names, or None for other schemes.
 
-    Raise `InvalidInput` for a malformed one.
+    Raise `InvalidInput` for a malformed `file://` URI.
     """
     if not uri.lower().startswith("file://"):
         return None
@@ -110,7 +113,10 @@ def _authority(scheme: str, authority: str) -> str:
 
 
 def web_authority(scheme: str, authority: str) -> str:
-    """Return host and port of a web URL, in lower case, without a default port; raise `InvalidInput` for others."""
+    """Return host and port of a web URL in lower case, without the scheme's default port.
+
+    Raise `InvalidInput` for another scheme, and for an invalid host or port.
+    """
     if scheme not in _WEB_PORTS:
         raise InvalidInput("Invalid web URI: use http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])

@@ -1,4 +1,4 @@
-"""Varints, and streams of records after their lengths."""
+"""Varints, and streams of records that follow their lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 
 def read(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return value and end offset of the varint at `at`; the offset is -1 if it is truncated or above ten bytes."""
+    """Return the value of the varint at offset `at`, and the offset after it.
+
+    The returned offset is -1 if the varint is truncated or has more than ten bytes.
+    """
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     value = 0
@@ -19,7 +22,7 @@ def read(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def write(value: int) -> bytes:
-    """Return the varint of `value`, which must not be negative."""
+    """Encode `value`, which must not be negative, as a varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -29,12 +32,12 @@ def write(value: int) -> bytes:
 
 
 def size(value: int) -> int:
-    """Return the length of the varint of `value` in bytes; ten for negative numbers."""
+    """Return the number of bytes in the varint of `value`; ten for a negative number."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
 
 
 def records(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each record in `data`, up to one that is truncated."""
+    """Yield the start and end offsets of each record in `data`; stop at a truncated record."""
     at = 0
     while at < len(data):
         length, start = read(data, at)

@@ -1,8 +1,9 @@
-"""Ids of stores, digests of everything that decides the bytes of their views; versions of derived data.
+"""The ids of stores, and the versions of the code that derives data from stores.
 
-Views that depend only on the id have URLs that may be cached for ever. Later releases may correct the code of other
-views: the version of that code is part of their entity tags and of the names of cached artifacts. A change of output
-needs a higher version; `tests/versions` compares the output with that of the recorded version.
+The id of a store is a digest of everything that determines the bytes of its views. Views that depend only on the id
+have URLs that may be cached for ever. The output of other views may change if a later release corrects their code.
+Therefore, the version of that code is part of their entity tags and of the names of cached artifacts. A change of
+output needs a higher version. `tests/versions` compares the output with the recorded output of each version.
 """
 
 from __future__ import annotations
@@ -14,66 +15,69 @@ from dataclasses import dataclass
 from typing import Final
 
 READERS: Final = 9
-"""Version of the readers of models: tensors, elements in every form, safetensors files, references."""
+"""Version of the code that reads models: lists of tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1
-"""Version of chunked files, as written from a store."""
+"""Version of the code that writes chunked files."""
 
 RENDERING: Final = 3
-"""Version of messages as JSON and text; protobuf's runtime and the bundled types have their own."""
+"""Version of the code that renders messages as JSON and text.
+
+The protobuf runtime and the bundled types have separate versions.
+"""
 
 RECORDS: Final = 1
-"""Version of indexes of streams, and of records in every framing."""
+"""Version of the code that indexes streams and writes records in every framing."""
 
 ARCHIVES: Final = 1
-"""Version of tar archives of stores."""
+"""Version of the code that writes tar archives of stores."""
 
 ONNX_FILES: Final = 2
-"""Version of ONNX models as files: with external data, in one file, and parts of them."""
+"""Version of the code that writes ONNX models, or parts of them, with external data or in one file."""
 
 PIECES: Final = 2
-"""Version of the cuts between pieces.
+"""Version of the code that cuts files into pieces.
 
-A client of another version finds fewer equal pieces, and no wrong ones.
+A client of another version finds fewer equal pieces, but never wrong ones.
 """
 
 _SCHEME: Final = "protoslice store 2"
 _FIRST: Final = "protoslice store 1"
-"""Scheme of stores made in the first layout and upgraded, which keep their ids."""
+"""Id scheme of stores that were created in the first storage layout. They keep their ids after an upgrade."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
-"""Path, size in bytes, hexadecimal SHA-256; for an external file, URI and entity tag instead of it."""
+"""Path, size in bytes, and hexadecimal SHA-256; for an external file, its URI and entity tag instead of the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Facts besides the files that decide the bytes of a store's views."""
+    """The facts that determine the bytes of a store's views, apart from the files."""
 
     root: str | None
     type: str | None
-    """Full name of the root's message type; None where unknown, which the API calls `unknown`."""
+    """Full name of the root's message type; None for an unknown type, which the API calls `unknown`."""
     min_chunk: int
     max_chunk: int
     schema: str | None
-    """Fingerprint of the schema that the root is read by; None for a root without one."""
+    """Fingerprint of the schema with which the root is read; None for a root without a schema."""
     planner: int | None
-    """Version of the planner that made the chunks; None where no root was planned."""
+    """Version of the planner that divided the root into chunks; None without a planned root."""
     rules: Sequence[str] = ()
-    """Rules of the plan, in canonical form."""
+    """Split rules of the plan, in canonical form."""
 
 
 def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
-    """Return the hexadecimal id of the store of `files` under `policy`; the order of the files does not matter.
+    """Return the hexadecimal id of a store of `files` under `policy`. The order of the files does not matter.
 
-    The id is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type,
-    min_chunk, max_chunk], schema, planner]`, with the files sorted by path in code points, each `[path, size, sha256]`.
-    The rules follow as one more member, a list, where there are any.
+    The id is the SHA-256 of an ASCII JSON text without blanks: `["protoslice store 2", files, [root, type, min_chunk,
+    max_chunk], schema, planner]`. The files are sorted by path in code points, and each is `[path, size, sha256]`. If
+    there are rules, a list of them follows as one more member.
     """
     return _digest(_current(_parts(files, policy), policy))
 
 
 def is_id_of(store: str, files: Iterable[FileFacts], policy: Policy) -> bool:
-    """Return True when `store` is the id of these files under `policy`, by the current or the first scheme."""
+    """Return True if `store` is the id of `files` under `policy`, according to the current or the first scheme."""
     parts = _parts(files, policy)
     return store == _digest(_current(parts, policy)) or (not policy.rules and store == _digest([_FIRST, *parts]))
 

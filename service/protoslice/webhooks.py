@@ -1,7 +1,7 @@
-"""Webhooks of spaces: their names, URLs and events, and the delivery of events.
+"""The webhooks of spaces, and the delivery of events to them.
 
-An event is POSTed as a CloudEvent, signed as in Standard Webhooks, and sent again after a failure. Each replica has a
-dispatcher, which takes over the deliveries of dead replicas.
+An event is sent with POST as a CloudEvent, is signed according to Standard Webhooks, and is sent again after a failure.
+Each replica has a dispatcher, which also takes over the deliveries of replicas that have stopped.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _FAILURES: Final = (
 )  # fmt: skip
 _GONE: Final = 410
 LOOK_SECONDS: Final = 10.0
-"""Time between two looks at the webhooks."""
+"""Seconds after which a replica loads the webhooks again."""
 DUE_SECONDS: Final = 1.0
-"""Time between two deliveries of pending events, if there are webhooks."""
+"""Seconds between two searches for pending deliveries, if there are webhooks."""
 LEASE_SECONDS: Final = 60.0
-"""Time for which a replica has a delivery to itself; longer than an attempt takes."""
+"""Seconds for which a replica reserves a delivery. No attempt takes longer."""
 WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
-"""Seconds before each further attempt, some 45 hours in all."""
+"""Seconds before each further attempt, about 45 hours in total."""
 MOST_DEAD: Final = 1000
-"""Dead deliveries of a webhook; the oldest go first."""
+"""Maximum number of dead deliveries of a webhook, which are no longer retried. The oldest are removed first."""
 MOST_WAITING: Final = 10_000
-"""Events that wait for a webhook; the oldest beyond them are dropped."""
+"""Maximum number of pending events of a webhook. If there are more, the oldest are dropped."""
 _AT_ONCE: Final = 8
-"""Deliveries of a replica at a time."""
+"""Maximum number of concurrent deliveries of a replica."""
 
 
 class Refused(Exception):
-    """Raised when the receiver did not accept an event; `final` if a retry is useless."""
+    """Raised when the receiver of a webhook does not accept an event. `final` is True if a retry is useless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -66,7 +66,10 @@ class Refused(Exception):
 
 
 class Sender:
-    """Sender of POSTs to URLs below the operator's prefixes, at permitted addresses; follows no redirects."""
+    """A sender of events, which only connects to URLs and network addresses that the operator allows.
+
+    The sender does not follow redirects.
+    """
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         check_prefixes(prefixes)
@@ -74,21 +77,21 @@ class Sender:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     def check(self, url: str) -> None:
-        """Raise `StorageDenied` or `InvalidInput` unless a URL is an allowed prefix or below one."""
+        """Raise `StorageDenied` or `InvalidInput` if a URL neither equals an allowed prefix nor is below one."""
         check_allowed(url, self._prefixes)
 
     async def send(self, hook: Webhook, delivery: Delivery) -> None:
-        """POST an event; raise `Refused` unless the receiver responds 2xx within `DELIVERY_SECONDS`."""
+        """Send an event; raise `Refused` if the receiver does not respond with 2xx within `DELIVERY_SECONDS`."""
         try:
             json.loads(delivery.event)
         except (ValueError, RecursionError):
             raise Refused("The stored event is damaged and cannot be sent", final=True) from None
         body = delivery.event.encode()
         try:
-            self.check(hook.url)  # again: the operator may have removed a prefix
+            self.check(hook.url)  # the operator may have removed a prefix since the webhook was created
             async with asyncio.timeout(DELIVERY_SECONDS):
                 headers = _headers(hook, delivery.id, body)
-                # Only the status counts: the body of the answer is not read.
+                # The body of the response is not read, because only the status matters.
                 async with self._pool.stream(
                     "POST", hook.url, headers=headers, content=body, extensions=_TIMEOUTS
                 ) as answer:
@@ -104,7 +107,7 @@ class Sender:
 
 
 def signature(secret: bytes, id: str, timestamp: str, body: bytes) -> str:
-    """Return the signature of a POST: HMAC-SHA-256 over id, time and body, with dots between them."""
+    """Return the signature of an event: an HMAC-SHA-256 of the id, the time and the body, joined by dots."""
     mac = hmac.new(secret, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)
     return "v1," + b64encode(mac.digest()).decode()
 
@@ -122,24 +125,24 @@ def _headers(hook: Webhook, id: str, body: bytes) -> list[tuple[str, str]]:
 
 
 class Dispatcher:
-    """Deliveries of one replica; between `start` and `close` it polls for deliveries."""
+    """The dispatcher of one replica, which searches for pending deliveries between `start` and `close`."""
 
     def __init__(self, table: WebhookTable, deliveries: DeliveryTable, sender: Sender) -> None:
         self._sender = sender
         self._table = table
         self.deliveries = deliveries
         self._hooks: Mapping[str, Sequence[Webhook]] = {}
-        """Webhooks by space, so that a write asks about those of its space alone."""
+        """The webhooks of each space."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._window = asyncio.Semaphore(_AT_ONCE)
 
     async def start(self) -> None:
-        """Load the webhooks, and begin to poll for deliveries."""
+        """Load the webhooks, and begin to search for pending deliveries in the background."""
         await self.learn()
         self._begin(keep_running("the delivery of webhook events", self._look_for_ever))
 
     async def close(self) -> None:
-        """Stop; undelivered events stay in the database."""
+        """Stop the dispatcher. Undelivered events stay in the database."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -153,7 +156,7 @@ class Dispatcher:
         self._hooks = dict(hooks)
 
     async def look(self) -> None:
-        """Load the webhooks, deliver pending events, and drop the oldest of too many."""
+        """Load the webhooks, and deliver pending events. Drop the oldest events of a webhook that has too many."""
         await self.learn()
         await self.deliver_due()
         for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
@@ -161,11 +164,11 @@ class Dispatcher:
                 _log.warning("webhook %s of %s: too many pending events, %d dropped", hook.name, hook.space, dropped)
 
     def begin_due(self) -> None:
-        """Deliver pending events in the background."""
+        """Begin to deliver pending events in the background."""
         self._begin(self._logged(self.deliver_due()))
 
     async def deliver_due(self) -> None:
-        """Take pending events and deliver them."""
+        """Reserve pending events and deliver them, until no events are due."""
         while taken := await self.deliveries.take(time.time(), time.time() + LEASE_SECONDS):
             await map_concurrently(lambda each: self._logged(self._delivered(each)), taken)
 
@@ -181,12 +184,12 @@ class Dispatcher:
                 await self._logged(self.deliver_due())
 
     async def _delivered(self, delivery: Delivery) -> None:
-        """Deliver an event that was taken."""
+        """Deliver an event that this replica has reserved, when fewer than 8 other deliveries run."""
         async with self._window:
             await self._deliver(delivery)
 
     async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work and log a failure, after which a later poll repeats the work."""
+        """Run `work` and log a failure. A later search finds the same deliveries and repeats the work."""
         try:
             await work
         except Exception:
@@ -194,7 +197,7 @@ class Dispatcher:
 
     async def _deliver(self, delivery: Delivery) -> None:
         hook = await self._hook(delivery.hook)
-        if hook is None:  # removed, and its deliveries with it
+        if hook is None:  # the webhook and its deliveries were removed
             return
         try:
             await self._sender.send(hook, delivery)
@@ -210,7 +213,7 @@ class Dispatcher:
         await self.deliveries.delete(delivery)
 
     async def _hook(self, id: str) -> Webhook | None:
-        """Return the webhook with an id, even if another replica created it."""
+        """Return the webhook with this id, even if another replica created it; return None if it was removed."""
         found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
         if found is None:
             await self.learn()
@@ -233,14 +236,14 @@ EVENTS: Final = (
     "artifact.tagged",
     "artifact.untagged",
 )
-"""Types of events, without the `protoslice.` that CloudEvents has before them."""
+"""The types of events. In a CloudEvent, the type begins with `protoslice.`."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LONGEST_URL: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class NewWebhook:
-    """Properties of a webhook; an empty list of events means all events."""
+    """The properties of a webhook that a client sets. With no `events`, the webhook receives all events."""
 
     name: str
     url: str
@@ -257,12 +260,12 @@ class NewWebhook:
 
 
 def is_webhook_name(name: str) -> bool:
-    """Return True when `name` is a valid name of a webhook."""
+    """Return True if `name` is a valid name of a webhook."""
     return _NAME.fullmatch(name) is not None
 
 
 class Webhooks:
-    """Webhooks of all spaces."""
+    """The webhooks of all spaces."""
 
     def __init__(self, database: Database, sender: Sender) -> None:
         self.database = database
@@ -273,22 +276,26 @@ class Webhooks:
 
     @classmethod
     async def open(cls, database: Database, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
-        """Open webhooks that may use URLs below `prefixes`; private addresses only in `networks`."""
+        """Open the webhooks, and begin to deliver events.
+
+        Their URLs must be below one of `prefixes`. Private network addresses are only allowed in `networks`.
+        """
         opened = cls(database, Sender(prefixes, networks))
         await opened._dispatcher.start()
         return opened
 
     async def close(self) -> None:
-        """Stop delivering; undelivered events stay in the database."""
+        """Stop the delivery of events. Undelivered events stay in the database."""
         await self._dispatcher.close()
         await self._sender.close()
 
     async def put(
         self, space: str, wanted: NewWebhook, *, if_match: bytes | None = None, if_none_match: bool = False
     ) -> tuple[Webhook, bool]:
-        """Create or replace a webhook, with a new secret; return it, and True if it is new. Its deliveries stay.
+        """Create or replace a webhook with a new secret. Return the webhook, and True if it is new.
 
-        Raise `Changed` unless its secret is `if_match`, if given, or, with `if_none_match`, it does not exist.
+        Pending deliveries of a replaced webhook stay. Raise `Changed` if the current secret is not `if_match`, unless
+        that is None. With `if_none_match`, raise `Changed` if the webhook exists.
         """
         wanted.check()
         try:
@@ -309,21 +316,24 @@ class Webhooks:
         return await self._table.of(space)
 
     async def get(self, space: str, name: str) -> Webhook:
-        """Return a webhook of a space; raise `NotFound` if there is none of that name."""
+        """Return a webhook of a space by name; raise `NotFound` if it does not exist."""
         return await self._table.get(space, name)
 
     async def deliveries(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Delivery]:
-        """Return a page of deliveries to a webhook, oldest first: retried ones, or dead ones."""
+        """Return a page of undelivered events of a webhook, oldest first.
+
+        With `dead`, these are the events that are no longer retried; otherwise, those that are still retried.
+        """
         found = await self._deliveries.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
         return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     async def remove(self, space: str, name: str, *, if_match: bytes | None = None) -> None:
-        """Remove a webhook and its deliveries; raise `NotFound` if there is none of that name."""
+        """Remove a webhook and its undelivered events; raise `NotFound` if the webhook does not exist."""
         await self._table.remove(await self.get(space, name), if_match=if_match)
         await self._dispatcher.learn()
 
     async def redeliver(self, space: str, name: str) -> int:
-        """Deliver the dead events of a webhook again; return their number."""
+        """Retry the delivery of a webhook's dead events, and return their number."""
         hook = await self.get(space, name)
         count = await self._deliveries.redeliver(hook.id, time.time())
         self._dispatcher.begin_due()
