@@ -22,7 +22,7 @@ _HOMES = {
     "open_model": "models",
     "records": "streams:open_records",
 }
-"""The module of each public name; after a colon, the name in that module, if it differs.
+"""The module of each public name. If the name in that module differs, it follows after a colon.
 
 Type checkers read `__init__.pyi` instead.
 """

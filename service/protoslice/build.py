@@ -21,7 +21,7 @@ _SECONDS: Final = 5
 
 
 def release() -> str:
-    """Return the version of this release; for a build between releases, return that of the last release."""
+    """Return the version of this release, or, for a build between releases, the version of the last release."""
     return version("protoslice")
 
 

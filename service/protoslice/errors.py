@@ -161,13 +161,16 @@ class ProtosliceError(Exception):
     """The slug for errors during an upload, which are caused by bytes that the client sent."""
 
     request_id: str | None = None
-    """Id of the failed request, with which the service's operator can find the cause; None for errors found locally."""
+    """Id of the failed request, or None for an error that was found locally.
+
+    The service's operator can find the cause of the error by this id.
+    """
 
     retry_after_seconds: float | None = None
-    """Seconds to wait before another attempt; None if a service did not state a time."""
+    """Seconds to wait before another attempt, or None if a service did not state a time."""
 
     service: str | None = None
-    """URL of the service that responded with an error or did not respond; None for errors with local causes."""
+    """URL of the service that reported the error or did not respond. It is None for an error with a local cause."""
 
     def __init_subclass__(cls, *, slug: str | None = None, upload_slug: str | None = None) -> None:
         super().__init_subclass__()

@@ -58,10 +58,10 @@ class MlflowArtifacts:
         return await self._keep(path, RepositoryFile(size=len(held), data=bytes(held)))
 
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
-        """Return those of `names` that currently refer to a store, as pairs of a store and a file or folder.
+        """Return pairs of a store and a folder of artifacts that currently refers to the store, among `names`.
 
-        A file refers to the store that has its bytes. A folder refers to the store of its files, if these are still the
-        current files.
+        A folder refers to the stores that have the bytes of its files. It also refers to the store that was created
+        from the folder, if the folder still has the same files.
         """
         frozen = [each for each in names if each.kind != FILE]
         current = await map_concurrently(lambda each: self.table.is_frozen(each.name, each.store), frozen)

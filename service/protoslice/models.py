@@ -72,7 +72,7 @@ class RemoteModel(OpenedModel):
         """Return the signatures of the model, which list its inputs and outputs.
 
         Args:
-            tags: All tags of a meta graph of a SavedModel; by default, the first meta graph is used.
+            tags: All tags of a meta graph of a SavedModel. By default, the first meta graph is used.
 
         Returns:
             An iterator of signatures.
@@ -147,8 +147,8 @@ def open_model(
     Args:
         path: Path or URI of a file or directory, or the name of a store, or a mapping of paths to sources. A source has
             `size` and `read(offset, length)`, and is not closed. Files next to the root belong to the model.
-        root: Path of the root in a directory; by default, the most likely file is the root.
-        type: Full name of the root's message type; detected by default.
+        root: Path of the root in a directory. By default, the most likely file is the root.
+        type: Full name of the root's message type. By default, it is detected.
         types: Message types that are not bundled with this package.
         progress: Function that is called from time to time with the number of bytes done and the total.
         storage_options: Options of the storage backend of a URI.

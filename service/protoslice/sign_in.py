@@ -56,7 +56,7 @@ class DevicePrompt:
     place: str
     code: str
     whole: str | None
-    """A URL that already contains the code; None if the issuer does not provide one."""
+    """A URL that already contains the code, or None if the issuer does not provide one."""
 
 
 class Clock:

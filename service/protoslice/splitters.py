@@ -30,7 +30,7 @@ def _lacks(factory: Callable[[], RuleSplitter]) -> str | None:
     """Return a description of the problem of a splitter class, or None if the class is valid."""
     try:
         splitter = factory()
-    except Exception as error:  # of another package, which may raise anything
+    except Exception as error:  # the code of another package may raise any exception
         return f"does not load: {brief(error)}"
     return None if callable(getattr(splitter, "rules", None)) else "has no method `rules`"
 

@@ -55,7 +55,7 @@ class Location:
 
     @property
     def port(self) -> int | None:
-        """The port of a web URI; None for the scheme's default port."""
+        """The port of a web URI, or None for the scheme's default port."""
         match = _PORT.search(self.authority)
         return None if match is None else int(match[1])
 

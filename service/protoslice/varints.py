@@ -32,7 +32,7 @@ def write(value: int) -> bytes:
 
 
 def size(value: int) -> int:
-    """Return the number of bytes in the varint of `value`; ten for a negative number."""
+    """Return the number of bytes in the varint of `value`. A negative number has ten bytes."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
 
 

@@ -46,7 +46,10 @@ _FIRST: Final = "protoslice store 1"
 """Id scheme of stores that were created in the first storage layout. They keep their ids after an upgrade."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
-"""Path, size in bytes, and hexadecimal SHA-256; for an external file, its URI and entity tag instead of the digest."""
+"""The path, size in bytes, and hexadecimal SHA-256 of a file.
+
+For an external file, its URI and entity tag replace the digest.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +58,13 @@ class Policy:
 
     root: str | None
     type: str | None
-    """Full name of the root's message type; None for an unknown type, which the API calls `unknown`."""
+    """Full name of the root's message type, or None for an unknown type, which the API calls `unknown`."""
     min_chunk: int
     max_chunk: int
     schema: str | None
-    """Fingerprint of the schema with which the root is read; None for a root without a schema."""
+    """Fingerprint of the schema with which the root is read, or None for a root without a schema."""
     planner: int | None
-    """Version of the planner that divided the root into chunks; None without a planned root."""
+    """Version of the planner that divided the root into chunks, or None without a planned root."""
     rules: Sequence[str] = ()
     """Split rules of the plan, in canonical form."""
 

@@ -213,7 +213,7 @@ class Dispatcher:
         await self.deliveries.delete(delivery)
 
     async def _hook(self, id: str) -> Webhook | None:
-        """Return the webhook with this id, even if another replica created it; return None if it was removed."""
+        """Return the webhook with this id, even if another replica created it. Return None if it was removed."""
         found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
         if found is None:
             await self.learn()

@@ -11,6 +11,6 @@ def main() -> None:
     """Run the program with the arguments of the process."""
     try:
         from protoslice.cli.app import run
-    except KeyboardInterrupt:  # Ctrl-C during the imports
+    except KeyboardInterrupt:  # the user pressed Ctrl-C during the imports
         sys.exit(130)
     run()

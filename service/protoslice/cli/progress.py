@@ -44,7 +44,7 @@ class Progress:
         self._total = count + (self._total or 0)
 
     def up_to(self, done: int, total: int | None) -> None:
-        """Set the number of bytes or items that are done, and the total number; None for an unknown total."""
+        """Set the number of bytes or items that are done, and the total number. A `total` of None is unknown."""
         self._done, self._total = done, total
         self._update()
 
@@ -57,7 +57,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done, total=self._total, pace=self._pace())
 
     def _pace(self) -> str:
-        """Return the rate and the remaining time as text; an empty text while the rate is below 1."""
+        """Return the rate and the remaining time as text, or an empty text while the rate is below 1."""
         began, first = self._first or (0.0, 0)
         rate = (self._done - first) / max(time.monotonic() - began, 1e-3)
         if rate < 1:

@@ -50,7 +50,7 @@ def counted(count: int, what: str) -> str:
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
-    """Return the shape of a tensor as text, such as `3×224` or `scalar`; `?` for None."""
+    """Return the shape of a tensor as text, such as `3×224` or `scalar`, or `?` for None."""
     return "?" if shape is None else "×".join(map(str, shape)) or "scalar"
 
 

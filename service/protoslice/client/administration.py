@@ -21,7 +21,7 @@ class Administration:
     _connection: Connection
 
     def spaces(self) -> Iterator[str]:
-        """Return the names of all spaces of the service, the default one first.
+        """Return the names of all spaces of the service. The default space comes first.
 
         Returns:
             An iterator of names.
@@ -36,7 +36,7 @@ class Administration:
         return (space.name for space in self.space_usage())
 
     def space_usage(self) -> Iterator[Space]:
-        """Return all spaces of the service with their usage and quotas, the default one first.
+        """Return all spaces of the service with their usage and quotas. The default space comes first.
 
         Returns:
             An iterator of spaces.
@@ -69,8 +69,8 @@ class Administration:
         """Remove a space.
 
         Args:
-            name: The space.
-            with_stores: Remove its stores too; otherwise the space has to be empty.
+            name: Name of the space.
+            with_stores: Remove the stores of the space too. Without this option, the space has to be empty.
 
         Raises:
             NotFound: There is no such space.
@@ -157,7 +157,7 @@ class Administration:
 
         Args:
             every_space: Return the changes that concern all spaces instead of the changes of this space.
-            **search: Conditions on author, kind, subject and time of a change; see `ChangeSearch`.
+            **search: Conditions on author, kind, subject and time of a change. See `ChangeSearch`.
 
         Returns:
             An iterator of changes.
@@ -226,8 +226,8 @@ class Administration:
         Args:
             name: Name that audit logs show.
             scopes: Some of `read`, `write`, `delete`, `register`, `schemas` and `admin`.
-            tags: Patterns of tags that the token may set and remove, such as `resnet:*`; empty for all tags.
-            expires_seconds: Seconds until the token expires; None for a token that never expires.
+            tags: Patterns of tags that the token may set and remove, such as `resnet:*`, or empty for all tags.
+            expires_seconds: Seconds until the token expires, or None for a token that never expires.
             every_space: Make the token valid in every space.
 
         Returns:
@@ -290,7 +290,7 @@ class Administration:
         Args:
             name: Name of the webhook.
             url: URL to which the service sends events. The service's operator has to allow the URL.
-            events: Types of the events to send, such as `tag.set`; all types if empty.
+            events: Types of the events to send, such as `tag.set`, or empty for all types.
 
         Returns:
             The webhook with its secret.

@@ -313,7 +313,7 @@ class AsyncRecords(_InThreads[RemoteRecords]):
         self.summary = records.summary
         """The stream's framing, message type, number of records, size in bytes, and damage."""
         self.type = records.type
-        """Full name of the records' message type; None if it is unknown."""
+        """Full name of the records' message type, or None if it is unknown."""
         self._sync = records
         self._run = client._run  # type: ignore[method-assign]
 

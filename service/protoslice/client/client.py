@@ -170,7 +170,7 @@ class Client(Administration, ClosedAtEnd):
             **options: Tags, type, root and other members of `RegisterOptions`.
 
         Returns:
-            The store, with a report on the model; the number of bytes sent is 0.
+            The store and a report on the model. The number of bytes sent is 0.
 
         Raises:
             InvalidInput: The service does not allow one of the URIs.
@@ -189,7 +189,7 @@ class Client(Administration, ClosedAtEnd):
         return Pushed(decode(Store, said), answer.status == 201, 0, 0, decode(Reported, said).report)
 
     def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
-        """Return all stores, or the stores that a search finds; the newest first by default.
+        """Return all stores, or the stores that a search finds. By default, the newest stores come first.
 
         The iterator requests each page of the list only when it reaches the page.
 
@@ -216,7 +216,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            names: True to include names in registries; False is faster.
+            names: True to include names in registries. A request without them is faster.
 
         Returns:
             The store's id, type, files, size in bytes, and tags.
@@ -240,7 +240,7 @@ class Client(Administration, ClosedAtEnd):
         artifacts. Each of the three groups is sorted by name.
 
         Args:
-            prefix: Return only repositories whose names begin with this text; all if empty.
+            prefix: Return only repositories whose names begin with this text, or empty for all.
 
         Returns:
             An iterator of repositories.
@@ -252,7 +252,7 @@ class Client(Administration, ClosedAtEnd):
         return self._each(RepositorySummary, "/v1/repositories", given_params(prefix=prefix or None))
 
     def versions(self, repository: str) -> Iterator[RepositoryVersion]:
-        """Return the branches and tags of a repository that have files.
+        """Return those branches and tags of a repository that have files.
 
         Args:
             repository: Name of the repository, such as `ann/resnet`.
@@ -422,7 +422,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            path: Path such as `graph.node[3]`; the root message if empty.
+            path: Path such as `graph.node[3]`, or empty for the root message.
             depth: Number of levels. With more than 1, each node contains its own children.
             file: Path of a stream of records, or of a bundle's index, to read instead of the root.
             type: Message type of the records in `file`.
@@ -500,8 +500,8 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            path: Path of the value, such as `graph.node[3]`; the whole root message if empty.
-            fields: Paths below `path` to keep; all if empty.
+            path: Path of the value, such as `graph.node[3]`, or empty for the whole root message.
+            fields: Paths below `path` to keep, or empty for all.
             omit_larger_than: Size in bytes, or text such as `"1MiB"`. Larger fields are left out.
             omit: Paths below `path` to leave out.
             file: Path of a stream of records, or of a bundle's index, to read instead of the root.
@@ -611,7 +611,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            tags: All tags of a meta graph of a SavedModel; by default, the first meta graph is used.
+            tags: All tags of a meta graph of a SavedModel. By default, the first meta graph is used.
 
         Returns:
             An iterator of signatures.
@@ -632,7 +632,7 @@ class Client(Administration, ClosedAtEnd):
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
             around: Path or name of the node in the middle. By default, the part around the graph's ends is returned.
-            **options: The graph, the distance, words to search for, and the number of nodes; see `GraphOptions`.
+            **options: The graph, the distance, words to search for, and the number of nodes. See `GraphOptions`.
 
         Returns:
             The nodes, and the edges between them.
@@ -663,12 +663,12 @@ class Client(Administration, ClosedAtEnd):
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
-            slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
+            slice: Text such as `"0:128,:"`, or a numpy index. None selects the whole tensor.
             tags: Tags of the SavedModel's meta graph that contains the tensor.
             dequantize: Return a quantized tensor as floats of 32 bits instead of rows of bytes.
 
         Returns:
-            An array of the elements; for a tensor of strings, an array of `bytes`.
+            An array of the elements. For a tensor of strings, the elements are `bytes`.
 
         Raises:
             NotFound: There is no such store or tensor.
@@ -709,9 +709,9 @@ class Client(Administration, ClosedAtEnd):
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor.
-            slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
-            sample: Number of elements to read at most; of larger tensors, the service reads a sample that is spread
-                over the tensor. 16 777 216 by default; 0 reads all elements.
+            slice: Text such as `"0:128,:"`, or a numpy index. None selects the whole tensor.
+            sample: Maximum number of elements to read. Of a larger tensor, the service reads a sample that is spread
+                over the tensor. The default is 16 777 216, and 0 reads all elements.
             tags: Tags of the SavedModel's meta graph that contains the tensor.
 
         Returns:
@@ -762,9 +762,9 @@ class Client(Administration, ClosedAtEnd):
             before: Id of the earlier store, its first 12 or more digits, or a tag.
             after: Id of the later store, its first 12 or more digits, or a tag.
             name: Name or address of the tensor in `after`.
-            was: Name or address of the tensor in `before`; `name` by default.
-            sample: Number of elements to compare at most; of larger tensors, the service compares a sample that is
-                spread over the tensor. 16 777 216 by default; 0 compares all elements.
+            was: Name or address of the tensor in `before`. The default is `name`.
+            sample: Maximum number of elements to compare. Of a larger tensor, the service compares a sample that is
+                spread over the tensor. The default is 16 777 216, and 0 compares all elements.
 
         Returns:
             The number of elements that differ, the largest and mean distance, and more.
@@ -788,7 +788,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            file: Path of the stream; required if the store has several files.
+            file: Path of the stream. It is required if the store has several files.
             framing: `tfrecord`, `riegeli`, `delimited` or another framing, if the service cannot detect it.
             type: Message type of the records, if the service cannot detect it.
 
@@ -871,7 +871,7 @@ class Client(Administration, ClosedAtEnd):
         """
         terms = DownloadOptions(self._retries, self._parallel, self.cache, progress)
         if view is not None and is_folder(view, params):
-            id = self.store(ref, names=False).id  # a tag may move between two files
+            id = self.store(ref, names=False).id  # a tag may move between the downloads of two files
             made, names = folder_of(target), ONNX_FILES if view == ONNX else self._shards(id, params)
             opens = {name: partial(self.source, id, f"{view}/{name}", params) for name in names}
             return [download_view(opening, made / name, terms) for name, opening in opens.items()]
@@ -948,7 +948,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            view: Path below the store, as for `source`; the facts of the store if empty.
+            view: Path below the store, as for `source`, or empty for the facts of the store.
             params: Query parameters of the view, as pairs.
             expires_seconds: Seconds until the URL expires.
 
@@ -971,7 +971,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, its first 12 or more digits, or a tag.
-            view: Path below the store, as for `source`; the facts of the store if empty.
+            view: Path below the store, as for `source`, or empty for the facts of the store.
             params: Query parameters of the view, as pairs.
 
         Returns:
@@ -1120,7 +1120,7 @@ def _steps(view: str) -> list[str]:
 
 
 def _comma(tags: Sequence[str] | None) -> str | None:
-    """Return tags as the value of a query parameter; None for None."""
+    """Return tags joined by commas for a query parameter, or None if `tags` is None."""
     return None if tags is None else ",".join(tags)
 
 

@@ -179,7 +179,7 @@ def _split(path: str) -> tuple[str, str, str, str]:
     host, _, path = path.partition("/")
     below, _, inside = path.partition("/")
     space, _, behind = inside.partition("/")
-    if below == "spaces" and space and space not in KINDS:  # else `spaces` is a tag
+    if below == "spaces" and space and space not in KINDS:  # otherwise, `spaces` is a tag
         host, path = f"{host}/spaces/{space}", behind
     ref, _, path = path.partition("/")
     kind, _, rest = path.partition("/")

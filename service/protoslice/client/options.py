@@ -23,18 +23,18 @@ class ClientOptions(TypedDict, total=False):
     token: str
     """Access token, which the client sends as `Authorization: Bearer`, and never to another origin."""
     timeout_seconds: float
-    """Seconds to wait for the next bytes from the service; 30 by default.
+    """Seconds to wait for the next bytes from the service. The default is 30.
 
     The client also gives up a response that is slower than 1 KiB/s over four times this number of seconds.
     """
     attempts: int
-    """Number of attempts without progress after which an operation fails; 6 by default."""
+    """Number of attempts without progress after which an operation fails. The default is 6."""
     backoff_seconds: float
-    """Pause in seconds before the second attempt; 0.1 by default. Each further pause is twice as long."""
+    """Pause in seconds before the second attempt. The default is 0.1. Each further pause is twice as long."""
     parallel: int
-    """Maximum number of concurrent requests of a large download; 4 by default."""
+    """Maximum number of concurrent requests of a large download. The default is 4."""
     cache: Cache | str | os.PathLike[str] | None
-    """Cache of pieces, or the cache's folder; None by default.
+    """Cache of pieces, or the cache's folder. The default is None.
 
     With a cache, the download of another version fetches only the pieces that are new.
     """
@@ -44,9 +44,9 @@ class GraphOptions(TypedDict, total=False):
     """The options of `Client.graph`."""
 
     graph: str
-    """Path of the graph; the outermost graph by default."""
+    """Path of the graph. By default, it is the outermost graph."""
     hops: int
-    """Largest distance from the nodes in the middle, counted in edges; 2 by default."""
+    """Largest distance from the nodes in the middle, counted in edges. The default is 2."""
     search: str
     """Words that the names or paths of the nodes in the middle contain.
 
@@ -54,7 +54,7 @@ class GraphOptions(TypedDict, total=False):
     graph's ends are in the middle.
     """
     limit: int
-    """Maximum number of nodes; 100 by default."""
+    """Maximum number of nodes. The default is 100."""
 
 
 class StoreSearch(TypedDict, total=False):

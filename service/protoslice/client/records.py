@@ -19,7 +19,7 @@ from protoslice.streams.framing import DECODED
 from protoslice.streams.selection import RecordChoice, RecordPart
 
 _BYTES: Final = 15 << 16
-"""Bytes of one request, estimated by the mean record size; slightly less than a response with a digest may have."""
+"""Bytes of one request, estimated by the mean record size. A response with a digest may have slightly more bytes."""
 _NUMBERS: Final = 500
 """Most records of one request that lists record numbers in its URL."""
 WINDOW: Final = 64 << 20
@@ -62,7 +62,7 @@ class RemoteRecords(Sequence[bytes]):
 
     @property
     def type(self) -> str | None:
-        """Full name of the records' message type; None if it is unknown."""
+        """Full name of the records' message type, or None if it is unknown."""
         return self.summary.type
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class RemoteRecords(Sequence[bytes]):
             size: Records in each list.
             shuffle: Return the records in random order.
             seed: Seed of the random order.
-            window: Bytes that are shuffled together; 64 MiB by default.
+            window: Bytes that are shuffled together. The default is 64 MiB.
 
         Returns:
             An iterator of lists.
@@ -202,13 +202,13 @@ class RemoteRecords(Sequence[bytes]):
         return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
-        """Return one part of each record from `start` up to `stop`; empty bytes for a record without this part.
+        """Return one part of each record from `start` up to `stop`, or empty bytes for a record without this part.
 
         Args:
             start: Number of the first record.
             stop: Number after the last record.
-            path: Path of the part; the whole record if empty.
-            fields: Paths below `path` to keep; all if empty.
+            path: Path of the part, or empty for the whole record.
+            fields: Paths below `path` to keep, or empty for all.
 
         Returns:
             The serialized parts, one for each record.

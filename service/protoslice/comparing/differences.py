@@ -28,7 +28,7 @@ class ComparedModel(Protocol):
 
     @property
     def root(self) -> str | None:
-        """The path of the root among the files; None if no file is a root."""
+        """The path of the root among the files, or None if no file is a root."""
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
@@ -48,7 +48,7 @@ class ComparedModel(Protocol):
 
     @property
     def tensors(self) -> Tensors:
-        """The tensors of the model; an empty list if its format is not supported."""
+        """The tensors of the model, or an empty list if its format is not supported."""
 
     def sha256(self, path: str) -> str | None:
         """Return the digest of a whole file, or None if it is unknown."""
@@ -217,7 +217,7 @@ def _of_tensor(key: str, change: Change, before: Tensor | None, after: Tensor | 
 
 
 def _place(tensor: Tensor) -> str:
-    """Return the path of the tensor in the proto; an empty text if the tensor is in another file."""
+    """Return the path of the tensor in the proto, or an empty text if the tensor is in another file."""
     return tensor.address.removeprefix("path:") if tensor.address.startswith("path:") else ""
 
 

@@ -46,16 +46,16 @@ _RUNS: Final = 2
 """Maximum number of reads of each tensor in `move_job`, which may be called for all tensors of a model."""
 
 Pair = tuple[int | None, int | None]
-"""The numbers of a tensor in the first and in the second model; None if the model lacks the tensor."""
+"""The numbers of a tensor in the first and in the second model, or None if the model lacks the tensor."""
 
 
 def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
     """Pair the tensors of two models, and return the pairs in the order of the new names.
 
-    Tensors with the same name are a pair. If the numbers in names changed, for example because a graph was exported
-    again, tensors are paired in the order of these numbers, by type and shape. Remaining tensors are paired by the end
-    of their names, and then by their first and last bytes. Unless the tensors are `local`, these bytes are read only
-    for a limited number of tensors.
+    Tensors with the same name are a pair. The numbers in names may change, for example if a graph is exported again.
+    Then tensors are paired in the order of these numbers, by type and shape. Remaining tensors are paired by the end of
+    their names, and then by their first and last bytes. Unless the tensors are `local`, these bytes are read only for a
+    limited number of tensors.
     """
     families: dict[str, tuple[list[int], list[int]]] = {}
     names: tuple[list[str], list[str]] = ([], [])
@@ -202,10 +202,10 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
 def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
     """Measure how far the elements of two tensors differ.
 
-    The varints of both tensors have to be counted before, with `ready`. Of a tensor with more than `sample` elements,
-    at most `most_runs` evenly spread runs are compared; a `sample` of 0 compares all elements. Quantized tensors, and
-    floats of different types, are compared as F32. Raise `Unsupported` for different shapes, and for other different
-    types.
+    The varints of both tensors have to be counted before, with `ready`. If the tensors have more than `sample`
+    elements, at most `most_runs` evenly spread runs are compared. A `sample` of 0 compares all elements. Quantized
+    tensors, and floats of different types, are compared as F32. Raise `Unsupported` for different shapes, and for other
+    different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -294,7 +294,7 @@ def move_job(
 
 
 def _layer_of(name: str) -> str:
-    """Return the beginning of a tensor's name up to the end of the first number; without a number, its first step."""
+    """Return the beginning of a tensor's name up to the end of the first number, or its first step without a number."""
     found = _LAYER.match(name)
     return found[0] if found else name
 

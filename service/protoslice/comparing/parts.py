@@ -167,7 +167,10 @@ def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None)
 
 
 def _name(node: Node) -> str:
-    """Return field number and name of a message, which do not depend on its position; an empty text without a name."""
+    """Return the field number and the name of a message, or an empty text for a message without a name.
+
+    The result does not depend on the position of the message.
+    """
     return f"{node.number} {node.text}" if node.kind == "message" and node.text is not None else ""
 
 

@@ -184,7 +184,7 @@ class Folder(FileSet):
     """
 
     def __init__(self, place: str | os.PathLike[str], named: str | None = None) -> None:
-        # Not Path.resolve(), which raises for circular links.
+        # Path.resolve() would raise an error for circular links.
         self._place = Path(os.path.realpath(place))
         self._named = named
         self._files: dict[str, FolderFile] = {}
@@ -267,7 +267,7 @@ _Identity = tuple[int, int, int, int]
 
 
 class _OpenFiles:
-    """The most recently used files of a folder, which stay open; at most `MOST_OPEN`."""
+    """The most recently used files of a folder, of which at most `MOST_OPEN` stay open."""
 
     def __init__(self) -> None:
         self._kept: LruCache[str, FileSource] | None = LruCache(most=MOST_OPEN, room=MOST_OPEN)
@@ -304,6 +304,6 @@ class _OpenFiles:
 
 
 def _identity(file: FileSource) -> _Identity:
-    """Return the device, inode, size and time of modification in nanoseconds."""
+    """Return the device, the inode, the size, and the modification time in nanoseconds, which identify a file."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

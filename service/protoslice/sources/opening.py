@@ -218,7 +218,7 @@ class ObjectFolder(FileSet):
         return self[path].size
 
     def close(self) -> None:
-        """Close the storage; see `FileSet.close`."""
+        """Close the storage. See `FileSet.close`."""
         self._reader.close()
 
     def _list(self) -> None:
@@ -261,10 +261,10 @@ def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSou
 
 
 def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectFolder, str | None]:
-    """Return a folder, and the name of the object that `uri` names; None as the name if `uri` names a folder.
+    """Return a folder, and the name of the object in it that `uri` refers to, or None if `uri` refers to a folder.
 
-    For an object, the returned folder is the one that contains it. Raise `NotFound` if there is neither an object nor
-    a folder at `uri`. `options` are as in `open_object`.
+    For an object, the returned folder is the folder that contains the object. Raise `NotFound` if there is neither an
+    object nor a folder at `uri`. `options` are as in `open_object`.
     """
     parent, name = _split(uri)
     reader = _reader(parent, options)
@@ -355,10 +355,10 @@ def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
 def files_at(
     name: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> tuple[FileSet, str | None]:
-    """Return a folder, and the name of the file at the path or URI `name`; None as the file name for a folder.
+    """Return a folder, and the name of the file in it that `name` refers to, or None if `name` refers to a folder.
 
-    For a file, the returned folder is the one that contains it. Raise `NotFound` if there is neither a file nor a
-    folder at a URI. A missing local file raises an error only when it is opened.
+    `name` is a path or a URI. For a file, the returned folder is the folder that contains the file. Raise `NotFound` if
+    there is neither a file nor a folder at a URI. A missing local file raises an error only when it is opened.
     """
     if is_uri(name):
         from protoslice.sources.opening import open_folder

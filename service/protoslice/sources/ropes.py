@@ -28,7 +28,7 @@ class Rope:
     Args:
         core: Rope of the Rust engine.
         sources: Sources that the rope refers to by their index.
-        read: The same sources as the engine has opened them; None if it has not.
+        read: The same sources as the engine has opened them, or None if it has not.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -53,7 +53,7 @@ class Rope:
         Args:
             source: Object with `size` and `read(offset, length)`.
             start: Offset of the first byte.
-            stop: Offset after the last byte; by default, the size of the source.
+            stop: Offset after the last byte. The default is the size of the source.
 
         Returns:
             The rope.
@@ -137,7 +137,10 @@ class Rope:
         return Rope(self.core.slice(start, max(start, stop)), self.sources, self._sources)
 
     def _byte(self, at: int) -> int:
-        """Return the byte at offset `at`, which counts from the end if negative; raise `IndexError` out of range."""
+        """Return the byte at offset `at`. A negative offset counts from the end.
+
+        Raise `IndexError` if the offset is out of range.
+        """
         offset = at + self.core.size if at < 0 else at
         if not 0 <= offset < self.core.size:
             raise IndexError(f"Byte {at} is out of range: there are {self.core.size} bytes")
@@ -154,7 +157,7 @@ class Rope:
 
         Args:
             offset: Offset of the first byte.
-            length: Number of bytes; by default, all up to the end.
+            length: Number of bytes. By default, all bytes up to the end are read.
 
         Returns:
             Exactly these bytes.
@@ -200,7 +203,7 @@ class Rope:
         """Yield the bytes in pieces.
 
         Args:
-            size: Bytes of each piece; the last may be shorter.
+            size: Number of bytes in each piece. The last piece may be shorter.
 
         Returns:
             An iterator of memory views.
@@ -310,7 +313,7 @@ class RopeBuilder:
         self._pieces: list[bytes | tuple[int, int, int]] = []
 
     def add(self, part: Rope | bytes) -> None:
-        """Append the extents and literals of `part`."""
+        """Append `part` to the rope."""
         self.size += len(part) if isinstance(part, bytes) else part.size
         if isinstance(part, bytes):
             self._pieces.append(part)

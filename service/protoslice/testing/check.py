@@ -34,7 +34,7 @@ class Outcome:
 
     @property
     def promise(self) -> str:
-        """The promise in words."""
+        """The promise as a text."""
         return self.name.removeprefix("test_").replace("_", " ")
 
 
@@ -44,7 +44,7 @@ class Report:
 
     abilities: Abilities
     unsafe: str | None
-    """Reason why a service would refuse to write to this storage; None if writing is safe."""
+    """Reason why a service would refuse to write to this storage, or None if writing is safe."""
     outcomes: tuple[Outcome, ...]
 
     @property

@@ -129,7 +129,7 @@ def conforms(body: Body) -> Callable[[Suite], None]:
 
 
 async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
-    """Return all objects, listed in pages of `limit`."""
+    """List all objects, in pages of `limit` objects."""
     return [item async for item in storage.iterate(limit=limit)]
 
 

@@ -115,12 +115,12 @@ def s3_keys(
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Print S3 keys that can read what your token can, and expire with it.
+    """Print S3 keys with the read access and the expiry time of your token.
 
     Example: eval $(protoslice token s3 --url http://models.example)
     """
     with connect(service_url(url)) as client:
-        keys = client._connection.call("POST", "/v1/s3-keys").json()  # a call that no program needs
+        keys = client._connection.call("POST", "/v1/s3-keys").json()  # the client has no method for this call
     if not isinstance(keys, dict) or not {type(keys.get(name)) for name in _S3_KEYS} <= {str, NoneType}:
         raise IntegrityError("The service's response has no valid S3 keys")
     if as_json:
@@ -157,7 +157,7 @@ def revoke_token(
     every_space: Everywhere = False,
     url: SpaceUrl = None,
 ) -> None:
-    """Revoke a token; all replicas refuse it within ten seconds.
+    """Revoke a token. All replicas refuse the token within ten seconds.
 
     Example: protoslice token revoke Ngj9oJrTNp --url http://models.example/spaces/team
     """
@@ -223,8 +223,8 @@ def remove_space(
 ) -> None:
     """Remove an empty space, or a space with all its content.
 
-    With --with-stores, the command prints the number of stores and asks for confirmation. The content of the space is
-    deleted a day later. Until then, `space restore` can restore the space and its content.
+    With --with-stores, the command prints the number of stores, and you have to confirm the removal. The content of the
+    space is deleted a day later. Until then, `space restore` can restore the space and its content.
 
     Example: protoslice space rm team --url http://models.example
     """

@@ -44,7 +44,7 @@ def doctor(
     try:
         from protoslice.server.settings import check_environment
     except ImportError:
-        pass  # the server need not be installed
+        pass  # the server may not be installed
     else:
         check_environment()
     with _target(service_url(url), store) as target:

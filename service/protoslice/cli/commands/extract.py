@@ -96,7 +96,7 @@ def cat(
 
 
 def _external(source: ModelSource, file: str, path: str) -> str | None:
-    """Return a hint if `path` is the `raw_data` of a tensor whose elements are in another file; otherwise None."""
+    """Return a hint if `path` is the `raw_data` of a tensor whose elements are in another file, or None otherwise."""
     parent, _, field = path.rpartition(".")
     if field != "raw_data":
         return None

@@ -32,8 +32,9 @@ def login(
 ) -> None:
     """Sign in to a service.
 
-    On a terminal, you sign in with a browser if the service has an identity provider. Otherwise, the command asks for a
-    token. Without a terminal, it reads a token from standard input, so that the token is not in the process list.
+    On a terminal, you sign in with a browser if the service has an identity provider. Otherwise, you are prompted for
+    a token. Without a terminal, the command reads a token from standard input, so that the token is not in the process
+    list.
 
     Example: protoslice login https://models.example
     """

@@ -74,12 +74,12 @@ class Target:
     file: str
     size: int
     content: bytes | None
-    """Content of the file; None for a store that the user has chosen.
+    """Content of the file, or None for a store that the user has chosen.
 
     If the content is known, this program has pushed the store, so that the checks may also tag it.
     """
     large: tuple[str, int] | None
-    """URL path and size in bytes of a response that exceeds all buffers of a proxy; None if there is none."""
+    """URL path and size in bytes of a response that exceeds all buffers of a proxy, or None without such a response."""
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
@@ -177,7 +177,7 @@ class Target:
                 raise StorageUnavailable(f"The connection was interrupted ({type(error).__name__})") from error
 
     def _authorization(self, target: str) -> dict[str, str]:
-        """Return the Authorization header for requests to the URL `target`; an empty mapping for another origin."""
+        """Return the Authorization header for requests to the URL `target`, or an empty mapping for another origin."""
         return authorization(self.url) if same_origin(target, self.url) else {}
 
 

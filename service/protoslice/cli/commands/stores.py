@@ -144,7 +144,7 @@ class _Removal:
     client: Any
     ref: str
     store: Any
-    """The store, or the store at which the tag points; None for a tag whose store no longer exists."""
+    """The store itself, or the store at which the tag points. It is None if that store no longer exists."""
     is_store: bool
 
     @property

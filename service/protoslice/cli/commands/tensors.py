@@ -130,7 +130,7 @@ def _check_list(slice_: str | None, out: str | None) -> None:
 
 
 def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
-    """Return the key function that sorts rows by the column `sort`; None if `sort` is None."""
+    """Return the key function that sorts rows by the column `sort`, or None if `sort` is None."""
     keys: dict[str, Callable[[TensorEntry], Any]] = {
         "size": lambda row: -(row.size or 0),
         "name": lambda row: natural(row.name),

@@ -43,7 +43,7 @@ class ComparedFiles(ComparedModel, Protocol):
         """True if the model is in a store, so that its bytes come over the network."""
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """Return the pieces of one file; None if both models are local, because local bytes need no digests."""
+        """Return the pieces of one file, or None if both models are local, because local bytes need no digests."""
 
 
 @contextmanager

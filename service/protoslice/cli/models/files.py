@@ -153,12 +153,12 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def _floor(size: int) -> int:
-    """Return the index floor (the size from which messages are indexed) for a file; smaller for a small file."""
+    """Return the index floor for a file: the size from which messages are indexed. It is smaller for a small file."""
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
 
 
 def rules_in(name: str | None) -> tuple[str, ...]:
-    """Return the split rules in the file `name` in canonical form; no rules if `name` is None.
+    """Return the split rules in the file `name` in canonical form, or no rules if `name` is None.
 
     The file has one rule per line. Blank lines, and comment lines that begin with `#`, are skipped. Errors mention the
     file and the rule.

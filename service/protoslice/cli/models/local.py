@@ -115,7 +115,7 @@ class LocalModelSource(ModelSource):
             return _files_of(self._place, around, proto.sources[0].size)
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
-        """Return facts about a root that is not a proto, such as a bundle's index; None if it has no tensors."""
+        """Return facts about a root that is not a proto, such as a bundle's index, or None if it has no tensors."""
         try:
             tensors = sorted(self._model.tensors, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
@@ -140,7 +140,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _header(self) -> Mapping[str, object] | None:
-        """Return the header of a tensor bundle's index; None for any other file."""
+        """Return the header of a tensor bundle's index, or None for any other file."""
         other = self._other
         if other is None or isinstance(other.document, StreamDocument):
             return None
@@ -249,7 +249,7 @@ class LocalModelSource(ModelSource):
 def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> dict[str, object]:
     """Return the sizes of the model's files, its root first, and the names of missing files.
 
-    `place` has the files among which the model was opened; None for standard input. If the user named a folder, the
+    `place` has the files among which the model was opened, or None for standard input. If the user named a folder, the
     member `folder` has the number and the total size of the folder's files.
     """
     root, report = model.model.root, finish(report_job(model.model, most=None))
@@ -268,7 +268,7 @@ def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> di
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:
-    """Return facts about a tensor that are special to its format; an empty mapping if they are too long."""
+    """Return facts about a tensor that are special to its format, or an empty mapping if they are too long."""
     try:
         return {} if tensor.details is None else tensor.details()
     except LimitExceeded:

@@ -34,7 +34,7 @@ class ChosenRecords:
 
     content: Content
     type: str | None
-    """Full name of the message type of the records, or of the selected part of each record; None if unknown."""
+    """Full name of the message type of the records or of their selected parts. It is None if the type is unknown."""
 
 
 class Stream(Protocol):
@@ -111,7 +111,7 @@ class _LocalStream:
         return index
 
     def _flat(self) -> _core.Schema | None:
-        """Return the schema of the records' type in the form of the engine; None for an undeclared type."""
+        """Return the schema of the records' type in the form of the engine, or None for an undeclared type."""
         name, types = self._records.type, self._root.types
         if name is not None:
             with suppress(Unsupported):

@@ -57,7 +57,7 @@ _ASK: Final = "check it, or ask the operator of the service for another"
 
 
 def _ended(sent: Mapping[str, str]) -> str:
-    """Return a text with the expiry time if the sent token is an expired JWT; otherwise, return an empty text."""
+    """Return a text with the expiry time if the sent token is an expired JWT, or an empty text otherwise."""
     end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
     return f"the JWT expired at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
 

@@ -20,10 +20,10 @@ _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.b
 
 
 def root_type(name: str | None, schema_file: str | None) -> RootType:
-    """Return the type that the options `--type` and `--schema` select; both may be None.
+    """Return the type that the options `--type` and `--schema` select. Both options may be None.
 
-    `schema_file` is a descriptor set or a `.proto` file. Errors mention it. Raise `Unsupported` if it does not declare
-    the type `name`.
+    `schema_file` is a descriptor set or a `.proto` file. Errors mention this file. Raise `Unsupported` if the file does
+    not declare the type `name`.
     """
     if schema_file is None:
         return RootType(name)

@@ -33,9 +33,9 @@ class PathContent:
 
     content: Content
     kind: str
-    """`message`, the kind of a scalar field, `repeated`, or `unknown`."""
+    """Kind of the value: `message`, the kind of a scalar field, `repeated`, or `unknown`."""
     type: str | None = None
-    """Full name of the message type; None for an unknown type and for other kinds."""
+    """Full name of the message type, or None for an unknown type and for other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TreeListing:
 
     lines: Sequence[Node]
     total: int | None
-    """Number of all nodes; None if there are more than the limit and a service does not report their number."""
+    """Number of all nodes, or None if there are more than the limit and a service does not report their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class ModelSource(Protocol):
         """
 
     def summary(self) -> ModelReport | None:
-        """Return totals of the tensors, and the missing files; None for a format without tensors."""
+        """Return totals of the tensors and the missing files, or None for a format without tensors."""
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
         """Return the `limit` largest tensors."""
@@ -100,7 +100,7 @@ class ModelSource(Protocol):
         """Return the tensors of the model, or only those with this name and data type."""
 
     def signatures(self) -> Iterator[Signature]:
-        """Return the signatures of the model; none if its format has no signatures."""
+        """Return the signatures of the model. The iterator is empty if the model's format has no signatures."""
 
     def graph(self, query: GraphQuery) -> Neighbourhood:
         """Return the part of a graph of the model that `query` selects."""
@@ -123,7 +123,7 @@ class RootType:
     """The message type of a root or of records, according to `--type` and `--schema`."""
 
     name: str | None = None
-    """Full name of the type; None if it has to be detected."""
+    """Full name of the type, or None if it has to be detected."""
     types: MessageTypes | None = None
     """Types of a schema file, which take precedence over the bundled types."""
 
@@ -138,5 +138,5 @@ class RootType:
             raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
 
     def descriptor_set(self, name: str) -> bytes:
-        """Return the canonical descriptor set of the type `name`; empty if the schema file does not declare it."""
+        """Return the canonical descriptor set of the type `name`, or no bytes if no schema file declares the type."""
         return self.types.canonical(name) if self.types is not None and name in self.types else b""

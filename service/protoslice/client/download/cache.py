@@ -28,7 +28,7 @@ class Cache:
 
     Args:
         folder: Folder of the cache, which is created when it is needed.
-        max_bytes: Maximum size in bytes; 10 GiB by default.
+        max_bytes: Maximum size in bytes. The default is 10 GiB.
 
     Raises:
         InvalidInput: `max_bytes` is negative.
@@ -160,7 +160,7 @@ class Cache:
         return left
 
     def clear(self) -> None:
-        """Remove every piece.
+        """Remove all pieces from the cache.
 
         Examples:
             >>> from protoslice.client import Cache

@@ -40,7 +40,7 @@ class Downloaded:
     fetched: int
     """Number of content bytes received from the service."""
     omitted: Omitted | None = None
-    """Tensors or files that the view leaves out; None if it leaves out none."""
+    """Tensors or files that the view leaves out, or None if it leaves out none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Download:
     progress: Progress | None = None
     cache: Cache | None = None
     pieces: Callable[[], Sequence[Piece]] | None = None
-    """Function that returns the file's pieces with their digests; None for a view that is not divided into pieces."""
+    """Function that returns the file's pieces and their digests, or None for a view without pieces."""
 
     def run(self) -> Downloaded:
         """Download and verify the file. Resume an earlier attempt at the same content."""
@@ -94,7 +94,7 @@ class Download:
     def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
         """Yield transfers that together return the bytes from `start`.
 
-        Each cached piece has a transfer of its own. Adjacent pieces that are not cached share a transfer.
+        Each cached piece has a separate transfer. Adjacent pieces that are not cached share a transfer.
         """
         group: list[Piece] = []
         for piece in pieces:

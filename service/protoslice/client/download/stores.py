@@ -70,7 +70,7 @@ def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
 
 
 def is_folder(view: str, params: Sequence[tuple[str, str]]) -> bool:
-    """Return True for a view that is a folder of files."""
+    """Return True if a view with these parameters is a folder of files."""
     return view == ONNX or (view == SAFETENSORS and any(name == "shards" for name, _ in params))
 
 
@@ -213,7 +213,7 @@ class _Total:
         self._lock = threading.Lock()
 
     def part(self) -> Progress | None:
-        """Return the progress callback for one of the files; None if the caller passed no callback."""
+        """Return the progress callback for one of the files, or None if the caller passed no callback."""
         if self._progress is None:
             return None
         before = 0

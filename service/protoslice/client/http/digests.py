@@ -20,7 +20,7 @@ _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 def digest_in(field: str | None) -> bytes | None:
-    """Return the SHA-256 in the value of a Repr-Digest or Content-Digest field; None if it contains none."""
+    """Return the SHA-256 in the value of a Repr-Digest or Content-Digest field, or None if it contains none."""
     if field is None:
         return None
     found = _SHA256.search(field)

@@ -66,7 +66,7 @@ def is_transient(error: errors.ProtosliceError) -> bool:
     """Return True if a retry of the same request may succeed.
 
     A retry may succeed if the service is unavailable, or if bytes were damaged on the way. An `IntegrityError` or
-    `Conflict` that the client itself found has no request id; such an error is temporary too.
+    `Conflict` is temporary if the client itself found the error, which then has no request id.
     """
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None

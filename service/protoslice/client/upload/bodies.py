@@ -66,13 +66,13 @@ class UploadFile:
     path: str
     """Path in the store."""
     size: int | None
-    """Size in bytes; None if the size is not known in advance."""
+    """Size in bytes, or None if the size is not known in advance."""
     read: Callable[[int, int | None], Iterator[bytes]]
-    """A function of an offset and a length, which yields these bytes in pieces; all up to the end for length None."""
+    """A function of an offset and a length, which yields these bytes in pieces. Length None means up to the end."""
     local: Path | None = None
-    """Path on the local disk; None for content that is not a local file."""
+    """Path on the local disk, or None for content that is not a local file."""
     stamp: FileStamp | None = None
-    """Stamp of a local file at the beginning of the push; None for other content."""
+    """Stamp of a local file at the beginning of the push, or None for other content."""
     again: bool = True
     """True if the content can be read more than once."""
 

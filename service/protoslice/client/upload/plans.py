@@ -38,9 +38,9 @@ class FilePlan:
 
     item: UploadFile
     steps: Sequence[LocalBytes | Copy] | None = None
-    """The byte ranges of the file, in order; None for a file of unknown size, which is sent piece by piece."""
+    """The byte ranges of the file, in order, or None for a file of unknown size, which is sent piece by piece."""
     sha256: str | None = None
-    """Digest of the file, if the search for known pieces has already computed it; otherwise None."""
+    """Digest of the file, if the search for known pieces has already computed it, or None otherwise."""
 
     @classmethod
     def whole(cls, item: UploadFile) -> FilePlan:
@@ -56,7 +56,7 @@ class FilePlan:
 
     @property
     def sent(self) -> int | None:
-        """Number of content bytes that are sent; None for a file of unknown size."""
+        """Number of content bytes that are sent, or None for a file of unknown size."""
         if self.steps is None:
             return None
         return sum(step.length for step in self.steps if isinstance(step, LocalBytes))
@@ -70,7 +70,7 @@ class PieceHashes:
     pieces: Sequence[tuple[int, int, str]]
     """Offset, length and SHA-256 of each piece."""
     sha256: str | None
-    """Digest of the whole file; None if only the beginning of the file was hashed."""
+    """Digest of the whole file, or None if only the beginning of the file was hashed."""
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
         """Return a plan that copies the pieces in `places` and sends all other pieces.
@@ -196,7 +196,7 @@ def _digest(item: UploadFile) -> str:
 
 
 def content_length(plans: Sequence[FilePlan]) -> int | None:
-    """Return the length of the recipe in bytes; None if a file's size is unknown."""
+    """Return the length of the recipe in bytes, or None if a file's size is unknown."""
     # The length of a line does not depend on the digest in it.
     writer, length, digest = RecipeWriter(), 0, "0" * 64
     for plan in plans:
@@ -229,7 +229,7 @@ def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool
 
 
 def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
-    """Join two steps and return the joined step; return None if `step` does not continue where `before` ends."""
+    """Join two steps and return the joined step, or return None if `step` does not continue where `before` ends."""
     if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
         return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):

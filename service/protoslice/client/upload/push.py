@@ -47,21 +47,21 @@ class RegisterOptions(TypedDict, total=False):
     """The options of a store that is created from objects in place."""
 
     type: str
-    """Full name of the root's message type; detected by default."""
+    """Full name of the root's message type. By default, it is detected."""
     root: str
-    """Path of the file that is the root; detected by default."""
+    """Path of the file that is the root. By default, it is detected."""
     tags: Sequence[str]
     """Tags that will point at the store."""
     min_chunk: int | str
     """Size from which a field becomes a chunk, in bytes or as a text such as `1MiB`."""
     max_chunk: int | str
-    """Size of the chunks into which long runs of repeated elements are split, approximately."""
+    """Approximate size of the chunks into which long runs of repeated elements are split."""
     plan: str
     """`policy` plans the chunks of a chunked proto by these sizes. By default, a chunked proto keeps its own chunks."""
     rules: Sequence[str]
-    """Rules that take precedence over the sizes, such as `node: every 1000`; an empty sequence for no rules.
+    """Rules that take precedence over the sizes, such as `node: every 1000`.
 
-    By default, the service applies the rules that it has for the message type.
+    By default, the service applies the rules that it has for the message type. An empty sequence applies no rules.
     """
     strict: bool
     """True makes the service refuse an unsound model, with an `UnsoundModel` error that lists the faults.
@@ -75,12 +75,13 @@ class PushOptions(RegisterOptions, total=False):
     """The options of a push."""
 
     filename: str
-    """Name of a single file in the store; by default the name of the pushed file, or `model.pb`."""
+    """Name of a single file in the store. By default, it is the name of the pushed file, or `model.pb`."""
     base: Sequence[str]
     """Stores from which the service copies common parts, which are then not sent. An empty sequence sends everything.
 
-    By default, the service first searches the stores of the tags in `tags`, or of tags with the same name before the
-    colon (`resnet50:3` for `resnet50:4`). It then searches all other stores whose pieces it knows.
+    By default, the service first searches the stores of the tags in `tags`. For a new tag, it searches the store of a
+    tag with the same name before the colon (`resnet50:3` for `resnet50:4`). Then it searches all other stores whose
+    pieces it knows.
     """
     resume: bool
     """True resumes an interrupted push of 64 MiB or more, even of another process. True is the default."""
@@ -100,7 +101,7 @@ class Pushed:
     copied: int
     """Number of content bytes that the service copied from its stores."""
     report: ModelReport | None = None
-    """The service's report on the model; None if the service makes no reports."""
+    """The service's report on the model, or None if the service makes no reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Reported:
 
 
 class Push:
-    """One push to one service."""
+    """A single push to a service."""
 
     def __init__(self, connection: Connection, what: Pushable, options: PushOptions) -> None:
         self._connection = connection
@@ -294,5 +295,5 @@ class Push:
 
 
 def size_of(given: int | str | None) -> int | None:
-    """Return a size in bytes from a number or from a text such as `1MiB`; None for None."""
+    """Return a size in bytes from a number or from a text such as `1MiB`. Return None for None."""
     return parse_size(given) if isinstance(given, str) else given
