@@ -73,13 +73,13 @@ def credentials_file() -> Path:
 def saved_token(origin: str) -> SavedToken | None:
     """Return the saved token of `origin`, or None if there is none.
 
-    Raise `InvalidInput` if other users can read the token file, or if it is invalid.
+    Raise `InvalidInput` if other users can read the token file, or if the file is invalid.
     """
     return _read(credentials_file()).get(origin)
 
 
 def save_token(origin: str, saved: SavedToken) -> None:
-    """Save a token for `origin`. It replaces a token that was saved earlier."""
+    """Save a token for `origin`, and replace a token that was saved earlier."""
     with edit_tokens() as tokens:
         tokens[origin] = saved
 
@@ -102,7 +102,10 @@ def end_of(token: str) -> datetime | None:
 
 
 def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
-    """Return the other origins with a saved token of this issuer and client id. They accept each other's tokens."""
+    """Return the other origins with a saved token of this issuer and client id.
+
+    Services at these origins accept each other's tokens.
+    """
     found = []
     for other, saved in _read(credentials_file()).items():
         claims = _claims(saved.token)

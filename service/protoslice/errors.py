@@ -307,7 +307,7 @@ class IntegrityError(ProtosliceError, slug="damaged-object"):
     """
 
     object: str | None = None
-    """Name of the damaged stored object, if the error is about one."""
+    """Name of the damaged stored object, or None if the error concerns other bytes."""
 
 
 class StorageError(ProtosliceError, slug="storage-error"):

@@ -25,14 +25,14 @@ _MOST_TAGS: Final = 5000
 
 
 class RemoteModel(OpenedModel):
-    """Read a model in a store of a service. `open_model` returns this class.
+    """Read a model in a store of a service. `open_model` returns such an object.
 
     If `ref` is a tag, the store is fixed when the model is opened, even if the tag moves later. A model can be pickled
     for workers of data loaders.
 
     Args:
         client: Client of the service.
-        ref: Id of the store, its first 12 or more digits, or a tag.
+        ref: Id of the store, the first 12 or more digits of the id, or a tag.
 
     Raises:
         NotFound: There is no such store.
@@ -148,7 +148,7 @@ def open_model(
         path: Path or URI of a file or directory, or the name of a store, or a mapping of paths to sources. A source has
             `size` and `read(offset, length)`, and is not closed. Files next to the root belong to the model.
         root: Path of the root in a directory. By default, the most likely file is the root.
-        type: Full name of the root's message type. By default, it is detected.
+        type: Full name of the root's message type. By default, the type is detected.
         types: Message types that are not bundled with this package.
         progress: Function that is called from time to time with the number of bytes done and the total.
         storage_options: Options of the storage backend of a URI.

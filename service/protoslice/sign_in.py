@@ -40,7 +40,7 @@ _INTERVAL: Final = 5.0
 """Default number of seconds between two requests for a token. The error `slow_down` adds as many seconds."""
 _LONGEST_CODE: Final = 64
 _AHEAD: Final = timedelta(seconds=60)
-"""Time before the expiry of a token at which it is renewed."""
+"""Remaining lifetime of a token at which the token is renewed."""
 _LARGEST: Final = 256 << 10
 _SECONDS: Final = 20.0
 _SILENCE: Final = 10.0
@@ -206,7 +206,7 @@ class Issuer:
         self._said = said
 
     def endpoint(self, name: str) -> str | None:
-        """Return a URL of the configuration by name, or None if it is missing.
+        """Return a URL of the configuration by name, or None if the configuration lacks the URL.
 
         Raise `StorageDenied` if the URL uses http although the issuer uses https.
         """
@@ -220,7 +220,7 @@ class Issuer:
 
 
 def _exchange(url: str, form: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, Any]]:
-    """Send `form` with POST, or a GET request if it is None; return the status and the JSON object of the response.
+    """Send `form` with POST, or send a GET request without a form, and return the response's status and JSON object.
 
     The object is empty if the response is not a JSON object. Raise `StorageUnavailable` if there is no response.
     """

@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
     REFUSED = 6
     """The system or a service refused access, the disk is full, or a service does not respond."""
     CONFLICT = 7
-    """The target exists already, or it was changed by someone else."""
+    """The target exists already, or another user has changed the target."""
     DIFFERENT = 8
     """`diff` found differences."""
     INTERRUPTED = 130
@@ -72,7 +72,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop(sys.stdout)  # the reader of the pipe has closed it: end without a message, as `cat` and `ls` do
+        _drop(sys.stdout)  # the reader has closed the pipe: end without a message, as `cat` and `ls` do
         _end_by(signal.SIGPIPE)
     except KeyboardInterrupt as error:
         _end(_message(error), ExitCode.INTERRUPTED)

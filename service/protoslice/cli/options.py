@@ -1,6 +1,6 @@
 """The options that several commands share, and functions that open a service for the commands of operators.
 
-These functions import the server when they are called, so that other commands do not need it.
+These functions import the server when they are called, so that other commands do not need the server.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class AsyncClient(_InThreads[Client]):
         """Return `length` verified bytes at `offset` of a view.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             view: Path below the store, as for `Client.source`.
             offset: Offset of the first byte.
             length: Number of bytes.

@@ -1,4 +1,4 @@
-"""The client of a service, which pushes, pulls and inspects stores. It verifies all bytes that it returns."""
+"""The client of a service, which pushes, pulls and inspects stores. The client verifies all bytes that it returns."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ class Client(Administration, ClosedAtEnd):
         that were registered in place are not checked.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
-            names: True to include names in registries. A request without them is faster.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
+            names: True to include names in registries. A request without these names is faster.
 
         Returns:
             The store's id, type, files, size in bytes, and tags.
@@ -276,8 +276,8 @@ class Client(Administration, ClosedAtEnd):
         Names of the store in registries stay, but no longer resolve.
 
         Args:
-            id: Id of the store, or its first 12 or more digits. To remove only a tag, use `untag`. To get the id of a
-                tag's store, use `store`.
+            id: Id of the store, or the first 12 or more digits of the id. To remove only a tag, use `untag`. To get the
+                id of a tag's store, use `store`.
             force: Tags, and names in registries, that refer to the store and may stop working.
 
         Returns:
@@ -303,7 +303,7 @@ class Client(Administration, ClosedAtEnd):
         The store's tags are restored too, except tags that now point at other stores.
 
         Args:
-            id: Id of the removed store, its first 12 or more digits, or a tag that it had.
+            id: Id of the removed store, the first 12 or more digits of the id, or a tag that the store had.
 
         Returns:
             The store, and the tags that were not restored.
@@ -324,7 +324,7 @@ class Client(Administration, ClosedAtEnd):
         """Set the description of a store.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             description: Text for readers; an empty text removes the description.
 
         Returns:
@@ -348,7 +348,7 @@ class Client(Administration, ClosedAtEnd):
         The first request for a store may be slow, because the service reads the whole store for the digests.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
 
         Returns:
             An iterator of chunks, each with number, kind, type, path, size in bytes and SHA-256.
@@ -369,7 +369,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the content of a chunk: a serialized message, or raw bytes.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             chunk: Number of the chunk, or an item of `chunks`. For an item, the content may come from the cache.
 
         Returns:
@@ -401,7 +401,7 @@ class Client(Administration, ClosedAtEnd):
         whole store for the digests.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
 
         Returns:
             An iterator of pieces, each with file, offset, size in bytes and SHA-256.
@@ -421,7 +421,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the nodes directly below a path.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             path: Path such as `graph.node[3]`, or empty for the root message.
             depth: Number of levels. With more than 1, each node contains its own children.
             file: Path of a stream of records, or of a bundle's index, to read instead of the root.
@@ -444,7 +444,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the serialized `ChunkMetadata` of a store, as TensorFlow's proto splitter writes it.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
 
         Returns:
             The verified bytes.
@@ -494,12 +494,12 @@ class Client(Administration, ClosedAtEnd):
         type: str | None = None,
         into: Any = None,
     ) -> Any:
-        """Return the value at `path` as bytes, merged from its chunks.
+        """Return the value at `path` as bytes, which the service merges from chunks.
 
         A message is returned serialized, or parsed into `into`. Other values are returned as their bytes or text.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             path: Path of the value, such as `graph.node[3]`, or empty for the whole root message.
             fields: Paths below `path` to keep, or empty for all.
             omit_larger_than: Size in bytes, or text such as `"1MiB"`. Larger fields are left out.
@@ -532,12 +532,12 @@ class Client(Administration, ClosedAtEnd):
         Read each part before the next, because all parts arrive in one response.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             views: At most 1 000 percent-encoded paths below the store, each with an optional query. Examples:
                 `chunks/3`, `tensors/w?slice=0:4`, `merge?path=graph.node[3]`, `files/config.json`.
 
         Returns:
-            A generator of parts; the method `read` of a part returns its bytes.
+            A generator of parts. The method `read` of a part returns the bytes of the part.
 
         Raises:
             NotFound: There is no such store or view.
@@ -567,7 +567,7 @@ class Client(Administration, ClosedAtEnd):
         """List the tensors of a store, or of one meta graph of a SavedModel.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             name: List only tensors with this name, in which `*` matches any characters.
             dtype: List only tensors with this data type.
             sort: Sort by `name`, `dtype`, `shape` or `size`; a `-` in front sorts in descending order.
@@ -590,7 +590,7 @@ class Client(Administration, ClosedAtEnd):
         """Return a report on the model in a store.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
 
         Returns:
             Numbers of tensors, elements and bytes by data type, missing files, and names that several tensors share.
@@ -610,7 +610,7 @@ class Client(Administration, ClosedAtEnd):
         A SavedModel may have many signatures; other models have one.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             tags: All tags of a meta graph of a SavedModel. By default, the first meta graph is used.
 
         Returns:
@@ -630,7 +630,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the part of a graph around a node.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             around: Path or name of the node in the middle. By default, the part around the graph's ends is returned.
             **options: The graph, the distance, words to search for, and the number of nodes. See `GraphOptions`.
 
@@ -658,10 +658,10 @@ class Client(Administration, ClosedAtEnd):
         tags: Sequence[str] | None = None,
         dequantize: bool = False,
     ) -> np.ndarray[Any, Any]:
-        """Return a tensor, or a slice of it, as a numpy array.
+        """Return a tensor, or a slice of a tensor, as a numpy array.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index. None selects the whole tensor.
             tags: Tags of the SavedModel's meta graph that contains the tensor.
@@ -704,10 +704,10 @@ class Client(Administration, ClosedAtEnd):
         sample: int | None = None,
         tags: Sequence[str] | None = None,
     ) -> TensorStatistics:
-        """Return statistics of a tensor, or of a slice of it. The service computes them.
+        """Let the service compute statistics of a tensor, or of a slice of a tensor, and return the statistics.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             name: Name or address of the tensor.
             slice: Text such as `"0:128,:"`, or a numpy index. None selects the whole tensor.
             sample: Maximum number of elements to read. Of a larger tensor, the service reads a sample that is spread
@@ -738,8 +738,8 @@ class Client(Administration, ClosedAtEnd):
         """Let the service compare two stores, and return their differences.
 
         Args:
-            before: Id of the earlier store, its first 12 or more digits, or a tag.
-            after: Id of the later store, its first 12 or more digits, or a tag.
+            before: Id of the earlier store, the first 12 or more digits of the id, or a tag.
+            after: Id of the later store, the first 12 or more digits of the id, or a tag.
 
         Returns:
             An iterator of at most 10 000 differences.
@@ -759,8 +759,8 @@ class Client(Administration, ClosedAtEnd):
         """Return how far the elements of a tensor differ between two stores.
 
         Args:
-            before: Id of the earlier store, its first 12 or more digits, or a tag.
-            after: Id of the later store, its first 12 or more digits, or a tag.
+            before: Id of the earlier store, the first 12 or more digits of the id, or a tag.
+            after: Id of the later store, the first 12 or more digits of the id, or a tag.
             name: Name or address of the tensor in `after`.
             was: Name or address of the tensor in `before`. The default is `name`.
             sample: Maximum number of elements to compare. Of a larger tensor, the service compares a sample that is
@@ -787,13 +787,13 @@ class Client(Administration, ClosedAtEnd):
         """Return the records of a stream as a sequence. Grain and PyTorch accept the sequence as a data source.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             file: Path of the stream. It is required if the store has several files.
             framing: `tfrecord`, `riegeli`, `delimited` or another framing, if the service cannot detect it.
             type: Message type of the records, if the service cannot detect it.
 
         Returns:
-            The sequence of records; each record is read when it is used.
+            The sequence of records. Each record is read when it is used.
 
         Raises:
             NotFound: There is no such store or file.
@@ -815,10 +815,10 @@ class Client(Administration, ClosedAtEnd):
         return RemoteRecords(decode(RecordsSummary, said.json()), ask, again, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
-        """Return a view as a source that answers range reads with verified bytes. `protoslice.open` accepts it.
+        """Return a view as a source that answers range reads with verified bytes. `protoslice.open` accepts the source.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             view: Path below the store, such as `files/model.onnx`, `chunks/3`, `merge`, `cpb` or `safetensors`.
             params: Query parameters of the view, as pairs.
             lean: Fetch only the bytes that are read. By default, the first request fetches a mebibyte.
@@ -850,7 +850,7 @@ class Client(Administration, ClosedAtEnd):
         parameter `shards=SIZE` writes an index and several files, each with at most `SIZE` bytes of elements.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             target: Folder for several files. For a single file, the path of the new file, or a folder for it. A text
                 that ends with a slash names a folder, which is created.
             view: Path below the store, such as `files/model.onnx` or `safetensors`.
@@ -901,7 +901,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             name: The tag.
-            ref: Id of the store, its first 12 or more digits, or another tag.
+            ref: Id of the store, the first 12 or more digits of the id, or another tag.
             create: Only create a new tag, and fail if the tag exists.
             expected: Id of the store at which the tag has to point before the change.
 
@@ -947,7 +947,7 @@ class Client(Administration, ClosedAtEnd):
         The URL works until it expires, or until the token of this client expires.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             view: Path below the store, as for `source`, or empty for the facts of the store.
             params: Query parameters of the view, as pairs.
             expires_seconds: Seconds until the URL expires.
@@ -970,7 +970,7 @@ class Client(Administration, ClosedAtEnd):
         """Return the URL of a view, or of the store.
 
         Args:
-            ref: Id of the store, its first 12 or more digits, or a tag.
+            ref: Id of the store, the first 12 or more digits of the id, or a tag.
             view: Path below the store, as for `source`, or empty for the facts of the store.
             params: Query parameters of the view, as pairs.
 
@@ -1042,7 +1042,7 @@ class Client(Administration, ClosedAtEnd):
         return decode(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
-        """Remove a descriptor set. Stores that were created with it stay readable.
+        """Remove a descriptor set. Stores that were created with the descriptor set stay readable.
 
         Args:
             name: Name of the descriptor set.

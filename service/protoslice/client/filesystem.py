@@ -80,7 +80,7 @@ class StoreFileSystem(AbstractFileSystem):
             return _folder(path)
         if kind == "files":
             return _listed_as(path, self.ls(path)) or _folder(path)
-        # A cached listing saves a request. It lists each tensor by one name, but `_remote` accepts others too.
+        # A cached listing saves a request, but has only one name for each tensor. `_remote` accepts all names.
         listed = self._listed(f"{host}/{ref}/{kind}") or []
         return _listed_as(path, listed) or _file(path, self._remote(path).size)
 
@@ -130,7 +130,7 @@ class StoreFileSystem(AbstractFileSystem):
             return [_folder(f"{path}/{each}") for each in KINDS]
         if kind == "files":
             files = {file.path: file.size for file in client.store(ref, names=False).files}
-            if rest not in files:  # a folder; a copy of it on a disk must not contain a repository of version control
+            if rest not in files:  # a copy of a folder on a disk must not contain a repository of version control
                 files = dict(without_version_control(files))
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:

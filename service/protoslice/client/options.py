@@ -44,7 +44,7 @@ class GraphOptions(TypedDict, total=False):
     """The options of `Client.graph`."""
 
     graph: str
-    """Path of the graph. By default, it is the outermost graph."""
+    """Path of the graph. The default is the outermost graph."""
     hops: int
     """Largest distance from the nodes in the middle, counted in edges. The default is 2."""
     search: str
@@ -76,7 +76,7 @@ class StoreSearch(TypedDict, total=False):
     nameless: bool | None
     """True finds only stores that have neither a tag nor a name in a registry."""
     sort: str | None
-    """`created`, `size`, `name`, `type` or `uploader`; a `-` in front sorts in descending order.
+    """Sort key: `created`, `size`, `name`, `type` or `uploader`. A `-` in front sorts in descending order.
 
     The default is `-created`.
     """

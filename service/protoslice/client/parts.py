@@ -11,7 +11,7 @@ from protoslice.client.http.digests import digest_in
 from protoslice.errors import IntegrityError
 
 _LONGEST_HEAD: Final = 1 << 17
-"""Most bytes of a part's headers. They may be long, because a view's path may have 64 KiB."""
+"""Maximum number of bytes in a part's headers, which contain the path of a view. The path may have 64 KiB."""
 
 
 @dataclass(slots=True)

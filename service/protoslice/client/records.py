@@ -33,7 +33,7 @@ Ask = Callable[[Params], bytes]
 
 @named_options
 class RemoteRecords(Sequence[bytes]):
-    """Read the records of a store, or a slice of them, as a sequence. `Client.records` returns this class.
+    """Read the records of a store, or a slice of the records, as a sequence. `Client.records` returns such an object.
 
     Threads may share the object. Large reads use several concurrent requests. The object can be pickled for workers of
     data loaders; the pickle includes the client's token.

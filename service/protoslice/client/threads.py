@@ -22,7 +22,7 @@ from protoslice.errors import InvalidInput
 from protoslice.sources.source import ClosedAtEnd
 
 _GRACE_SECONDS: Final = 1.0
-"""Seconds that `close` waits for threads to end. It leaves threads that take longer."""
+"""Seconds that `close` waits for threads to end. Threads that take longer are left running."""
 
 T = TypeVar("T")
 

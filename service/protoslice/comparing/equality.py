@@ -32,7 +32,7 @@ Ranges = list[tuple[int, int]]
 Unverified = Callable[[Extent, Extent, int], Ranges | None]
 """A function that compares two extents of one length by digests.
 
-It returns the ranges for which no digests can be compared, or None if the extents differ.
+The function returns the ranges for which no digests can be compared, or None if the extents differ.
 """
 
 
@@ -42,7 +42,7 @@ class Equality:
     def __init__(self, unverified: Unverified, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
         """Create the comparison.
 
-        `stored` is the number of bytes of both models. It bounds the number of bytes that the comparison may read.
+        `stored` is the number of bytes of both models, which bounds the number of bytes that the comparison may read.
         """
         self._stored = stored
         self._unverified = unverified

@@ -107,8 +107,8 @@ def _rematched(
 ) -> Iterator[Pair]:
     """Yield `pairs`, after pairing tensors without a twin that have the same trait.
 
-    `trait` returns the trait of a tensor from its side and number. If several tensors of one side have the same trait,
-    they are paired in order if `several` is set, and otherwise not at all.
+    `trait` returns the trait of a tensor from its side and number. Several tensors of one side with the same trait are
+    paired in order if `several` is set, and otherwise not at all.
     """
     alone: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
     for side, number in _single(pairs):

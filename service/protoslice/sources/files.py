@@ -49,11 +49,11 @@ class FileSource(ClosedAtEnd):
         return self.path
 
     def fileno(self) -> int:
-        """Return the file descriptor. Callers must not close it: this object does."""
+        """Return the file descriptor. Callers must not close it, because this object closes it."""
         return self._fd
 
     def core_file(self) -> CoreFile | None:
-        """Return the file as an object of the Rust engine, which can read it without Python.
+        """Return the file as an object of the Rust engine, which can read the file without Python.
 
         Return None after `close`, and if `path` now names another file.
         """
@@ -173,14 +173,17 @@ def _cannot_open(name: str, error: OSError) -> ProtosliceError:
 
 _MOST_FOLDERS: Final = 10 * MAX_FILES
 MOST_OPEN: Final = 32
-"""The most files of a folder that stay open. Each may take two descriptors, because the engine opens it too."""
+"""Maximum number of files of a folder that stay open.
+
+Each open file may take two descriptors, because the engine opens the file too.
+"""
 
 
 class Folder(FileSet):
     """The files below a directory, by path. Links to places outside the directory are left out.
 
-    The most recently used files stay open; other files are opened again when they are read. The file that the caller
-    passed as `named` is exempt: it may be a link to a place outside. It may also be missing; then opening it fails.
+    The most recently used files stay open; other files are opened again when they are read. The file `named` is exempt
+    from the rule about links. If this file does not exist, an error is raised only when the file is opened.
     """
 
     def __init__(self, place: str | os.PathLike[str], named: str | None = None) -> None:
@@ -259,7 +262,7 @@ class FolderFile:
         return self._opened.get(self._path, self._identity).core_file()
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `FileSource.read`. Also raise `StorageError` if the file was changed while it was not open."""
+        """See `FileSource.read`. Also raise `StorageError` if the file was changed while the folder had closed it."""
         return self._opened.get(self._path, self._identity).read(offset, length)
 
 
@@ -274,9 +277,9 @@ class _OpenFiles:
         self._lock = threading.Lock()
 
     def get(self, path: str, identity: _Identity | None) -> FileSource:
-        """Return the file at `path`, and open it if it is not open.
+        """Return the open file at `path`, and open the file first if necessary.
 
-        Raise `StorageError` if the newly opened file does not have the `identity`; None accepts any file.
+        Raise `StorageError` if a newly opened file does not have the `identity`. An identity of None accepts any file.
         """
         with self._lock:
             found = self._of_open(path).get(path)

@@ -34,7 +34,7 @@ BLOCK: Final = 64 << 10
 """Bytes of a block. A request reads whole blocks."""
 _HELD: Final = 64 << 20
 _AT_ONCE: Final = 4 << 20
-"""Most bytes of one request. Longer reads use several concurrent requests."""
+"""Maximum number of bytes in one request. Longer reads use several concurrent requests."""
 
 
 class BlockingReader:
@@ -104,11 +104,11 @@ class BlockingReader:
 
 
 _NEAR: Final = 4
-"""Most blocks that a sequential read may skip: to read 256 KiB in vain costs less than one request."""
+"""Maximum number of blocks that a sequential read may skip: 256 KiB. To read them in vain takes less than a request."""
 _LEAST: Final = 1
-"""Fewest blocks to read ahead: the engine reads 64 KiB from the beginning of a message."""
+"""Minimum number of blocks to read ahead. The engine reads 64 KiB from the beginning of a message."""
 _AHEAD: Final = 256
-"""Most blocks to read ahead: 16 MiB."""
+"""Maximum number of blocks to read ahead: 16 MiB."""
 
 
 class ObjectSource(ClosedAtEnd):
@@ -169,11 +169,11 @@ class ObjectSource(ClosedAtEnd):
 
 
 MOST_FILES: Final = MAX_FILES
-"""Most objects of a folder; a model may have as many files."""
+"""Maximum number of objects in a folder, which is the maximum number of files in a model."""
 
 
 class ObjectFolder(FileSet):
-    """The objects of a storage, by path. Reads of an object fail if it was replaced after it was found.
+    """The objects of a storage, by path. Reads of an object fail if the object was replaced after the first look-up.
 
     To look up a path takes one request. An iteration over all paths lists the storage; later look-ups need no request.
     """
@@ -205,7 +205,7 @@ class ObjectFolder(FileSet):
         return sum(1 for _ in self)
 
     def find(self, path: str) -> ObjectStat | None:
-        """Return the facts of the object at `path`. Return None if it does not exist or `path` is not a valid key."""
+        """Return the facts of the object at `path`, or None if there is no object or `path` is not a valid key."""
         if path not in self._found and not self._listed:
             try:
                 key = ObjectKey(path)
@@ -241,7 +241,7 @@ _OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
 
 
 def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:
-    """Open the object at `uri` as a source, which also closes the storage when it is closed.
+    """Open the object at `uri` as a source. The `close` of the source also closes the storage.
 
     `options` are options of the storage backend; the default is the JSON in `PROTOSLICE_STORAGE_OPTIONS`. Raise
     `NotFound` if there is no such object.

@@ -28,7 +28,7 @@ class Rope:
     Args:
         core: Rope of the Rust engine.
         sources: Sources that the rope refers to by their index.
-        read: The same sources as the engine has opened them, or None if it has not.
+        read: The same sources in the form of the engine, or None if the engine has not opened them yet.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:
@@ -68,7 +68,7 @@ class Rope:
 
     @classmethod
     def joined(cls, parts: Iterable[Rope | bytes]) -> Rope:
-        """Return one rope that concatenates all `parts`, without reading the bytes of ropes among them.
+        """Return one rope that concatenates all `parts`, without reading the bytes of any rope.
 
         Args:
             parts: Ropes and bytes, in order.

@@ -19,7 +19,7 @@ class Closable(Protocol):
 
 
 class ClosedAtEnd(ABC):
-    """A base class whose objects work in a `with` statement, which calls `close` at its end."""
+    """A base class for objects that a `with` statement closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -51,7 +51,7 @@ class RangeSource(Protocol):
 
 
 class SourceOwner(ClosedAtEnd):
-    """A reader of sources. Its `close`, or the end of a `with` block, closes the sources that it owns."""
+    """A reader of sources. The method `close`, or the end of a `with` block, closes the sources that belong to the reader."""
 
     def __init__(self, sources: Sequence[RangeSource]) -> None:
         self._read = Sources(sources)

@@ -122,7 +122,7 @@ async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[St
 
 
 async def _found(settings: Settings, store: str, space: str | None) -> list[Erasable]:
-    """Return what can be erased of the store in each space.
+    """Return the erasable parts of the store, one item for each space that has the store.
 
     Spaces from which an interrupted command has already erased the store are included.
     """

@@ -39,7 +39,7 @@ _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path
 
 
 class Inconclusive(Exception):
-    """The exception that a check raises if it has no result. Its text is the reason."""
+    """The exception that a check raises if it has no result. The text of the exception is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _of_file(name: str, root: RootType) -> Iterator[Check]:
 def _records(name: str) -> Check | None:
     """Compare the records of a file with their checksums; return None for a file without checksums of records.
 
-    TFRecord and ArrayRecord files have such checksums, compressed files too.
+    TFRecord files (also compressed ones) and ArrayRecord files have such checksums.
     """
     if not os.path.isfile(name):
         return None

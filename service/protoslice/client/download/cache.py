@@ -22,9 +22,9 @@ _ABANDONED_SECONDS: Final = 3600
 class Cache:
     """Keep pieces of models in a local folder, so that a piece that several versions share is downloaded once.
 
-    When the cache exceeds its size, it removes the least recently used pieces. Each piece is compared with its digest
-    when it is read, and removed if it is damaged. Several processes may share the folder. Each process may exceed the
-    size by a sixteenth.
+    A cache that exceeds its size removes the least recently used pieces. Every read compares a piece with its digest,
+    and removes a damaged piece. Several processes may share the folder. Each process may exceed the size by a
+    sixteenth.
 
     Args:
         folder: Folder of the cache, which is created when it is needed.
@@ -51,7 +51,7 @@ class Cache:
         return type(self), (self.folder, self.max_bytes)
 
     def get(self, sha256: str, size: int) -> bytes | None:
-        """Return a piece, or None if the cache lacks the piece or it is damaged.
+        """Return a piece, or None if the piece is missing or damaged.
 
         Args:
             sha256: SHA-256 of the piece, in hex.
@@ -100,7 +100,7 @@ class Cache:
             return False
 
     def put(self, sha256: str, data: bytes | memoryview) -> None:
-        """Keep a piece if possible. A failure to write it, for example on a full disk, raises no error.
+        """Keep a piece if possible. A failed write, for example on a full disk, raises no error.
 
         Args:
             sha256: SHA-256 of the piece, in hex.
@@ -178,7 +178,7 @@ class Cache:
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
         """Yield the time of last use, the size and the path of each piece.
 
-        For temporary files, this time is reported an hour earlier, so that abandoned ones are removed first.
+        For temporary files, the yielded time is an hour earlier, so that abandoned files are removed first.
         """
         try:
             folders = [each for each in os.scandir(self.folder) if each.is_dir(follow_symlinks=False)]

@@ -35,7 +35,9 @@ _PROGRESS: Final = 64 << 10
 
 
 class Remote:
-    """Read a view of a store by byte ranges. `Client.source` returns this class, and `protoslice.open` accepts it.
+    """Read a view of a store by byte ranges.
+
+    `Client.source` returns such an object, and `protoslice.open` accepts it.
 
     Args:
         connection: Connection to the service.

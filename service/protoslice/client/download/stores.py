@@ -1,4 +1,4 @@
-"""Downloads of views and of the files of a store, which check the paths before they write to them.
+"""Downloads of views and of the files of a store, which check all paths before they write files.
 
 Small files are downloaded concurrently. Large files follow one after the other, each with concurrent requests.
 """
@@ -38,7 +38,7 @@ _SHARD: Final = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
 ONNX_FILES: Final = ("weights.bin", "model.onnx")
 """Files of the view `onnx`. The model comes last, because it is useless without its weights."""
 SMALL_FILE: Final = DIGESTED
-"""Maximum number of bytes in a small file, which arrives in one response. Its download takes mainly latency."""
+"""Maximum number of bytes in a small file. Such a file arrives in one response, whose time is mainly latency."""
 _BARE: Final = frozenset({"head", "objects", "refs", "commondir"})
 """Names, in lower case, by which git recognizes a repository in a folder without `.git`.
 
@@ -95,7 +95,7 @@ def download_view(
     terms: DownloadOptions,
     pieces: Callable[[], Sequence[Piece]] | None = None,
 ) -> Downloaded:
-    """Write a view to `target`. `make` opens the view; it is called again if the view changes during the download."""
+    """Write a view to `target`. `make` opens the view, and is called again if the view changes during the download."""
     return retry_if_changed(
         make,
         lambda remote: Download(
@@ -232,8 +232,8 @@ class _Total:
 def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
     """Return the local path below `folder` for each of `paths`.
 
-    Raise `Conflict` if two of `paths` name the same file on this disk, or if a path contains a link. Also raise it if
-    git would take a folder for a repository, because settings of a repository can run commands.
+    Raise `Conflict` if two of `paths` name the same file on this disk, or if a path contains a link. Also raise
+    `Conflict` if git would take a folder for a repository, because settings of a repository can run commands.
     """
     places = {path: _inside(folder, path) for path in paths}
     check_folders(folder, places)

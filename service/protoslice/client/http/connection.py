@@ -82,8 +82,8 @@ class FailuresInRow:
     def wait(self, error: ProtosliceError, *, anyway: bool = False) -> bool:
         """Count a failure, wait, and return True; return False without waiting if the transfer has to give up.
 
-        This method does not raise `error` itself. Its frame refers to `error`, so raising it here would create a
-        reference cycle. The cycle would leave connections open until the garbage collector runs.
+        The caller has to raise `error`. If this method raised the error, the frame of this method and the error would
+        refer to each other. That reference cycle would leave connections open until the garbage collector runs.
         """
         pause = self.pause(error, anyway=anyway)
         if pause is not None:
@@ -274,8 +274,8 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
     """Yield `content` as the body of one request.
 
-    If `content` is an iterator, its exceptions are raised unchanged at the end of the request, and it is closed.
-    Otherwise, the traceback of a failed request would keep the iterator's files and threads alive.
+    An iterator is closed at the end of the request; then an exception of the iterator is raised unchanged. If the
+    iterator stayed open, the traceback of a failed request would keep its files and threads alive.
     """
     if content is None or isinstance(content, bytes):
         yield content

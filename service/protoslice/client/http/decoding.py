@@ -159,9 +159,9 @@ _ID: Final = re.compile("[0-9a-f]{12,64}")
 def verified_store(store: Store, ref: str) -> Store:
     """Return `store` after checking its id.
 
-    Raise `IntegrityError` if `ref` is an id or its first digits, but the store's id begins differently. Also raise it
-    if the digest of files and policy differs from the id. That check is skipped for files that were registered in
-    place, because their digests are unknown.
+    Raise `IntegrityError` if `ref` consists of the first digits of an id, but the store's id begins differently. Also
+    raise `IntegrityError` if the digest of files and policy differs from the id. That check is skipped for files that
+    were registered in place, because their digests are unknown.
     """
     if _ID.fullmatch(ref) and not store.id.startswith(ref):
         raise IntegrityError(f"The service returned store {store.id} instead of {ref}")

@@ -47,7 +47,8 @@ def check_range(
     """Validate the headers of a response to a request for the bytes from `start` up to `end`; return the range.
 
     A response with status 200 contains the whole content, even though a range was requested. Raise `IntegrityError`
-    for a response that contradicts the request or itself. Raise `Conflict` if its content is not that of `known`.
+    for a response that contradicts the request or itself. Raise `Conflict` if the response belongs to another version
+    of the content than `known`.
     """
     if headers.get("content-encoding", "identity") != "identity":
         raise IntegrityError(

@@ -1,8 +1,8 @@
 """An httpx transport that uses urllib3, and reads responses in steps of a mebibyte.
 
 httpx's own transport reads 64 KiB at a time. With so small steps, Python takes longer than the kernel takes to copy
-the bytes. urllib3's connections notice a response only after they have sent the whole request. They also never give up
-a response of which a byte arrives now and then. The classes below correct both.
+the bytes. urllib3's connections notice a response only after they have sent the whole request. These connections also
+never give up a response of which a byte arrives now and then. The classes below correct both faults.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class _Connection(HTTPConnection):
             if isinstance(data, bytes) and not isinstance(self.sock, ssl.SSLSocket):
                 _send(self.sock, memoryview(data))
             else:
-                # Bytes that arrive over TLS may be a session ticket instead of a response. They are encrypted, so they
-                # cannot be examined before they are read.
+                # Bytes that arrive over TLS may be a session ticket instead of a response. Encrypted bytes cannot be
+                # examined before they are read.
                 super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
@@ -250,7 +250,7 @@ def _let_memory_stay() -> None:
 
 @contextmanager
 def _as_httpx(tls: type[httpx.TransportError]) -> Iterator[None]:
-    """Turn exceptions of urllib3 into exceptions of httpx; a TLS failure becomes the class `tls`."""
+    """Turn exceptions of urllib3 into exceptions of httpx. A TLS failure becomes an exception of the class `tls`."""
     # urllib3 does not report at which stage TLS failed, so the caller passes the class.
     try:
         yield

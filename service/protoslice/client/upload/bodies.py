@@ -130,7 +130,7 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
         raise InvalidInput(f"{folder} is a link to one of its parent folders")
     for entry in entries:
         if is_version_control(entry.name):
-            continue  # a clone contains them, but the service refuses them
+            continue  # clones of repositories contain such folders, but the service refuses their files
         if entry.is_dir():
             yield from _below(folder / entry.name, above | {here})
         else:

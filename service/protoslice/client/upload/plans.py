@@ -1,7 +1,7 @@
-"""The plans of a push, which decide what bytes of a file are sent, and what bytes the service copies from stores.
+"""The plans of a push. A plan lists the byte ranges of a file to send, and those that the service copies from stores.
 
-A recipe describes both to the service. It is sent while the files are read. A recipe that has to survive a broken
-connection is uploaded as a file instead.
+A recipe contains the plans of all files and the bytes to send. The recipe is sent while the files are read. A recipe
+that has to survive a broken connection is uploaded as a file instead.
 """
 
 from __future__ import annotations

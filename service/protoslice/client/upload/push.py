@@ -47,9 +47,9 @@ class RegisterOptions(TypedDict, total=False):
     """The options of a store that is created from objects in place."""
 
     type: str
-    """Full name of the root's message type. By default, it is detected."""
+    """Full name of the root's message type. By default, the service detects the type."""
     root: str
-    """Path of the file that is the root. By default, it is detected."""
+    """Path of the file that is the root. By default, the service detects the root."""
     tags: Sequence[str]
     """Tags that will point at the store."""
     min_chunk: int | str
@@ -75,7 +75,7 @@ class PushOptions(RegisterOptions, total=False):
     """The options of a push."""
 
     filename: str
-    """Name of a single file in the store. By default, it is the name of the pushed file, or `model.pb`."""
+    """Name of a single file in the store. The default is the name of the pushed file, or `model.pb`."""
     base: Sequence[str]
     """Stores from which the service copies common parts, which are then not sent. An empty sequence sends everything.
 
@@ -186,7 +186,7 @@ class Push:
         return places, has_base
 
     def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
-        """Ask the service for the places of pieces, which it searches in `stores` first; return its response."""
+        """Request the places of pieces, and return the response. The service searches in `stores` first."""
         try:
             answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
         except InvalidInput:
@@ -281,9 +281,9 @@ class Push:
         ]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
-        """Raise `IntegrityError` if the store's files, tags or id differ from the request.
+        """Raise `IntegrityError` if the store's files, tags or id do not match the request.
 
-        They can differ because the query of the request has no digest, and may be damaged on the way.
+        The query of the request has no digest, so a damaged query would not be noticed otherwise.
         """
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(
