@@ -158,7 +158,7 @@ class ProtosliceError(Exception):
     """Last part of the `type` of the problem document that reports the error. Subclasses may inherit the slug."""
 
     upload_slug: ClassVar[str] = "internal"
-    """The slug for errors during an upload, which are caused by bytes that the client sent."""
+    """The slug that replaces `slug` while an upload is received, because then the client has sent the faulty bytes."""
 
     request_id: str | None = None
     """Id of the failed request, or None for an error that was found locally.

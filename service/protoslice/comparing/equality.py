@@ -57,9 +57,9 @@ class Equality:
         """Number of bytes compared in the current slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
-        """A range of the first source that was read and is equal in the second.
+        """For two sources, a range of the first source whose bytes were read, and are equal in the second source.
 
-        The key has both sources, and the difference of the offsets in them.
+        The key has both sources, and the difference between the offsets of equal bytes.
         """
 
     def equal(self, one: Rope, other: Rope) -> Job[bool]:

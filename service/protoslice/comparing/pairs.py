@@ -128,7 +128,7 @@ def _rematched(
 
 
 def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield the side and the number of each tensor without a twin."""
+    """Yield the side and the number of each tensor without a twin, which is the paired tensor in the other model."""
     for old, new in pairs:
         if new is None and old is not None:
             yield 0, old
@@ -139,7 +139,7 @@ def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
 def _looks_of_single(
     before: Tensors, after: Tensors, pairs: Sequence[Pair], most: int | None
 ) -> Job[tuple[Mapping[int, str], Mapping[int, str]]]:
-    """Return a text about type, shape, first and last bytes of each tensor without a twin.
+    """Return a text for each tensor without a twin, which identifies its type, shape, first bytes and last bytes.
 
     Tensors without elements are left out. If more than `most` tensors would have to be read, all are left out.
     """

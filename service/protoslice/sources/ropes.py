@@ -1,4 +1,4 @@
-"""Ropes: byte sequences that refer to ranges of sources. To slice a rope reads no bytes."""
+"""Ropes: byte sequences that refer to ranges of sources. A rope is sliced without a read."""
 
 from __future__ import annotations
 

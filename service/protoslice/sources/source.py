@@ -51,7 +51,7 @@ class RangeSource(Protocol):
 
 
 class SourceOwner(ClosedAtEnd):
-    """A reader of sources. The method `close`, or the end of a `with` block, closes the sources that belong to the reader."""
+    """A reader that owns sources. The method `close`, or the end of a `with` block, closes the owned sources."""
 
     def __init__(self, sources: Sequence[RangeSource]) -> None:
         self._read = Sources(sources)

@@ -214,7 +214,7 @@ def _copied(done: Copied) -> str:
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
-    """Print the names in `found` on standard error. If there are any, and `fails` is set, end with an exit code."""
+    """Print the problems in `found` on standard error. If there are any, end with an exit code, if `fails` is set."""
     if not found:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -103,7 +103,7 @@ def records(  # noqa: PLR0913 - each is an option
 
 
 def _from_start(between: str | None, count: int) -> str | None:
-    """Return a range such as `10:20`, in which both numbers count from the start, for the text of `--range`.
+    """Convert the text of `--range` to a range such as `10:20`, in which both numbers count from the start.
 
     Return None for None. Raise `InvalidInput` for a text that is not a range.
     """
