@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def private_folder(path: Path) -> None:
-    """Create a folder and its missing parents. Only the current user can access them, whatever the umask."""
+    """Create a folder and its missing parents, which only this user can access, even if the umask allows more."""
     if not path.is_dir():
         private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)

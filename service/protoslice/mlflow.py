@@ -182,9 +182,9 @@ class AutoCommit:
                 return
 
     async def _settle(self, folder: ChangedFolder) -> bool:
-        """Create the store of a folder. Return False if the attempt has to be repeated.
+        """Create the store of a folder. Return False if the attempt has to be repeated later.
 
-        That is so if the storage or database does not respond, or after a conflict.
+        An attempt is repeated after a conflict, and if the storage or database does not respond.
         """
         async with self._turns:
             try:

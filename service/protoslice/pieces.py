@@ -71,7 +71,7 @@ def regions(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
     """Yield the regions of a file of `size` bytes as pairs of start and end, in order and without gaps.
 
     No region is empty. Each extent of at least 64 KiB that overlaps no earlier extent is a region. Therefore, equal
-    chunks in two files have equal pieces, whatever their offsets.
+    chunks in two files have equal pieces, even at different offsets.
     """
     at = 0
     for start, end in sorted(extents):

@@ -21,11 +21,11 @@ from protoslice.streams.selection import RecordChoice, RecordPart
 _BYTES: Final = 15 << 16
 """Bytes of one request, estimated by the mean record size. A response with a digest may have slightly more bytes."""
 _NUMBERS: Final = 500
-"""Most records of one request that lists record numbers in its URL."""
+"""Maximum number of records in a request that lists record numbers in its URL."""
 WINDOW: Final = 64 << 20
 """Bytes of the records that are shuffled together by default."""
 _RUNS: Final = 16
-"""Fewest runs of consecutive records in a window. Windows of more than 15 MiB have more runs."""
+"""Minimum number of runs of consecutive records in a window. Windows of more than 15 MiB have more runs."""
 
 Params = Sequence[tuple[str, str]]
 Ask = Callable[[Params], bytes]

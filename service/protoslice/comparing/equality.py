@@ -153,10 +153,10 @@ def _only_extent(bytes_: Rope) -> Extent | None:
 
 
 def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
-    """Return the key under which a result is remembered, or None if it is not worth remembering.
+    """Return the key under which a result is remembered, or None for a result that is not remembered.
 
-    That is so for short ropes, for ropes of many extents, and for computed elements. The key refers to the sources
-    themselves. With `id(source)` instead, a later source could be confused with a deleted one.
+    Results for short ropes, ropes of many extents and computed elements are not remembered. The key refers to the
+    sources themselves. With `id(source)` in the key, a later source could be confused with a deleted source.
     """
     if one.size < CHEAP or one.core.piece_count + other.core.piece_count > 8:
         return None
@@ -184,7 +184,7 @@ def _behind(what: bytes | Extent, length: int) -> bytes | Extent:
 def side_by_side(
     one: Iterable[tuple[T, int]], other: Iterable[tuple[T, int]], behind: Callable[[T, int], T]
 ) -> Iterator[tuple[int, int, T, T]]:
-    """Yield the common segments of two sides: offset, length, and what each side has there.
+    """Yield the common segments of two sides, each with offset, length, and the extent of either side there.
 
     Each side is a sequence of extents with their lengths. A segment ends wherever an extent of either side ends.
     `behind` returns the rest of an extent after a number of bytes.

@@ -345,9 +345,9 @@ def filename_of(source: SourceLike) -> str | None:
 
 
 def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
-    """Return a list of what the caller has to close after `source = as_source(x)`.
+    """Return a list of the objects that the caller has to close after `source = as_source(x)`.
 
-    The list holds `source` if `as_source` opened a file or a storage; otherwise it is empty.
+    The list contains `source` if `as_source` opened a file or a storage. Otherwise, the list is empty.
     """
     return [source] if source is not x and isinstance(source, Closable) else []
 

@@ -27,7 +27,7 @@ async def texts(storage: Storage, prefix: str | None = None, after: str | None =
 
 
 class ListingConformance(Suite):
-    """The tests that listings contain each object once, in key order, without gaps between pages."""
+    """Tests that check whether listings contain each object once, in key order, without gaps between pages."""
 
     @conforms
     async def test_an_empty_storage_lists_nothing(self, storage: Storage, raw: Raw) -> None:

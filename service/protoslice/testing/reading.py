@@ -41,7 +41,7 @@ async def collect(pieces: AsyncGenerator[Buffer, None]) -> bytes:
 
 
 class ReadingConformance(Suite):
-    """The tests that reads return exactly the requested bytes, all from one version of an object."""
+    """Tests that check whether reads return exactly the requested bytes, all from one version of an object."""
 
     @conforms
     async def test_stat_tells_size_tag_and_time(self, storage: Storage, raw: Raw) -> None:

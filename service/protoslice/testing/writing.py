@@ -16,9 +16,9 @@ KEY = ObjectKey("folder/object.pb")
 
 
 class WritingConformance(Suite):
-    """The tests that objects appear and disappear in one step, and that declared abilities work.
+    """Tests that check whether objects appear and disappear in one step, and whether declared abilities work.
 
-    Abilities that a backend does not declare raise `Unsupported`.
+    Calls that need other abilities have to raise `Unsupported`.
     """
 
     @conforms

@@ -49,7 +49,7 @@ _FORMS: Final = {
     "chunked": ("chunked proto", "merged"),
     "text": ("text", "serialized"),
 }
-"""For each form of a file: its name for users, and the form of the message whose size `info` shows separately."""
+"""The name of each form of a file, and a word for the form of the message whose size `info` shows separately."""
 _NOT_PARAMETERS: Final = {"optimizer": "of optimizer state", "constant": "constants", "other": "other"}
 """Words for the elements of tensors that are not parameters, by the tensors' role."""
 

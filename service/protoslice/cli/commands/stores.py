@@ -196,7 +196,8 @@ def rm(
     """
     with ExitStack() as held:
         found = {removal.key: removal for removal in (_found(held, store_of(name, url), store) for name in names)}
-        removals = sorted(found.values(), key=lambda removal: removal.is_store)  # tags first: a store removes its tags
+        # Remove the tags first, because the removal of a store also removes its tags.
+        removals = sorted(found.values(), key=lambda removal: removal.is_store)
         forced = {*(force or ())}
         _check_unbroken(removals, forced)
         if not yes and not _confirmed(removals):

@@ -130,7 +130,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`. The rules of the store are returned, whatever the policy."""
+        """See `ModelSource.rules`. The rules of the store are returned for every policy."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 

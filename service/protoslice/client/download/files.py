@@ -168,7 +168,7 @@ def read_whole(remote: Remote, parallel: int) -> BytesIO:
 
 
 def _buffer(size: int) -> BytesIO:
-    """Return a buffer of `size` bytes, whose memory is never copied to grow or to be read."""
+    """Return a buffer of `size` bytes. Neither writes nor reads copy the whole buffer."""
     try:
         return BytesIO(bytes(size))
     except (MemoryError, OverflowError):
