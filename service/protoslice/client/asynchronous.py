@@ -83,7 +83,7 @@ def _iterator(
 
 @named_options
 class AsyncClient(_InThreads[Client]):
-    """Use a service with `async`: the methods of `Client` as coroutines and asynchronous iterators.
+    """Use a service with `async`. The methods of `Client` are available as coroutines and asynchronous iterators.
 
     At most 16 calls run at a time; further calls wait. If a task is cancelled, its transfer ends after the current
     piece.

@@ -76,8 +76,8 @@ class BlockingReader:
     def fetch(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
         """Return the blocks from number `first` up to `stop`, by number.
 
-        Concurrent requests of at most 4 MiB read the blocks. Raise `Conflict` if the object was replaced after
-        `found` was read.
+        Concurrent requests of at most 4 MiB read the blocks. Raise `Conflict` if the object was replaced after its
+        facts `found` were read.
         """
         end = min(stop * BLOCK, found.size)
         spans = list(pairwise([*range(first * BLOCK, end, _AT_ONCE), end]))

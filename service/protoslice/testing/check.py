@@ -58,8 +58,8 @@ async def check(
 ) -> Report:
     """Run all tests on the storage at `uri`, in a temporary folder, and call `show` after each test.
 
-    The storage must allow writing. The tests check its content through a second opening of the same URI. Therefore,
-    they do not notice leftovers that the storage does not list, such as unfinished uploads.
+    The storage must allow writing. The tests check the stored content through a second opening of the same URI.
+    Therefore, the tests do not notice leftovers that the storage does not list, such as unfinished uploads.
     """
     async with open_storage(uri, options) as storage:
         second = open_storage(uri, options) if storage.abilities.shared else storage

@@ -86,8 +86,8 @@ class ModelSource(Protocol):
     ) -> PathContent:
         """Return the value at `path`.
 
-        A message contains only the given `fields`, and neither fields of more than `omit_larger_than` bytes nor those
-        in `omit`.
+        With `fields`, a message contains only these fields. Fields of more than `omit_larger_than` bytes are left
+        out, and so are the fields in `omit`.
         """
 
     def summary(self) -> ModelReport | None:

@@ -243,7 +243,7 @@ def _let_memory_stay() -> None:
     """Make glibc keep freed memory in the process, so that the next piece can use it.
 
     By default, glibc returns large freed blocks to the kernel, which clears their pages again for every piece. That
-    took a fifth of a download's processor time. glibc keeps blocks up to the size of a block that was freed before.
+    took a fifth of a download's processor time. After a large block was freed once, glibc keeps blocks up to its size.
     """
     bytes(_KNOWN_TO_COME_AND_GO)
 
