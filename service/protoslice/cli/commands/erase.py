@@ -222,7 +222,7 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
     if database.dialect == "sqlite":
         left.append(Remainder("database", "deleted rows", "others overwrite them", "VACUUM, with the service stopped"))
     if backed_up:
-        left.append(Remainder("backups", "bytes and names", "7 newer ones", "protoslice backup TARGET --keep 1"))
+        left.append(Remainder("backups", "bytes and names", "N newer backups (--keep N, by default 7)", "protoslice backup TARGET --keep 1"))
     if dumped:
         end = datetime.fromtimestamp(dumped / SECOND, UTC) + timedelta(days=settings.dumps)
         left.append(Remainder("dumps", "names, small files", end.strftime("%Y-%m-%d"), "delete files in snapshots/"))
