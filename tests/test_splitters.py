@@ -160,7 +160,7 @@ def test_a_plug_in_is_found_by_name(group: PluginGroup[str]) -> None:
         ("absent", Unsupported, "package some-package 1.2: ModuleNotFoundError: No module named 'abs"),
         ("faulty", Unsupported, "package some-package 1.2: SyntaxError: invalid syntax"),
         ("wanting", Unsupported, "the thing for 'wanting' of package some-package 1.2 is no text"),
-        ("two", InvalidInput, "Several installed packages provide a thing for 'two': package some-package 1.2 and"),
+        ("two", InvalidInput, "provide a thing for 'two': uninstall all but one of package some-package 1.2 and"),
         ("none", InvalidInput, "No thing for 'none'; available: absent, faulty, ours, sound, two, wanting"),
     ],
 )

@@ -31,8 +31,11 @@ CODE = re.compile(  # SQL; routes; upper case and lists of names; headers and st
     | \(extract | [A-Z][A-Z ]+([ ]job|[?])?$ | [\w*-]+(,[ ][\w*-]+)+$
     | .*[=:][ ]?[\w']+;[ ]?\w | default-src | bytes[ ] | [a-z]+/[a-z0-9.+-]+([;,]|$) | .*max-age=
     | (tuple|list|dict)\[ | \w+[ ]\|[ ]None$ | .*(\\[dbs.]|\(\?[:P]|\[0-9]) | .*(?<!=)=[ ][A-Z0-9{]
-    | protoslice[ ](signed|signer|sealed|views|store)[ ]""",
-    re.VERBOSE,
+    | protoslice[ ](signed|signer|sealed|views|store)[ ]
+    | .*[=<>(,][ ]?:\w | .*\b(PRIMARY[ ]KEY|ON[ ]CONFLICT|CASE[ ]WHEN|LOCK[ ]TABLE)\b
+    | .*\b(IS[ ]NOT[ ]NULL|JOIN|GLOB|COPY|SELECT|WHERE|LIMIT)\b
+    | [a-z]\.\w+,[ ]""",
+    re.VERBOSE | re.DOTALL,
 )
 JSX = re.compile(r"=>|&&|\|\||===|\)[:;]|\?\s*$|^[\])}:,]|^\(|: [A-Z]\w+$|^\{ |\{$")
 PROSE = re.compile(r"[A-Za-z']{2,}[.,:;!?]?[ \n]|[ \n][A-Za-z']{3,}[.!?]?$")
@@ -171,6 +174,7 @@ def _pages() -> Iterator[Message]:
         source = re.sub(
             r"/\*.*?\*/|(?<=\s)//[^\n]*", lambda found: "\n" * found[0].count("\n"), path.read_text(), flags=re.S
         )
+        source = re.sub(r'(?<= )class=("[^"]*"|\{`[^`]*`\})', lambda found: "\n" * found[0].count("\n"), source)
         for pattern in (r'"((?:[^"\\\n]|\\.)*)"', r"`((?:[^`\\]|\\.)*)`", r"(?<![=<])>([^<>`;=]*[A-Za-z][^<>`;=]*)</?"):
             for found in re.finditer(pattern, source):
                 text = re.sub(r"\$?\{(?:[^{}]|\{[^{}]*\})*\}", "{…}", found[1]).strip()

@@ -85,7 +85,7 @@ class Store:
     """Tags of the store, at most 100; `GET /v1/tags?store=` lists all."""
     files: tuple[File, ...]
     source: Annotated[str, like("upload")]
-    """How the files arrived: `upload`, `register` or the like."""
+    """How the files were added, such as `upload` or `register`."""
     schema: Sha256 | None
     """Fingerprint of the schema used to read the root; None for an unknown type."""
     planner: Positive | None
@@ -103,7 +103,7 @@ class Store:
     uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None
     """Id of that token or account: other tokens or accounts may have the same name. None if it is unknown."""
     description: Annotated[str, like("Fine-tuned on the May data.")] = ""
-    """Text for people, which can change, unlike the files of the store."""
+    """Description for readers. It can be changed, unlike the files of the store."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""
@@ -254,7 +254,7 @@ class AccessToken:
     created: datetime
     expires: datetime | None
     used: datetime | None = None
-    """Time of the token's last use, up to an hour early; null if it was never used. Signed URLs do not count."""
+    """Time of the last use, recorded at most once an hour; null if there was none. Signed URLs do not count."""
     token: Annotated[str, OMITTED, SECRET] = ""
     """The token itself, only returned when it is created."""
 
@@ -324,7 +324,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PiecePlace:
-    """Place of a piece: store, file and offset. Several stores may have it."""
+    """Place of a piece: store, file and offset. Other stores may have the piece too."""
 
     sha256: Sha256
     size: Positive
@@ -341,7 +341,7 @@ class MissingPieces:
     missing: tuple[Sha256, ...]
     found: tuple[PiecePlace, ...]
     bases: tuple[Id, ...] = ()
-    """Stores that the tags of the request stand for."""
+    """Stores that `tags` of the request selects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ class Node:
     text: str | None
     """Value of a scalar or a short string."""
     children: Annotated[tuple[Node, ...], OMITTED] = ()
-    """Child nodes; set only for nodes within the requested depth, as is `more`."""
+    """Child nodes. They and `more` are only set for nodes within the requested depth."""
     more: Annotated[int | None, OMITTED] = None
     """Number of children that are not shown."""
 
@@ -409,9 +409,9 @@ class TensorBranch:
     """A node in a tree of tensor names: tensors with a common beginning, a range of such groups, or one tensor."""
 
     name: Annotated[str, like("layer.3.")]
-    """What the names have in common beyond the parent's name; for a range, the name of its first group."""
+    """Common beginning of the names, after the parent's name; for a range, that of its first group."""
     start: Count
-    """Place of the first tensor in the order of names."""
+    """Position of the first tensor in the order of names."""
     tensors: Count
     size: Count
     """Bytes of the elements; strings do not count."""
@@ -421,12 +421,12 @@ class TensorBranch:
     kind: Annotated[Kind | None, like("attention")]
     """Kind of layer with the most bytes; None without tensors."""
     last: Annotated[str | None, OMITTED] = None
-    """Name of the last group of a range; the names in a range share no more than the parent's names."""
+    """Name of the last group; only for a range of groups."""
     address: Annotated[str | None, OMITTED] = None
     """Identifies a single tensor."""
     shape: Annotated[tuple[int, ...] | None, OMITTED] = None
     parameters: Annotated[Count | None, OMITTED] = None
-    """Elements of weights, if not all elements belong to weights."""
+    """Number of elements that belong to weights, if not all do."""
     children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
     """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
 
@@ -490,7 +490,7 @@ class Difference:
     address: str = ""
     """Address of the tensor, or path of the part; empty for files and removed tensors."""
     was: str = ""
-    """Where a tensor (address) or part (path) is in the first model; empty for files and added tensors."""
+    """Address of the tensor, or path of the part, in the first model; empty for files and added tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +522,7 @@ Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class TensorMove:
-    """A tensor of two models, and how far it moved; removed tensors are described as in the first model."""
+    """A tensor of two models, and how much its values differ; removed tensors are described as in the first model."""
 
     name: str
     address: str
@@ -562,7 +562,7 @@ class TensorMoves:
     """A page of the tensors of two models in pairs, sorted by name."""
 
     items: tuple[TensorMove, ...]
-    """Tensors that moved, that only one of the models has, or that could not be compared."""
+    """Tensors whose values differ, that only one model has, or that could not be compared."""
     equal: tuple[EqualTensors, ...]
     """All other tensors of the page, by layer and kind."""
     compared: Count
@@ -641,7 +641,7 @@ class GraphEdge:
     """Path of the node that consumes the value."""
     value: Annotated[str, like("conv1_out")]
     input: Count
-    """Position among the target's inputs."""
+    """Position of the value among the inputs of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,10 +686,10 @@ class GraphBlock:
     """A part of a graph: a node, or a block of neighbours."""
 
     id: int | None
-    """Number to list the parts of a block; None for a node."""
+    """Number of a block, by which its parts can be listed; None for a node."""
     kind: Annotated[str, like("repeat")]
     """`node`, `group` (a common beginning of names), `repeat` (parts that look the same), `round` (one part of a
-    repeat) or `part` (neighbours, as a level has at most 64 parts)."""
+    repeat) or `part` (joined neighbours: a level has at most 64 parts)."""
     name: Annotated[str, like("encoder.layer")]
     """Name of the node, or the part of their names that the nodes of a block share; empty if there is none."""
     number: int | None
@@ -697,16 +697,16 @@ class GraphBlock:
     items: Count
     """Number of items: nodes, groups, or rounds of a repeat. If there are many, neighbours are joined to one part."""
     first: Count
-    """Place of the first node in the order of the whole graph."""
+    """Position of the first node in the order of the whole graph."""
     nodes: Count
     path: Annotated[str, like("graph.node[3]")]
     """Path of the first node."""
     ops: tuple[GraphOperator, ...]
     """The most frequent operators."""
     elements: Count
-    """Elements of the weights; a weight of several nodes counts for the first."""
+    """Number of elements of the weights; a weight that several nodes use counts for the first node."""
     bars: tuple[int, ...]
-    """Elements of the weights along the block, in up to 24 stretches of equal length."""
+    """Number of elements of the weights in each of up to 24 equal stretches of the block."""
     weight: Annotated[str | None, like("path:graph.initializer[3]")]
     """Address of the largest weight."""
 
@@ -735,7 +735,7 @@ class GraphLevel:
     block: Count
     """Number of the block; 0 is the whole graph."""
     trail: tuple[int, ...]
-    """Numbers of the blocks that contain this block, the whole graph first, and its own number."""
+    """Numbers of the blocks that contain this block, from the whole graph down to this block itself."""
     nodes: Count
     """Number of nodes in the graph."""
     parts: tuple[GraphBlock, ...]
@@ -748,7 +748,7 @@ class GraphLevel:
 
 @dataclass(frozen=True, slots=True)
 class GraphStep:
-    """A node on the way between two others."""
+    """A node on a path between two other nodes."""
 
     path: Annotated[str, like("graph.node[3]")]
     name: Annotated[str, like("conv1")]
@@ -764,7 +764,7 @@ class GraphSection:
     elements: Count
     """Elements of the weights of these nodes."""
     spans: tuple[tuple[int, int], ...]
-    """Stretches of the graph's order with these nodes: place of the first node, and number of nodes."""
+    """Runs of these nodes in the order of the graph: position of the first node, and number of nodes."""
     nodes: tuple[GraphStep, ...]
     """The first nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]

@@ -32,8 +32,8 @@ def check_file_path(path: str) -> str:
     check_form(path)
     if is_version_control(path):
         raise InvalidInput(
-            f"Invalid file path {path!r}: a folder of version control may run commands where it is downloaded; "
-            f"leave out {', '.join(CONTROL_FOLDERS)} and names like them"
+            f"Invalid file path {path!r}: downloaded folders of version control can run commands. "
+            f"Leave out {', '.join(CONTROL_FOLDERS)} and names like them"
         )
     return path
 

@@ -89,7 +89,7 @@ def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[Ra
                 held.callback(opened.close)
             yield source, path
             return
-    raise NotFound(f"No file {' or '.join(map(str, paths))}")
+    raise NotFound(f"There is no file {' or '.join(map(str, paths))}")
 
 
 def _read_chunked(source: RangeSource, metadata: Any, into: Message, depth: int) -> None:
@@ -171,7 +171,7 @@ class _Merge:
         """Merge `message` at the place `tags`, which is relative to `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
-                raise _inconsistent(path, "A chunked message has neither a chunk nor chunked fields")
+                raise _inconsistent(path, "A message in the chunk metadata has neither a chunk nor chunked fields")
             self.apply(target, message, path, depth)
             return
         if depth > self._depth:
@@ -186,7 +186,7 @@ class _Merge:
 
     def _field(self, target: Message, tag: Any, path: Path) -> Shape:
         if tag.WhichOneof("kind") != "field":
-            raise _inconsistent(path, "An index or map key appears where a field is expected")
+            raise _inconsistent(path, "The chunk metadata has an index or map key where a field is expected")
         field = field_by_number(descriptor_of(target), tag.field)
         if field is None:
             raise _inconsistent(path, f"{descriptor_of(target).full_name} has no field {tag.field}")
@@ -195,7 +195,9 @@ class _Merge:
     def _singular(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         path = (*path, Step(each))
         if tags and tags[0].WhichOneof("kind") in ("index", "map_key"):
-            raise _inconsistent(path, "The field is neither repeated nor a map, but an index or key follows")
+            raise _inconsistent(
+                path, "The field is neither repeated nor a map, but the chunk metadata gives an index or key"
+            )
         if each.message:
             inside = each.of(target)
             inside.SetInParent()
@@ -211,7 +213,9 @@ class _Merge:
         index = tags.pop(0).index if given else len(values)
         path = (*path, Step(each, index))
         if index > len(values):
-            raise _inconsistent(path, f"The list has {len(values)} elements: elements before this index are missing")
+            raise _inconsistent(
+                path, f"The chunk metadata gives index {index}, but the list has only {len(values)} elements"
+            )
         if each.message:
             inside = values[index] if index < len(values) else values.add()
             self._below(inside, tags, message, path, depth)
@@ -277,7 +281,7 @@ def merge_order(fields: Iterable[Any]) -> list[Any]:
         differing = next(((a, b) for a, b in zip(before, after, strict=False) if a != b), None)
         if differing is not None and differing[0][0] != differing[1][0]:
             raise InconsistentChunks(
-                "Two chunked fields have tags of different kinds (field, index or map key) at the same place"
+                "At one place, the chunk metadata has tags of different kinds (field, index or map key)"
             )
     return [field for _, _, field in keyed]
 
@@ -393,7 +397,7 @@ def _decoded(chunk: bytes) -> str:
     try:
         return chunk.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+        raise ValueError(f"the text is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _word(text: str, lenient: bool) -> bool:

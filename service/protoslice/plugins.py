@@ -115,7 +115,10 @@ class PluginGroup(Generic[T]):
     def _load(self, name: str) -> T:
         (point, *others) = self._points[name]
         if others:
-            raise InvalidInput(f"Several installed packages provide a {self._kind} for {name!r}: {self.package(name)}")
+            raise InvalidInput(
+                f"Several installed packages provide a {self._kind} for {name!r}: uninstall all but one of "
+                f"{self.package(name)}"
+            )
         try:
             plugin: T = point.load()
         except Exception as error:

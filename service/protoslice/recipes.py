@@ -134,14 +134,14 @@ class RecipeReader:
     def finish(self) -> None:
         """Raise `CorruptModel` unless the recipe is complete."""
         if not self._done:
-            raise self._wrong("is incomplete: its last line is missing")
+            raise self._wrong("The recipe is incomplete: its last line is missing")
 
     def _take(self, part: bytes, *, ended: bool) -> Iterator[Event]:
         if self._done:
-            raise self._wrong("has data after its end")
+            raise self._wrong("The recipe has data after its end")
         self._line += part
         if len(self._line) > _LONGEST_LINE:
-            raise self._wrong(f"has a line longer than {_LONGEST_LINE} bytes")
+            raise self._wrong(f"The recipe has a line longer than {_LONGEST_LINE} bytes")
         if ended:
             line, self._line = bytes(self._line), bytearray()
             yield from self._read(line)
@@ -152,13 +152,13 @@ class RecipeReader:
             ((name, value),) = parse_json(line).items()
             event = self._event(name, value)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise self._wrong("has an unknown line") from None
+            raise self._wrong("The recipe has an unknown line") from None
         if event is not None:
             yield event
 
     def _event(self, name: str, value: Any) -> Event | None:
         if name in {"bytes", "copy", "end"} and not self._in_file:
-            raise self._wrong(f"has a line {name!r} before any file has started")
+            raise self._wrong(f"The recipe has a line {name!r} before any file has started")
         match name:
             case "file":
                 return self._begin(_text(value))
@@ -178,19 +178,19 @@ class RecipeReader:
 
     def _begin(self, path: str) -> RecipeFile:
         if self._in_file:
-            raise self._wrong("starts a file before the previous one has ended")
+            raise self._wrong("The recipe starts a file before the previous one has ended")
         self._in_file = True
         return RecipeFile(path)
 
     def _finish(self, digest: str) -> None:
         if self._in_file:
-            raise self._wrong("is incomplete: it stops inside a file")
+            raise self._wrong("The recipe is incomplete: it stops inside a file")
         if digest != self._lines.hexdigest():
-            raise self._wrong("does not match its digest")
+            raise self._wrong("The recipe does not match its digest")
         self._done = True
 
     def _wrong(self, what: str) -> CorruptModel:
-        return CorruptModel(f"The recipe {what}", self._offset)
+        return CorruptModel(what, self._offset)
 
 
 def _copy(value: Mapping[str, Any]) -> Copy:

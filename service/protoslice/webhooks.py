@@ -97,9 +97,9 @@ class Sender:
                 ) as answer:
                     status = answer.status
         except _FAILURES as error:
-            raise Refused(f"no response ({type(error).__name__})") from None
+            raise Refused(f"the receiver did not respond ({type(error).__name__})") from None
         if not 200 <= status < 300:
-            raise Refused(f"status {status}", final=status == _GONE)
+            raise Refused(f"the receiver responded with status {status}", final=status == _GONE)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -76,12 +76,12 @@ def test_the_history_shows_which_layers_moved_and_links_each(context: BrowserCon
     page.get_by_role("button", name="History").click()
     rows = page.locator(".history").get_by_role("group")
     expect(rows).to_have_count(2)
-    expect(rows.nth(0)).to_have_attribute("aria-label", re.compile("^Layers that moved since layered:2"))
+    expect(rows.nth(0)).to_have_attribute("aria-label", re.compile("^Changes by layer since layered:2"))
     names = [
         [each.get_attribute("aria-label") or "" for each in rows.nth(n).get_by_role("link").all()] for n in range(2)
     ]
     assert [re.sub(r": up to .*", "", each) for each in names[0]] == [
-        "weight-0: no change in a sample", "weight-1: reshaped", "weight-2: added",
+        "weight-0: no change found in a sample", "weight-1: reshaped", "weight-2: added",
     ]  # fmt: skip
     assert [each.partition(":")[0] for each in names[1]] == ["weight-0", "weight-1"]
     assert all("Relative change: up to" in each for each in names[1])

@@ -404,8 +404,8 @@ def test_the_name_of_an_upload_is_changed_while_it_is_sent(
     services.line.begin()
     field.press("Enter")
     if typed == "taken:1":
-        expect(page.locator(".trouble")).to_have_text("taken:1 is the name of another model: use another version")
-        expect(field).to_have_accessible_description("taken:1 is the name of another model: use another version")
+        expect(page.locator(".trouble")).to_have_text("taken:1 already names another model: choose another version")
+        expect(field).to_have_accessible_description("taken:1 already names another model: choose another version")
         assert violations(context, page) == "[]"
         field.fill("taken:2")
         field.press("Enter")

@@ -422,7 +422,7 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
 def test_renamed_tensors_are_renamed_in_both_pictures(context: BrowserContext) -> None:
     page = opened(context, "/diff/bert:1...bert:2")
     expect(page.get_by_role("list", name="Number of changes")).to_contain_text("6 tensors renamed")
-    strip = page.get_by_role("region", name="Layers that moved")
+    strip = page.get_by_role("region", name="Changes by layer")
     strip.get_by_role("group").focus()
     said = set()
     for _ in range(20):
@@ -459,9 +459,9 @@ def test_a_comparison_shows_how_far_it_is_until_it_is_done(context: BrowserConte
 
 def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:
     page = opened(context, "/diff/bert:1...bert:2")
-    strip = page.get_by_role("region", name="Layers that moved")
+    strip = page.get_by_role("region", name="Changes by layer")
     told = strip.locator("[data-said]")
-    expect(told.first).to_have_text(re.compile("^3,038 tensors compared; distances by a sample of each$"))
+    expect(told.first).to_have_text(re.compile("^3,038 tensors compared, by a sample of their elements$"))
     strip.get_by_role("group").focus()
     page.keyboard.press("ArrowRight")
     for _ in range(20):
@@ -506,7 +506,7 @@ def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
     expect(output).to_contain_text(re.compile(r"2(\.0)? MiB assumed equal, because the checksums of their blocks are"))
     assert violations(context, page) == "[]"
     page.get_by_role("button", name="Compare every byte").click()
-    expect(output).to_contain_text("compared; the rest matched by checksum")
+    expect(output).to_contain_text("; the rest has equal checksums")
     expect(page).to_have_url(re.compile(r"exact=1"))
     expect(page.get_by_role("list", name="Number of changes")).to_contain_text("1 tensor changed")
 

@@ -285,5 +285,5 @@ def test_tensors_of_missing_files_are_hatched(context: BrowserContext, service: 
 
 def test_model_without_tensors_leads_to_the_proto(context: BrowserContext) -> None:
     page = opened(context, "/m/none")
-    page.get_by_role("link", name="Look at the proto itself").click()
+    page.get_by_role("link", name="Show the proto").click()
     expect(page.get_by_role("tree", name="Parts of the model")).to_be_visible()

@@ -111,7 +111,7 @@ def test_tags(client: Client, store: Store) -> None:
     client.untag("moving")
     with pytest.raises(NotFound):
         client.untag("moving")
-    with pytest.raises(Conflict, match="remove the tag"):
+    with pytest.raises(Conflict, match="is a name of a store"):
         client.remove("fresh")
     client.remove(other.id, force=["fresh"])
     with pytest.raises(NotFound):

@@ -18,10 +18,10 @@ def test_a_client_has_its_share_and_all_together_no_more_than_there_is() -> None
         with ExitStack() as held:
             held.enter_context(shares.one("a"))
             held.enter_context(shares.one("a"))
-            with pytest.raises(ClientLimit, match="Limit per client reached: 2 dances") as each:
+            with pytest.raises(ClientLimit, match="This client has reached its limit of 2 dances") as each:
                 held.enter_context(shares.one("a"))
             held.enter_context(shares.one("b"))
-            with pytest.raises(TooMany, match="Limit reached: 3 dances") as most:
+            with pytest.raises(TooMany, match="The service has reached its limit of 3 dances") as most:
                 held.enter_context(shares.one("c"))
             assert (each.value.limit, most.value.limit, type(most.value)) == (2, 3, TooMany)
 
@@ -138,9 +138,9 @@ async def test_a_place_that_is_not_free_in_time_is_refused_in_words() -> None:
     shares = queue(2, 1, seconds=0.01)
     held = [Sender(shares, each) for each in "ab"]
     await settled()
-    with pytest.raises(ClientLimit, match="Limit per client reached: 1 dances"):
+    with pytest.raises(ClientLimit, match="This client has reached its limit of 1 dances"):
         await Sender(shares, "a").task
-    with pytest.raises(TooMany, match="Limit reached: 2 dances"):
+    with pytest.raises(TooMany, match="The service has reached its limit of 2 dances"):
         await Sender(shares, "c").task
     for each in held:
         each.end.set()

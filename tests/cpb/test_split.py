@@ -306,7 +306,7 @@ def test_metadata_whose_chunks_are_elsewhere_is_broken_rather_than_plain_records
 
 def test_a_last_record_too_large_for_metadata_is_not_read() -> None:
     file = records(bytes(100_000), options="zstd")
-    with pytest.raises(Unsupported, match="its last chunk holds 100000 bytes, too many for metadata"):
+    with pytest.raises(Unsupported, match="the last chunk holds 100000 bytes, too many for metadata"):
         protoslice.open(file, "t.M", types=TYPES, limits=_core.Limits(metadata=99_999))
 
 

@@ -278,7 +278,7 @@ def test_a_pooler_is_noticed_and_no_statement_is_prepared(pooled: str, caplog: p
         await db.close()
 
     asyncio.run(work())
-    assert "there is a pooler in front of the database" in caplog.text
+    assert "the database is behind a connection pooler" in caplog.text
 
 
 def test_unknown_value_of_prepare_is_refused() -> None:

@@ -144,7 +144,7 @@ async def test_process_of_another_schema_writes_nothing_and_is_not_ready(
             assert app.services.database is not None
             with pytest.raises(Outdated):
                 await app.services.database.write(lambda tx: tx.run("DELETE FROM stores"))
-            while "upgraded by another version" not in caplog.text:
+            while "Another version of Protoslice upgraded the database" not in caplog.text:
                 await asyncio.sleep(0.01)
             await database.write(lambda tx: tx.run("UPDATE meta SET schema = schema - 1"))
             assert (await client.put("/v1/stores", content=b"\x0a\x01a")).status_code == 201

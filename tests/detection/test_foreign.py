@@ -211,7 +211,7 @@ def _media() -> Iterator[tuple[str, bytes]]:
 
 
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "unknown type: pass its type if it is a protobuf"
-RECORDS, TFRECORDS = "starts with the riegeli signature", "starts with a valid TFRecord length"
+RECORDS, TFRECORDS = "the file starts with the riegeli signature", "the file starts with a valid TFRecord length"
 LIKE_TEXT = "this may be a message in text format: pass its type"
 IMAGE, SOUND = "image, not a protobuf", "recording, not a protobuf"
 

@@ -49,13 +49,13 @@ def test_dimensions(tmp_path: Path, blob: dict[str, Any], shape: tuple[int, ...]
 @pytest.mark.parametrize(
     ("blob", "says"),
     [
-        ({"data": [1, 2, 3], "shape": {"dim": [2, 2]}}, "4 values, but it has 3"),
+        ({"data": [1, 2, 3], "shape": {"dim": [2, 2]}}, "4 values, but the blob has 3"),
         ({"data": [1], "shape": {"dim": [-1]}}, "Invalid dimension -1"),
         ({"data": [1], "num": 1}, "needs 0 values"),
         ({"data": [1], "shape": {"dim": [2**62, 2**62]}}, "too many elements to address"),
         ({"data": [1], "shape": {"dim": [1 << 60] * 1000}}, "more dimensions than Caffe allows"),
         ({"data": [1], "shape": {"dim": [1 << 60] * 200}}, "too many elements to address"),
-        ({"shape": {"dim": [2]}}, "2 values, but it has 0"),
+        ({"shape": {"dim": [2]}}, "2 values, but the blob has 0"),
     ],
 )
 def test_a_blob_that_makes_no_sense_is_a_fault_and_the_others_stay(
@@ -133,7 +133,7 @@ def test_floats_come_before_raw_data(tmp_path: Path) -> None:
     [
         (b"\x50\x02" + field(12, b"123"), "3 bytes of raw data"),
         (b"\x50\x09" + field(12, bytes(8)), "unknown number type"),
-        (b"\x50\x02" + field(12, b"1234") + field(7, field(1, b"\x05")), "5 values, but it has 2"),
+        (b"\x50\x02" + field(12, b"1234") + field(7, field(1, b"\x05")), "5 values, but the blob has 2"),
     ],
 )
 def test_raw_data_that_makes_no_sense_is_a_fault(tmp_path: Path, blob: bytes, says: str) -> None:

@@ -120,7 +120,7 @@ def test_what_lies_in_one_piece_is_not_computed(case: str) -> None:
 
 
 FAULTS: dict[str, tuple[type[ProtosliceError], str]] = {
-    "bad_magic": (CorruptModel, "does not end like a table"),
+    "bad_magic": (CorruptModel, "is not that of a table"),
     "bad_shape": (CorruptModel, "dimension"),
     "bad_wire_type": (CorruptModel, "wire type 7"),
     "corrupt": (CorruptModel, "invalid length of 2147483647 bytes"),

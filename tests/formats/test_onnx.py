@@ -357,5 +357,5 @@ def test_locations_inside_of_the_folder_are_followed(location: str, path: str) -
 )
 def test_other_locations_are_refused(location: str) -> None:
     for root in ("m/model.onnx", "model.onnx", "a/b/model.onnx"):
-        with pytest.raises(CorruptModel, match="External data has the location"):
+        with pytest.raises(CorruptModel, match="of external data is"):
             resolve_location(root, location)

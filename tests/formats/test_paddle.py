@@ -194,7 +194,7 @@ def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]
         (lambda data: data + b"\0", "1 bytes follow the last tensor", len(combined(GOOD))),
         (lambda data: data[:-1], "5 bytes expected, but only 4 remain", len(combined(GOOD)) - 5),
         (lambda data: data[: AT_B + 3], "4 bytes expected, but only 3 remain", AT_B),
-        (lambda data: data[:AT_B], "The file ends before 'b': 3 tensors expected", AT_B),
+        (lambda data: data[:AT_B], "The file ends before 'b': it should have 3 tensors", AT_B),
         (lambda data: b"", "The file ends before 'a'", 0),
         (with_number(0, "I", 1), "the blob has version 1", 0),
         (with_number(4, "Q", 1 << 60), "levels of detail", 4),
@@ -261,7 +261,7 @@ def test_what_is_no_tensor_is_listed_and_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_model_without_its_parameters_says_where_they_should_be(tmp_path: Path) -> None:
     found = tensors({"m.pdmodel": program(GOOD)}, tmp_path)
-    with pytest.raises(NotFound, match=r"'m\.pdiparams' with all parameters"):
+    with pytest.raises(NotFound, match=r"'m\.pdiparams' for all parameters"):
         read(found[0])
 
 

@@ -354,7 +354,7 @@ def test_a_source_that_refuses_is_told_from_the_storage_of_the_service() -> None
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(bucket, "get_range", refuse)
                     patch.setattr(bucket, "stat", refuse)
-                    with pytest.raises(SourceDenied, match=r"registered object: .* \(AccessDenied\)"):
+                    with pytest.raises(SourceDenied, match=r"registered in place: .* \(AccessDenied\)"):
                         await read(view)
                     with pytest.raises(SourceDenied):
                         await stores.register({"again.onnx": uri}, IngestRequest())

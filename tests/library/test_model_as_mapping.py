@@ -208,7 +208,7 @@ def test_root_without_tensors_has_a_representation(tmp_path: Path) -> None:
             r"No such file.*\(bert:1 was tried as a local path; for a store of a service, use @TAG or http://HOST",
         ),
         ("no/such/file", r"No such file.*tried as a local path; for a store of a service, use @TAG or http://HOST"),
-        ("memory://no-such/x.onnx", "^No object memory://no-such/x.onnx$"),
+        ("memory://no-such/x.onnx", "^There is no object memory://no-such/x.onnx$"),
         ("@", "No store after '@'"),
         ("http://127.0.0.1:9/", "does not name a store"),
         ("@bert:1", "set PROTOSLICE_URL"),

@@ -286,7 +286,7 @@ def test_a_second_run_takes_removals_over(live: Site, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with served(live) as (client, token):
         data = Data(client)
-        assert " 0 were there" in back_up(live, copy)
+        assert " 0 already there" in back_up(live, copy)
         remove_some(client, data)
         back_up(live, copy)
     with served(restored(copy, Site(tmp_path / "new")), token) as (client, _):
@@ -356,7 +356,7 @@ def test_old_snapshots_and_their_objects_are_deleted(live: Site, tmp_path: Path)
         back_up(live, copy, " --keep 2")
         assert len(digests_of(copy)) == 2, "the older snapshot needs the object of the store that was removed"
         said = back_up(live, copy, " --keep 2")
-    assert "1 object deleted that no snapshot needs" in said
+    assert "1 object deleted that no snapshot refers to" in said
     assert len(digests_of(copy)) == 1
     with served(restored(copy, Site(tmp_path / "new")), token) as (client, _):
         assert len(read(client, "/v1/stores/kept/files/m.onnx")) > 5000
@@ -395,7 +395,7 @@ def test_places_that_are_in_use_are_refused(live: Site, tmp_path: Path) -> None:
         assert "backup of another service" in back_up(Site(tmp_path / "other"), copy, code=3)
         (tmp_path / "files").mkdir()
         (tmp_path / "files/mine.txt").write_text("x")
-        assert "not empty and no backup" in back_up(live, tmp_path / "files", code=3)
+        assert "not empty and not a backup" in back_up(live, tmp_path / "files", code=3)
         first = RESTORE.splitlines()[0]
         assert "not empty" in run(first, {COPY: copy, LIVE: live.folder}, None, code=3)
         used = tmp_path / "other"
@@ -469,14 +469,14 @@ def test_a_copy_over_the_storage_of_its_original_destroys_nothing(live: Site, tm
         assert client.get("/readyz").status_code == 503
         ok(client.delete(f"/v1/stores/{id}"))
         objects = digests_of(live.folder)
-        assert "another copy of this database" in collect(live, code=3), "the original deletes nothing any more"
+        assert "a newer copy of this database" in collect(live, code=3), "the original deletes nothing any more"
         assert digests_of(live.folder) == objects
     with served(second, token) as (client, _):
         assert read(client, f"/v1/stores/{id}/files/m.onnx") == model
         ok(client.delete(f"/v1/stores/{id}"))
     collect(second)
     assert len(digests_of(live.folder)) == len(objects) - 1
-    assert "another copy of this database" in run(
+    assert "a newer copy of this database" in run(
         f"protoslice check --storage {LIVE}", {LIVE: live.folder}, None, code=3
     )
 
@@ -496,7 +496,7 @@ def test_a_collector_that_runs_deletes_nothing_once_the_storage_has_another_owne
             await database.write(lambda tx: tx.run("UPDATE trash SET due = 1"))
             first = f"protoslice restore-backup {COPY} --storage {LIVE} --take-over"
             await asyncio.to_thread(run, first, {COPY: copy, LIVE: live.folder}, second)
-            with pytest.raises(StorageUnavailable, match="belongs to another database now"):
+            with pytest.raises(StorageUnavailable, match="now belongs to another database"):
                 await collect_garbage(storage, database, grace_seconds=-1)
 
     asyncio.run(work())
@@ -537,7 +537,7 @@ def test_check_names_what_is_missing_damaged_and_unknown(live: Site, tmp_path: P
         stray.write_bytes(b"x")
         assert "does not have" not in run(check, {LIVE: live.folder}, None, code=3), "it may be an upload"
         os.utime(stray, (1, 1))
-        assert "1 object that the database does not have: left" in run(check, {LIVE: live.folder}, None, code=3)
+        assert "1 object that the database does not list: kept" in run(check, {LIVE: live.folder}, None, code=3)
         assert "deleted" in run(f"{check} --delete-unknown", {LIVE: live.folder}, None, code=3)
         assert not stray.exists()
 

@@ -180,7 +180,7 @@ async def test_a_removed_setting_is_accepted_with_one_warning(
     async with open_app():
         pass
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["PROTOSLICE_RENDER_TIMEOUT_SECONDS: no longer a setting, and refused from 0.3 on: remove it"]
+    assert warned == ["PROTOSLICE_RENDER_TIMEOUT_SECONDS: no longer used, and an error from version 0.3 on: remove it"]
 
 
 @pytest.mark.parametrize(

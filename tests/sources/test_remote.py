@@ -128,7 +128,7 @@ def test_a_closed_source_says_so(bucket: CountedBucket) -> None:
 
 
 def test_nothing_there(bucket: CountedBucket) -> None:
-    with pytest.raises(NotFound, match=f"No object {bucket.uri}/folder/b"):
+    with pytest.raises(NotFound, match=f"There is no object {bucket.uri}/folder/b"):
         open_object(f"{bucket.uri}/folder/b")
     assert bucket.closed == 1
 
@@ -182,7 +182,7 @@ def test_a_whole_bucket_is_a_folder(bucket: CountedBucket) -> None:
 
 
 def test_neither_file_nor_folder(bucket: CountedBucket) -> None:
-    with pytest.raises(NotFound, match=f"No object {bucket.uri}/oth"):
+    with pytest.raises(NotFound, match=f"There is no object {bucket.uri}/oth"):
         open_folder(f"{bucket.uri}/oth")
     assert bucket.closed == 1
 
@@ -362,7 +362,7 @@ def test_options_reach_the_storage(model_bucket: CountedBucket) -> None:
 
 def test_what_is_not_there(model_bucket: CountedBucket) -> None:
     for opening in (protoslice.open, open_model, RecordReader):
-        with pytest.raises(NotFound, match="No object counted"):
+        with pytest.raises(NotFound, match="There is no object counted"):
             opening(f"{model_bucket.uri}/d/nothing")
     assert model_bucket.closed == 3
 
@@ -375,7 +375,7 @@ def test_a_chunked_proto_is_merged_from_a_bucket(model_bucket: CountedBucket, tm
         into = schema.bundled().message_class("onnx.ModelProto")()
         Merger.read(f"{model_bucket.uri}/{name}", into, storage_options={})
         assert into.SerializeToString(deterministic=True) == ONNX
-    with pytest.raises(NotFound, match=r"No file .*/none.cpb or .*/none.pb"):
+    with pytest.raises(NotFound, match=r"There is no file .*/none.cpb or .*/none.pb"):
         Merger.read(f"{model_bucket.uri}/none", schema.bundled().message_class("onnx.ModelProto")())
     with RecordReader(f"{model_bucket.uri}/m.cpb", storage_options={}) as reader:
         assert sum(1 for _ in reader.read_records()) == 10

@@ -59,7 +59,7 @@ def test_a_storage_that_forgets_is_reported(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(FileStorage, "put", forget)
     report = asyncio.run(check(f"file://{tmp_path}"))
     assert report.unsafe is not None
-    assert "not return what was written" in report.unsafe
+    assert "other bytes than were written last" in report.unsafe
     assert not report.kept
     broken = {outcome.name for outcome in report.outcomes if outcome.error}
     assert "test_an_object_is_what_was_put" in broken

@@ -162,7 +162,7 @@ class ReadsOnly(MemoryStorage):
         return Abilities(write=False)
 
 
-@pytest.mark.parametrize(("storage", "why"), [(Forgets(), "not return"), (ReadsOnly(), "read-only")])
+@pytest.mark.parametrize(("storage", "why"), [(Forgets(), "other bytes"), (ReadsOnly(), "read-only")])
 def test_the_probe_refuses_what_cannot_work(storage: MemoryStorage, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
         asyncio.run(probe(storage))
@@ -170,7 +170,7 @@ def test_the_probe_refuses_what_cannot_work(storage: MemoryStorage, why: str) ->
 
 
 def test_the_probe_refuses_a_storage_that_deletes_nothing() -> None:
-    with pytest.raises(Unsupported, match="does not delete"):
+    with pytest.raises(Unsupported, match="still in this storage"):
         asyncio.run(probe(DeletesNothing()))
 
 

@@ -377,5 +377,5 @@ async def test_who_checks_a_removal_is_told_of_all_tags_and_may_refuse_it(stores
             await stores.delete(ref, refuse)
     assert asked == [(info.id, ["a", "b"])] * 2
     assert (await stores.get("a")).tags == ("a", "b")
-    with pytest.raises(Conflict, match="remove the tag, or give the store's id"):
+    with pytest.raises(Conflict, match="to remove only the tag, remove it as a tag"):
         await stores.delete("a", refuse)

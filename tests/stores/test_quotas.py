@@ -151,7 +151,7 @@ def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
         waiting = await stores.ingest(IngestRequest())
         await upload(stores, {"b": b"b"})
         await stores.quotas.refresh()
-        with pytest.raises(QuotaExceeded, match="has 2 of 2 stores"):
+        with pytest.raises(QuotaExceeded, match="has 2 of at most 2 stores"):
             await upload(stores, {"c": b"c"})
         async with waiting as late:  # let in while there was room
             sink = await late.file("a")
@@ -171,7 +171,7 @@ def test_a_restored_store_needs_room_too() -> None:
         made = (await upload(stores, {"a": b"a"}, IngestRequest(tags=("t",)))).store
         await stores.delete(made.id)
         other = (await upload(stores, {"b": b"b"})).store
-        with pytest.raises(QuotaExceeded, match="has 1 of 1 stores"):
+        with pytest.raises(QuotaExceeded, match="has 1 of at most 1 stores"):
             await stores.restore(made.id)
         assert set(await visible(stores)) == {other.id}
         with pytest.raises(NotFound):
@@ -372,7 +372,7 @@ def test_open_uploads_of_a_space_have_a_limit_and_their_length_finds_room_or_is_
             await stores.uploads.create(NewUpload(length=100_001, path="m"))
         for _ in range(2):
             await stores.uploads.create(NewUpload(length=10, path="m"))
-        with pytest.raises(SpaceLimit, match="2 open uploads in this space, the limit is 2"):
+        with pytest.raises(SpaceLimit, match="the space has 2 open uploads, and at most 2 are allowed"):
             await stores.uploads.create(NewUpload(length=10, path="m"))
 
     with_replicas(1, work, stored_bytes=100_000, open_uploads=2)

@@ -319,7 +319,9 @@ async def test_a_refused_event_is_tried_again_until_it_is_dead(receiver: Receive
         await deliver(hooks)
         for attempts, wait in enumerate(delivery.WAITS, 1):
             deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-            assert [(each.attempts, each.error) for each in deliveries] == [(attempts, "status 503")]
+            assert [(each.attempts, each.error) for each in deliveries] == [
+                (attempts, "the receiver responded with status 503")
+            ]
             assert len(receiver.posts) == attempts
             clock.later += wait - 1
             await hooks._dispatcher.look()
@@ -348,7 +350,7 @@ async def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) ->
         await make(stores, b"model")
         await deliver(hooks)
         assert [each.error for each in (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items] == [
-            "status 410"
+            "the receiver responded with status 410"
         ]
 
 
@@ -426,7 +428,7 @@ async def test_no_redirect_is_followed(receiver: Receiver) -> None:
             await make(stores, b"model")
             await deliver(hooks)
             deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-            assert [each.error for each in deliveries] == ["status 307"]
+            assert [each.error for each in deliveries] == ["the receiver responded with status 307"]
         assert not inside.posts
 
 
@@ -436,7 +438,7 @@ async def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
         await make(stores, b"model")
         await deliver(hooks)
         deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-        assert [each.error for each in deliveries] == ["no response (StorageDenied)"]
+        assert [each.error for each in deliveries] == ["the receiver did not respond (StorageDenied)"]
     assert not receiver.posts
 
 

@@ -24,7 +24,8 @@ pub(crate) fn read_cached<'py>(
     sums: Option<&[u8]>,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let len = usize::try_from(end.saturating_sub(start)).ok().filter(|len| isize::try_from(*len).is_ok());
-    let len = len.ok_or_else(|| PyOverflowError::new_err("more bytes than memory can hold"))?;
+    let len =
+        len.ok_or_else(|| PyOverflowError::new_err("the block does not fit into memory: it has too many bytes"))?;
     let (bytes, room) = unfilled(py, len)?;
     // For one or two blocks, releasing the GIL would cost more than reading.
     let filled = if len <= 2 * blocks::BLOCK {

@@ -118,7 +118,8 @@ impl Rope {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        usize::try_from(self.0.len()).map_err(|_| PyIndexError::new_err("too long for len(): use size instead"))
+        usize::try_from(self.0.len())
+            .map_err(|_| PyIndexError::new_err("the rope is too long for len(): use size instead"))
     }
 
     fn __repr__(&self) -> String {

@@ -229,8 +229,8 @@ impl Sources {
         offset: u64,
         length: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let length =
-            usize::try_from(length).map_err(|_| PyOverflowError::new_err("more bytes than memory can hold"))?;
+        let length = usize::try_from(length)
+            .map_err(|_| PyOverflowError::new_err("the range does not fit into memory: it has too many bytes"))?;
         let rope = &rope.get().0;
         // The memory is new, because another thread could write to a buffer of the caller while the GIL is released.
         let (bytes, room) = unfilled(py, length)?;

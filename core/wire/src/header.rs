@@ -134,7 +134,7 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
 
 /// The error for an end tag without an open group.
 pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
-    WireError::corrupt(offset, format!("an end tag of field {number} without a matching open group"))
+    WireError::corrupt(offset, format!("an end tag of field {number} closes no open group"))
 }
 
 /// The error for a field that is longer than the rest of its parent.

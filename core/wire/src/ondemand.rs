@@ -99,7 +99,7 @@ impl<'a> OnDemand<'a> {
         *window = (offset, bytes.into_owned());
         inside(&window)
             .map(Cow::Owned)
-            .ok_or_else(|| WireError::corrupt(offset, "the source gave fewer bytes than asked"))
+            .ok_or_else(|| WireError::corrupt(offset, "the source returned fewer bytes than requested"))
     }
 
     /// The bytes of `span`, which must fit in memory.

@@ -72,7 +72,8 @@ impl<'a> Document<'a> {
                 format!("repeated ({count} elements): pick one, as in {walked}[0]")
             }
         };
-        Err(WireError::new(Kind::NotFound, format!("this has no fields: it is {what}")).on(walked.to_string()))
+        Err(WireError::new(Kind::NotFound, format!("the value at this path has no fields: it is {what}"))
+            .on(walked.to_string()))
     }
 
     /// Number of occurrences of field `number` in `message`.

@@ -70,7 +70,7 @@ fn footer(source: &dyn Source) -> Result<Handle> {
     let mut reader = Reader::new(&bytes, start);
     let mut handles = reader.sub(FOOTER - MAGIC.len() as u64)?;
     if reader.rest() != MAGIC {
-        let message = "the file does not end like a table: it is cut off, or not a table";
+        let message = "the end of the file is not that of a table: it is cut off, or is not a table";
         return Err(WireError::corrupt(source.len() - MAGIC.len() as u64, message));
     }
     Handle::read(&mut handles)?;

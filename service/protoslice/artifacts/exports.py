@@ -103,9 +103,9 @@ def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = Fal
     if quantization is None and found:
         raise Unsupported("Ollama cannot load split GGUF files: join them with `llama-gguf-split --merge`")
     if not found:
-        raise ManifestUnknown("No GGUF file in this revision")
+        raise ManifestUnknown("The revision has no GGUF file, which Ollama and llama.cpp need")
     known = ", ".join(PurePosixPath(path).name for path in found[:20])
-    raise InvalidInput(f"No GGUF file of {(quantization or '')[:80]!r}: this revision has {known}")
+    raise InvalidInput(f"No GGUF file has the quantization {(quantization or '')[:80]!r}: the revision has {known}")
 
 
 def projector(files: Iterable[str]) -> str | None:
@@ -267,7 +267,7 @@ class ExportedRepository:
         if commit is None:
             commit, quantization = await self._commit(_LATEST), ref
         if commit is None or commit.store is None:
-            raise ManifestUnknown(f"No revision or quantization {ref!r}")
+            raise ManifestUnknown(f"The repository has no revision or quantization {ref!r}")
         return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:

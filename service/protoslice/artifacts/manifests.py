@@ -81,11 +81,11 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
     blobs = [*([_descriptor(config, "config")] if config is not None else []), *_descriptors(raw, "layers")]
     manifests = tuple(_descriptors(raw, "manifests"))
     if len(blobs) + len(manifests) > MAX_FILES:
-        raise LimitExceeded(f"Too many blobs and manifests in one manifest: at most {MAX_FILES}")
+        raise LimitExceeded(f"The manifest lists too many blobs and manifests: at most {MAX_FILES} are allowed")
     subject, annotations = raw.get("subject"), _texts(raw.get("annotations"))
     if subject is not None and len(json.dumps(annotations)) > MAX_ANNOTATION_BYTES:
         raise LimitExceeded(
-            f"The annotations of a manifest with a subject are too large: at most {MAX_ANNOTATION_BYTES} bytes"
+            f"The annotations are too large: a manifest with a subject may have {MAX_ANNOTATION_BYTES} bytes"
         )
     return ManifestContent(
         media_type,
@@ -190,13 +190,13 @@ def _descriptor(raw: object, place: str) -> Descriptor:
         raise ManifestInvalid(f"{place}: {error.message}") from None
     size = raw.get("size")
     if size is not None and (type(size) is not int or size < 0):
-        raise ManifestInvalid(f"{place}: the size is not a number of bytes")
+        raise ManifestInvalid(f"{place}: the size must be a number of bytes")
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
     title = annotations.get(_TITLE)
     for name in (title, annotations.get(_FILE_PATH)):  # clients write the blob to a file of this name
         if name and is_version_control(name):
-            raise ManifestInvalid(f"{place}: invalid file path {name!r}: leave out folders of version control")
+            raise ManifestInvalid(f"{place}: invalid file path {name!r}: it must not lead into a folder such as .git")
     if not title and not any(word in media_type for word in _ARCHIVES):
         title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))

@@ -110,7 +110,7 @@ class BlobLocations:
             with suppress(Conflict):
                 await self._table.change_blob(digest, kept, found)
                 return kept
-        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
+        raise StorageUnavailable(f"Other requests are writing the blob {digest.text}: send the blob again")
 
     async def find(self, digest: Digest) -> RepositoryFile | None:
         """Return the place of a blob that a manifest names, or None if the blob was never uploaded.
@@ -136,7 +136,7 @@ class BlobLocations:
                 return await self.find(digest)
             with suppress(Conflict):
                 await self._table.change_blob(digest, RepositoryFile(size=0, wanted=True), found)
-        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the manifest again")
+        raise StorageUnavailable(f"Other requests are writing the blob {digest.text}: send the manifest again")
 
 
 class ArtifactRepository:
@@ -210,7 +210,7 @@ class ArtifactRepository:
             found = await self.table.blob(digest)
             if found.upload in {upload_id, None}:  # the upload is None if the bytes are in a store
                 return await self._settled(digest, found)
-        raise UploadUnknown(f"The upload {upload_id} has ended")
+        raise UploadUnknown(f"The upload {upload_id} has ended: start a new one")
 
     async def keep(self, data: bytes) -> None:
         """Store `data` as a blob without an upload.
@@ -283,7 +283,7 @@ class ArtifactRepository:
             len(data), lambda: (Digest.of(data, algorithm), parse(data, media_type))
         )
         if wanted is not None and wanted != digest:
-            raise DigestInvalid(f"The manifest has the digest {digest.text}, not {wanted.text}")
+            raise DigestInvalid(f"The digest of the sent manifest is {digest.text}, but the URL names {wanted.text}")
         await self._stores.shared.check_free_space()
         store, missing = await self._gather(manifest)
         stored = StoredManifest(digest, manifest.media_type, data, store)
@@ -344,7 +344,8 @@ class ArtifactRepository:
                 absent.append(digest)
             if len(absent) > MOST_MISSING:  # each missing blob costs a write
                 raise ManifestBlobUnknown(
-                    f"More than {MOST_MISSING} blobs were never sent, such as {digest.text}: send them first"
+                    f"More than {MOST_MISSING} blobs of this manifest are missing, such as {digest.text}: send them "
+                    "first"
                 )
             return blob
 
@@ -397,7 +398,7 @@ class ArtifactRepository:
         async for piece in self._stores.uploads.content(upload_id):
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
-            raise ChecksumMismatch("The uploaded bytes do not match the digest")
+            raise ChecksumMismatch("The uploaded bytes do not match the digest in the request: upload them again")
 
 
 async def repository_names(

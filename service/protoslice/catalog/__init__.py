@@ -65,7 +65,7 @@ async def open_database(
             elif not create and not await schema.version_of(database):
                 raise Unsupported(EMPTY)
             await schema.check(database)
-            tidying = {"the tidying of the database": partial(_tidy, database, audit_seconds, audit_entries)}
+            tidying = {"the cleanup of the database": partial(_tidy, database, audit_seconds, audit_entries)}
             async with nullcontext() if is_private else registered(database), background(tidying):
                 yield database
         finally:

@@ -333,7 +333,7 @@ class ArtifactTable:
             created = ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
         if row is None:
-            raise Transient("The repository is being removed")
+            raise Transient("The repository is being removed: try again later")
         return int(row[0]), created
 
     def _blobs(self, tx: Transaction) -> tuple[dict[str, Any], int]:

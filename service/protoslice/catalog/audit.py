@@ -86,7 +86,7 @@ def require_space(tx: Transaction, space: str) -> None:
 
 
 def _gone(space: str) -> SpaceRemoved:
-    return SpaceRemoved(f"No space {space!r}: it was removed")
+    return SpaceRemoved(f"The space {space!r} was removed")
 
 
 class AuditTable:

@@ -44,8 +44,8 @@ class Hold:
 
         if not await self._database.write(work, background=True):
             raise Conflict(
-                f"Another backup or check is running: try again when it has ended, or after {HOLD_SECONDS / 60:.0f} "
-                "minutes if it was killed"
+                "Another backup or check is running: try again when it ends. If it was killed, wait "
+                f"{HOLD_SECONDS / 60:.0f} minutes"
             )
         self._renewing = asyncio.create_task(self._renew())
         return self
@@ -71,7 +71,9 @@ class Hold:
                 if not await self._database.write(
                     lambda tx: tx.run(sql, expires=_end(tx), owner=self._owner, now=tx.now), background=True
                 ):
-                    raise Conflict("The backup was interrupted for too long, and data may be deleted: start it again")
+                    raise Conflict(
+                        "The backup was interrupted too long, so some of its data may be deleted: start it again"
+                    )
 
 
 def _end(tx: Transaction) -> int:

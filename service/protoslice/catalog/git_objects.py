@@ -130,10 +130,10 @@ class GitObjectTable:
                 sql = f"SELECT data FROM kept_files WHERE {_ALL} AND name = :name"
                 found = tx.first(sql, **self._key, kind=_COMMIT, name=key)
                 if found is None or bytes(found[0]).hex() != id:
-                    raise ConcurrentChange("The history was changed by another request")
+                    raise ConcurrentChange("Another request changed the history of the repository: try again")
             clearing = self._clearing(tx)
             if clearing[1] or (seen and seen[0] != clearing):
-                raise ConcurrentChange("The objects were cleared by another request")
+                raise ConcurrentChange("Another request cleared the git objects of the repository: try again")
             self._insert_objects(listed, tx)
             self._insert(tx, rows)
 

@@ -74,7 +74,7 @@ class BranchMoved(ConcurrentChange, Changed):
     """The error for a change of a branch that another request moved in the meantime."""
 
     def __init__(self, branch: str) -> None:
-        super().__init__(f"The branch {branch!r} has changed meanwhile: read it again")
+        super().__init__(f"The branch {branch!r} was changed by another request: read it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class History:
         """Return a page of branches and tags, sorted by kind and name, and the next cursor or None."""
         kind, slash, name = (cursor or "/").partition("/")
         if not slash:
-            raise InvalidInput("this cursor was not given by this service")
+            raise InvalidInput("the cursor is not one that this service returned")
         found = await self._database.read(lambda tx: refs_of(tx, self._key, limit + 1, (kind, name)))
         return found[:limit], found[limit - 1].key if len(found) > limit else None
 

@@ -97,9 +97,9 @@ def put_file(
     if created:
         return file, True
     if new:
-        raise ConcurrentChange("The file was changed by another request")
+        raise ConcurrentChange("Another request changed the file: try again")
     if not tx.run(f"UPDATE kept_files SET {_REPLACED} WHERE {_ONE}", **values):
-        raise Transient("The file is being removed")
+        raise Transient("The file is being removed: try again later")
     return file, False
 
 
@@ -115,7 +115,7 @@ def replace_file(
         seen=seen,
     )
     if not changed:
-        raise ConcurrentChange("The file was changed by another request")
+        raise ConcurrentChange("Another request changed the file: try again")
     return file
 
 

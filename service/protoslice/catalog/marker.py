@@ -85,8 +85,8 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
             raise NotFound(_NO_STORES)
         if await database.read(lambda tx: tx.first("SELECT 1 FROM objects WHERE size IS NOT NULL LIMIT 1")) is not None:
             raise Unsupported(
-                "This storage is empty, but the database has stores: mount the storage or correct PROTOSLICE_STORAGE; "
-                "a new storage needs a new database"
+                "This storage is empty, but the database has stores: mount the storage, or correct PROTOSLICE_STORAGE. "
+                "To start with an empty storage, use a new database"
             )
         await write_marker(storage, own)
         return
@@ -96,9 +96,9 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
         raise Unsupported(_OTHER)
     if own is not None and found.incarnation != own.incarnation:
         raise Unsupported(
-            "This storage belongs to another copy of this database, which `protoslice restore-backup` made later: set "
-            f"PROTOSLICE_DATABASE to that copy. To return to this one, stop that service and set the incarnation in "
-            f"{MARKER} to {json.dumps(own.incarnation)}"
+            "This storage belongs to a newer copy of this database, made by `protoslice restore-backup`: set "
+            "PROTOSLICE_DATABASE to that copy. To use this database instead, stop the service of the copy, and set "
+            f"`incarnation` in the file {MARKER} of the storage to {json.dumps(own.incarnation)}"
         )
 
 
@@ -109,8 +109,8 @@ async def require_owner(storage: Storage, own: Marker) -> None:
         found = await read_marker(storage)
     if found is None or (found.catalogue, found.incarnation) != (own.catalogue, own.incarnation):
         raise StorageUnavailable(
-            "The storage belongs to another database now, such as one that was restored from a backup: no data is "
-            "deleted; stop this service"
+            "The storage now belongs to another database, such as one restored from a backup: stop this service, which "
+            "deletes no more data"
         )
 
 

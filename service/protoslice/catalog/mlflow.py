@@ -381,4 +381,4 @@ def _check_count(folder: str, found: Mapping[str, object]) -> None:
     if not found:
         raise NoArtifact(folder)
     if len(found) > MAX_FILES:
-        raise LimitExceeded(f"More than {MAX_FILES} artifacts in {folder!r}: choose a folder inside it")
+        raise LimitExceeded(f"The folder {folder!r} has more than {MAX_FILES} artifacts: choose a folder inside it")

@@ -35,8 +35,8 @@ class Collected(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "Data of this upload was deleted before the upload was complete, because it took longer than a day, or "
-            "a store that it shares data with was removed: nothing was stored, send it again"
+            "The upload took longer than a day, or a store with which it shares data was removed. Some of its data was "
+            "deleted, and nothing was stored: send the upload again"
         )
 
 

@@ -59,5 +59,5 @@ def first_item(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise InvalidInput("this cursor was not given by this service")
+        raise InvalidInput("the cursor is not one that this service returned")
     return int(cursor)

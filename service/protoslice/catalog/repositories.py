@@ -245,8 +245,8 @@ def check_new(name: str) -> None:
     """Raise `InvalidInput` for a name that new repositories must not have; older repositories keep such names."""
     if name.lower().endswith(_GIT):
         raise InvalidInput(
-            f"Invalid repository name {name[:200]!r}: choose one that does not end in '.git', as git would take it for "
-            f"the URL of {name[: -len(_GIT)][:200]!r}"
+            f"Invalid repository name {name[:200]!r}: choose one without '.git' at the end, because git would take it "
+            f"for the URL of {name[: -len(_GIT)][:200]!r}"
         )
 
 

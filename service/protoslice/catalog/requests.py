@@ -82,12 +82,12 @@ class FilePaths:
         name = check_file_path(path).replace("/", "\0")
         place = bisect_left(self._sorted, name)
         if self._sorted[place : place + 1] == [name]:
-            raise InvalidInput(f"The upload contains {path!r} twice")
+            raise InvalidInput(f"The upload contains the file {path!r} twice")
         for file, inside in ((self._sorted[place - 1 : place], [name]), ([name], self._sorted[place : place + 1])):
             if file and inside and inside[0].startswith(file[0] + "\0"):
                 one, other = file[0].replace("\0", "/"), inside[0].replace("\0", "/")
                 raise InvalidInput(
-                    f"The upload contains the file {one!r} and also {other!r}, which needs a folder of that name"
+                    f"The upload contains the file {one!r}, but the file {other!r} needs a folder of the same name"
                 )
         self._sorted.insert(place, name)
 

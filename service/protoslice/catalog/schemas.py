@@ -48,7 +48,7 @@ class SchemaTable:
         sql = f"SELECT {_COLUMNS}, data FROM schemas WHERE space = :space AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
         if row is None:
-            raise NotFound(f"No schema {name!r}")
+            raise NotFound(f"The space has no schema {name!r}")
         return _row(row[:-1]), bytes(row[-1])
 
     async def put(
@@ -74,7 +74,7 @@ class SchemaTable:
             found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
             before = found.pop(name, None)
             if found != others:
-                raise ConcurrentChange("Other schemas were changed meanwhile")
+                raise ConcurrentChange("Another request changed the schemas: try again")
             check_unchanged(f"Schema {name!r}", before, if_match, if_none_match)
             same = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space AND name = :name AND data = :data"
             row = tx.first(same, space=self._space, name=name, data=data)
@@ -117,7 +117,7 @@ class SchemaTable:
             return True
 
         if not await self._database.write(work):
-            raise NotFound(f"No schema {name!r}")
+            raise NotFound(f"The space has no schema {name!r}")
 
 
 def _row(row: Row) -> SchemaRow:

@@ -153,8 +153,8 @@ class Usage:
         if entries and self.entries and used.entries + entries > self.entries:
             raise QuotaExceeded(
                 exceeded(
-                    f"the space has {used.entries} of {self.entries} tags, branches, commits, repositories and "
-                    "artifacts; remove some",
+                    f"the space has {used.entries} of at most {self.entries} tags, branches, commits, repositories and "
+                    "artifacts: remove some of these",
                     tx.actor,
                 )
             )
@@ -167,18 +167,23 @@ def check_quota(
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
             exceeded(
-                f"the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and has no room for "
-                f"{_size(stored_bytes)} more. Removed stores count until garbage collection deletes their data",
+                f"the space stores {_size(used.stored_bytes)} of at most {_size(most_bytes)} and has no room for "
+                f"{_size(stored_bytes)} more: remove stores. "
+                "Removed stores count until garbage collection deletes their data",
                 actor,
             )
         )
     if stores and most_stores and used.stores + stores > most_stores:
-        raise QuotaExceeded(exceeded(f"the space has {used.stores} of {most_stores} stores; remove some", actor))
+        raise QuotaExceeded(
+            exceeded(f"the space has {used.stores} of at most {most_stores} stores: remove some", actor)
+        )
 
 
 def exceeded(what: str, actor: Actor | None) -> str:
     """Return the message about an exceeded quota; only callers who may read in the space see its totals."""
-    shown = what if actor is None or actor.reads else "the space has no room for this; ask its operator"
+    shown = (
+        what if actor is None or actor.reads else "the space has no room for this: ask the operator to raise its quota"
+    )
     return f"Quota exceeded: {shown}"
 
 
@@ -216,7 +221,7 @@ class SpaceTable:
             if created:
                 record(tx, EVERY_SPACE, "space.created", name, {})
             if not _change(tx, name, limits, if_match, if_none_match and not created):
-                raise Conflict(f"The space {name!r} was removed: its name is free when its data has been deleted")
+                raise Conflict(f"The name {name!r} is taken by a removed space until its data is deleted: use another")
             return created
 
         return await self._database.write(work)
@@ -244,8 +249,8 @@ class SpaceTable:
                     for count, what in ((held.stores, "store"), (held.entries, "name"))
                 )
                 raise Conflict(
-                    f"The space {name!r} has {stores}, {names}, and perhaps open uploads: remove them first, or remove "
-                    "the space with them (--with-stores, or ?with_stores=true)"
+                    f"The space {name!r} is not empty: it has {stores}, {names}, and perhaps open uploads. Remove "
+                    "these first, or remove the space with all of them (--with-stores, or ?with_stores=true)"
                 )
             tx.run("UPDATE spaces SET removed = :now WHERE name = :name", name=name, now=0 if is_empty else tx.now)
             record(tx, EVERY_SPACE, "space.removed", name, {"stores": held.stores})
@@ -398,7 +403,7 @@ class Quotas:
         """Count a request while the context is active; raise `SpaceLimit` if too many requests are running."""
         most = self.quota.requests
         if most and self.requests >= most:
-            said = f"{self.requests} concurrent requests in this space, the limit is {most}"
+            said = f"{self.requests} requests are running in this space, and at most {most} are allowed"
             raise SpaceLimit(exceeded(said, ACTOR.get()))
         self.requests += 1
         try:
@@ -410,7 +415,7 @@ class Quotas:
         """Raise `SpaceLimit` if the space already has `count` open uploads and may not have another."""
         most = self.quota.open_uploads
         if most and count >= most:
-            said = f"{count} open uploads in this space, the limit is {most}; finish or remove some"
+            said = f"the space has {count} open uploads, and at most {most} are allowed: finish or remove some"
             raise SpaceLimit(exceeded(said, ACTOR.get()))
 
     async def _read(self) -> None:

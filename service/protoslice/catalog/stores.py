@@ -244,7 +244,7 @@ class StoreTable:
         for _ in range(_TRIES):
             with suppress(UniqueViolation):  # the store was uploaded again at the same time
                 return await self._database.write(work)
-        raise Conflict("The store is being restored and sent at the same time: try again")
+        raise Conflict("Another request is creating or restoring this store: try again")
 
     async def removed(self, *, limit: int, after: tuple[int, int] | None) -> list[tuple[int, int, str, str]]:
         """Return stores whose removal can be undone, latest removal first: time, row id, digest, tags in JSON."""

@@ -39,9 +39,7 @@ _COLUMNS: Final = "id, client, state, used, epoch, expires, record"
 _APART: Final = ("id", "client", "state", "used", "epoch", "expires", "parts")
 """Fields of an upload that are not in the JSON record, since they have their own columns or rows."""
 _ID: Final = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
-_MOVED: Final = (
-    "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
-)
+_MOVED: Final = "Another request has sent data to this upload: ask for the upload's offset and continue there"
 _NAMELESS: Final = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
@@ -236,9 +234,9 @@ class UploadTable:
         """Return an upload; raise `NotFound` if it does not exist, and `Gone` if it was removed or has expired."""
         upload, lasts = await self._read(id)
         if upload.state == "gone":
-            raise Gone("This upload was removed or has expired")
+            raise Gone("This upload was removed or has expired: start a new one")
         if not lasts:
-            raise Gone("This upload has expired")
+            raise Gone("This upload has expired: start a new one")
         return upload
 
     async def check(self, id: str) -> None:
@@ -269,7 +267,7 @@ class UploadTable:
     async def _read(self, id: str) -> tuple[Upload, bool]:
         found = await self.get(id) if _ID.fullmatch(id) else None
         if found is None or self._client not in {None, found[0].client}:
-            raise NotFound("No such upload: it may have ended long ago")
+            raise NotFound("The upload does not exist: it may have ended long ago")
         return found
 
     async def get(self, id: str) -> tuple[Upload, bool] | None:
@@ -410,7 +408,7 @@ class UploadTable:
         def work(tx: Transaction) -> bool:
             there = tx.first("SELECT state FROM uploads WHERE space = :space AND id = :id FOR UPDATE", **self._key(id))
             if there is None or there[0] == "gone":
-                raise NotFound("The session has ended: ask for another token")
+                raise NotFound("The upload session has ended: request a new Xet token")
             added = tx.run(
                 """
                 INSERT INTO xorbs (space, upload, name, size, record) VALUES (:space, :id, :name, :size, :record)

@@ -102,9 +102,11 @@ DatabaseUrl = Annotated[
 ]
 _FORMATS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 Since = Annotated[
-    datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is as new as this, or newer.")
+    datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only entries at or after this time.")
 ]
-Until = Annotated[datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is older than this.")]
+Until = Annotated[
+    datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only entries before this time.")
+]
 Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of lines; 0 for all.", min=0)]
 
 

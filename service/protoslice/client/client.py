@@ -1071,7 +1071,7 @@ class Client(Administration, ClosedAtEnd):
             return [WHOLE_SHARD]
         names = sorted(set(index["weight_map"].values()))
         if not all(is_shard(name) for name in names):
-            raise IntegrityError("The service returned an index with unusual file names")
+            raise IntegrityError("The service listed safetensors files with unexpected names")
         return [*names, SHARD_INDEX]
 
     def _view(self, ref: str, *steps: str) -> str:

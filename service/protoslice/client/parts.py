@@ -79,7 +79,7 @@ class PartReader:
             yield piece
         stated = None if "content-range" in headers else digest_in(headers.get("repr-digest"))
         if stated is not None and stated != digest.digest():
-            raise IntegrityError("A part does not have the digest that the service states")
+            raise IntegrityError("A part of the response does not match its digest: try again")
 
     def _take(self, size: int) -> bytes:
         while len(self._held) < size:

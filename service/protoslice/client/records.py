@@ -225,7 +225,7 @@ class RemoteRecords(Sequence[bytes]):
         """
         numbers = self._numbers[start:stop]
         if numbers.step != 1:
-            raise InvalidInput("Parts are of consecutive records: use a slice without a step")
+            raise InvalidInput("Only parts of consecutive records can be read: use a slice without a step")
         choice = RecordChoice(range=f"{numbers.start}:{numbers.stop}")
         return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 

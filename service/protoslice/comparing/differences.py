@@ -92,7 +92,7 @@ class _Models:
         """Return the difference of a file in which no tensor and no part differs."""
         of_root = file.path == self._sides[1].root and file.change == "changed"
         if of_root and self._sides[1].model.proto is not None:
-            return replace(file, detail="equal content, encoded differently")
+            return replace(file, detail="the content is equal, but encoded differently")
         return file
 
     def _files(self) -> Job[list[Difference]]:

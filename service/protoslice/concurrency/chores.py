@@ -45,6 +45,6 @@ async def run_all(steps: Iterable[Callable[[], Awaitable[Any]]]) -> None:
         except Exception as failure:
             failures.append(failure)
     for other in failures[1:]:
-        _log.warning("another step failed too: %s", other)
+        _log.warning("another step of the same cleanup also failed: %s", other)
     if failures:
         raise failures[0]

@@ -33,9 +33,13 @@ class Shares:
     def take(self, client: str) -> None:
         """Take a place; raise `TooMany` or `ClientLimit` if none is free."""
         if self._has_share(client, self._of):
-            raise ClientLimit(f"Limit per client reached: {self._each} {self._what}", limit=self._each)
+            raise ClientLimit(
+                f"This client has reached its limit of {self._each} {self._what}: try again later", limit=self._each
+            )
         if self._is_full():
-            raise TooMany(f"Limit reached: {self._most} {self._what}", limit=self._most)
+            raise TooMany(
+                f"The service has reached its limit of {self._most} {self._what}: try again later", limit=self._most
+            )
         self._taken += 1
         self._of[client] += 1
 

@@ -141,7 +141,9 @@ class _Upgrade(Alteration):
             tx.run("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE")
             self._refuse_running(tx)
         _log.warning(
-            "upgrading the database from schema %d to %d; until the end it is unchanged", self.found, self.wanted
+            "upgrading the database from schema %d to %d; it changes only when the upgrade is complete",
+            self.found,
+            self.wanted,
         )
         if isinstance(self._database, SqliteDatabase) and isinstance(tx, SqliteTransaction):
             self._copy(tx, self._database.path)

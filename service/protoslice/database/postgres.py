@@ -192,7 +192,7 @@ class PostgresDatabase(Database):
                     connection.prepare_threshold = 5
                 else:  # a pooler may run each transaction on another connection, which has other prepared statements
                     self._prepare = False
-                    _log.info("there is a pooler in front of the database: no statements are prepared")
+                    _log.info("the database is behind a connection pooler: prepared statements are off")
         except psycopg.Error as error:
             reason = next((reason for pattern, reason in _REFUSALS if pattern.search(str(error))), None)
             if not self._has_warned:
@@ -304,9 +304,11 @@ def translated() -> Iterator[None]:
 
 def _error(error: psycopg.Error) -> Exception:
     if isinstance(error, errors.UniqueViolation):
-        return UniqueViolation(f"A row with this key exists: {error.diag.constraint_name}")
+        return UniqueViolation(f"The database already has a row with this key: {error.diag.constraint_name}")
     if isinstance(error, errors.ForeignKeyViolation):
-        return ForeignKeyViolation(f"A row is missing or still in use: {error.diag.constraint_name}")
+        return ForeignKeyViolation(
+            f"Another row in the database is missing or still refers to this one: {error.diag.constraint_name}"
+        )
     if isinstance(error, psycopg.DataError) and error.sqlstate is None:  # psycopg itself refuses text with NUL
         return InvalidInput(UNSTORABLE)
     if isinstance(error, _ROLLED_BACK):

@@ -37,7 +37,7 @@ async def registered(database: Database) -> AsyncIterator[None]:
     await _renew(database)
     ended = asyncio.Event()
     renew = partial(_renew_until, ended, database)
-    renewing = asyncio.create_task(keep_running("the renewal of the row of this process", renew))
+    renewing = asyncio.create_task(keep_running("the heartbeat of this process in the database", renew))
     try:
         yield
     finally:
@@ -97,17 +97,16 @@ async def settle_secrets(database: Database, own: Sequence[str]) -> None:
         refused = [name for name, secrets in found if own[0] not in secrets or secrets[0] not in own]
         if refused:
             raise Conflict(
-                "PROTOSLICE_SIGNING_SECRET: the first secret of this process is not among those of another process, or "
-                f"the other way round, so that each would refuse what the other signs: {'; '.join(refused)}. Use the "
-                "same secrets everywhere. To replace one while processes run, add the new one as the last line to all "
-                "of them, then make it the first line, then remove the old one. A process that was killed may count "
-                "for a minute"
+                "PROTOSLICE_SIGNING_SECRET: the first secret of each process must be among the secrets of all others, "
+                f"but this process and {'; '.join(refused)} differ. Use the same secrets everywhere. To replace "
+                "a secret while processes run, first add the new one as the last line for all processes. Then make it "
+                "the first line, and then remove the old one. A killed process may be counted for another minute"
             )
         return found
 
     for name, secrets in await database.write(work):
         if secrets != own:
-            _log.warning("PROTOSLICE_SIGNING_SECRET has other lines than that of %s: complete the rotation", name)
+            _log.warning("PROTOSLICE_SIGNING_SECRET differs from that of %s: give all processes the same secrets", name)
     database.process_secrets = " ".join(own)
 
 
@@ -133,6 +132,6 @@ def refuse_running(found: Sequence[str], what: str) -> None:
     """Raise `Conflict` if `found` names any processes; `what` is the action that they prevent."""
     if found:
         raise Conflict(
-            f"Cannot {what} while other processes use the database: {'; '.join(found)}. Stop them and try again; one "
-            "that was killed may count for a minute"
+            f"Cannot {what} while other processes use the database: {'; '.join(found)}. Stop them and try again. A "
+            "killed process may be counted for another minute"
         )

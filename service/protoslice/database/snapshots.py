@@ -190,4 +190,4 @@ def _check_tables(path: Path) -> None:
             connection.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1")
         for wrong in _WRONG:
             if connection.execute(f"{wrong} LIMIT 1").fetchone() is not None:
-                raise IntegrityError("The snapshot is damaged: a column has values that cannot be in it")
+                raise IntegrityError("The snapshot is damaged: a column has invalid values")

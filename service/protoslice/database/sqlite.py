@@ -182,7 +182,7 @@ class SqliteDatabase(Database):
         if tx.is_alone:
             return []
         found = [f"process {pid} ({name})" for pid, name in openers(self.path)]
-        return found or ["a process that cannot be seen here, such as one in another container"]
+        return found or ["a process outside of this system, such as one in another container"]
 
     def _interrupt(self) -> None:
         self._interrupted.set()
@@ -195,7 +195,7 @@ class SqliteDatabase(Database):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if self._interrupted.wait(_LOOK_SECONDS):
-                raise DatabaseUnavailable("The upgrade of the database was interrupted")
+                raise DatabaseUnavailable("The upgrade of the database was interrupted: start it again")
         try:
             yield
         finally:
@@ -405,8 +405,8 @@ class _Writer:
             if self._file.is_log_lost and self._file.writing is not None and not self._rescued:
                 with exclusive(self._lock):
                     self._rescued = self._file.rescue(self._file.writing)
-                done = "what it held is safe" if self._rescued else "what it held cannot be saved yet"
-                _log.error("%s: %s", failure.message, done)
+                done = "saved in the database" if self._rescued else "not saved yet"
+                _log.error("%s; changes in the removed file are %s", failure.message, done)
             return failure
         return None
 

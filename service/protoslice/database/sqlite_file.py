@@ -83,8 +83,8 @@ class DatabaseFile:
         """
         if _identity(self._name) != self._opened:
             raise DatabaseUnavailable(
-                "The database file was removed or replaced while it was open: put it back; to use another one, stop "
-                "the service and delete the file that ends in -wal first"
+                "The database file was removed or replaced while it was open: put it back. To use another file, first "
+                "stop the service and delete the file that ends in -wal"
             )
         held = connection or self.writing
         is_missing = held is not None and not self.is_log_lost and _logs(self._name) != held.logs

@@ -73,9 +73,9 @@ def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_matc
     If `if_match` is not None, `found` must be equal to it. If `if_none_match` is True, `found` must be None.
     """
     if if_match is not None and found != if_match:
-        raise Changed(f"{what} has changed, or is gone")
+        raise Changed(f"{what} was changed or removed: read it again")
     if if_none_match and found is not None:
-        raise Changed(f"{what} exists already")
+        raise Changed(f"{what} already exists")
 
 
 class UniqueViolation(Conflict):
@@ -114,8 +114,8 @@ class Outdated(DatabaseUnavailable):
 
     def __init__(self) -> None:
         super().__init__(
-            "The database was upgraded by another version of Protoslice while this process was running: replace this "
-            "process by one of that version"
+            "Another version of Protoslice upgraded the database while this process was running: start this process "
+            "again with that version"
         )
 
 
@@ -486,11 +486,11 @@ class Database(ABC):
         raise Unsupported("This database cannot be copied")
 
     def _fill(self, work: Work[T]) -> T:
-        raise Unsupported("This database cannot be filled")
+        raise Unsupported("This database cannot be restored into")
 
     def _apart_for_rehearsal(self) -> AbstractContextManager[Transaction]:
         """Return the context of a transaction on a separate connection, which is rolled back when the context ends."""
-        raise Unsupported("This database has no rehearsals")
+        raise Unsupported("This database cannot undo a trial run")
 
     def _alter(self, alteration: Alteration) -> None:
         raise Unsupported("This database cannot be altered")

@@ -391,19 +391,19 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
     if refused is not None:
         return Detection("refused", None, f"this is {refused}", 1.0)
     if head.startswith(magic.GGUF_MAGIC):
-        return Detection("gguf", magic.GGUF, "starts with GGUF", 1.0)
+        return Detection("gguf", magic.GGUF, "the file starts with GGUF", 1.0)
     if magic.is_safetensors(head, size):
-        return Detection("safetensors", magic.SAFETENSORS, "has the header of a safetensors file", 0.95)
+        return Detection("safetensors", magic.SAFETENSORS, "the file has the header of a safetensors file", 0.95)
     if magic.is_riegeli(head):
-        return Detection("riegeli", None, "starts with the riegeli signature", 1.0)
+        return Detection("riegeli", None, "the file starts with the riegeli signature", 1.0)
     if magic.is_tfrecord(head):
         of = detect_message(magic.first_tfrecord(head), filename)
         type_name = of.type_name if of.confidence > BY_NAME or is_record_name(filename) else None
-        return Detection("tfrecord", type_name, "starts with a valid TFRecord length", 1.0)
+        return Detection("tfrecord", type_name, "the file starts with a valid TFRecord length", 1.0)
     if magic.is_table(head, size):
-        return Detection("table", None, "has the layout of a tensor bundle index", 0.95)
+        return Detection("table", None, "the file has the layout of a tensor bundle index", 0.95)
     if magic.is_parameters(head):
-        return Detection("paddle", None, "has the layout of a Paddle parameter file", 0.95)
+        return Detection("paddle", None, "the file has the layout of a Paddle parameter file", 0.95)
     if not head.strip():
         return Detection("refused", None, "this is blank text", 0.9)
     content = magic.decoded(head)
@@ -471,7 +471,7 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
         best = max(fitting, key=lambda name: found[name].score)
         return Detection("proto", best, "detected by file name", BY_NAME)
     if not head:
-        return Detection("unknown", None, "empty file of unknown type: pass its type", 0.0)
+        return Detection("unknown", None, "the file is empty and of unknown type: pass its type", 0.0)
     if named:
         return Detection("unknown", None, f"the file name suggests {named[0]}, but the content does not fit", 0.0)
     return Detection("unknown", None, "unknown type: pass its type if it is a protobuf", 0.0)
@@ -480,7 +480,7 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
     """Return the kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
     if magic.is_json(content) and magic.is_index(base_name(filename), content):
-        return Detection("safetensors", magic.SAFETENSORS, "lists the safetensors files of a model", 0.95)
+        return Detection("safetensors", magic.SAFETENSORS, "the file lists the safetensors files of a model", 0.95)
     if magic.is_json_program(head):
         return Detection("json", magic.PROGRAM, "this is a program of Paddle 3 in JSON", 0.95)
     if magic.is_json(content):
@@ -490,7 +490,7 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
         named = types_by_name(filename)
         best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
         if best is not None:
-            return Detection("text", best, "a message in text format", 0.9)
+            return Detection("text", best, "this is a message in text format", 0.9)
         return Detection("text", None, "this may be a message in text format: pass its type", 0.5)
     found = detect_message(head, filename)
     # Bytes that decode as text may be a binary proto: field 1 with a string begins with 0x0A, a line feed.

@@ -83,7 +83,7 @@ def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding) -> Dat
     due = element_count(shape)
     builder.shape = shape
     if due != there:
-        raise CorruptModel(f"The shape of a blob needs {due} values, but it has {there}")
+        raise CorruptModel(f"The shape of a blob needs {due} values, but the blob has {there}")
     if raw is not None:
         return Stored(raw)
     return numbers(proto, found, field, Encoding.PLAIN) or Stored(Rope.joined(()))

@@ -76,7 +76,7 @@ def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
     sentinel, _, size, start = _BLOB_RECORD.unpack(source.read(offset, _BLOB_RECORD.size))
     if sentinel != _SENTINEL:
         raise CorruptModel(
-            f"No blob record at byte {offset}: it starts with the wrong magic number {sentinel:#x}", offset
+            f"The bytes at {offset} are not a blob record: they start with the wrong magic number {sentinel:#x}", offset
         )
     if start + size > source.size:
         raise CorruptModel(f"A blob of {size} bytes at {start} reaches beyond its file of {source.size} bytes", offset)
@@ -221,7 +221,7 @@ class Constants:
             texts = list(contents(self._proto, values, 1))
             if len(texts) != element_count(shape):
                 raise CorruptModel(
-                    f"The shape of a constant needs {element_count(shape)} strings, but it has {len(texts)}"
+                    f"The shape of a constant needs {element_count(shape)} strings, but the constant has {len(texts)}"
                 )
             return Strings(lambda: [text.read() for text in texts])
         data: Stored | Deferred[Stored] | None

@@ -87,8 +87,8 @@ class _Field:
             return (end - start) // width
         if end - start > _MOST_COUNTED:
             raise LimitExceeded(
-                f"The field has {end - start} bytes of varints, but its numbers are only counted up to "
-                f"{_MOST_COUNTED} bytes; read the bytes of the field instead",
+                f"The field has {end - start} bytes of varints, too many to count its numbers: at most "
+                f"{_MOST_COUNTED} bytes are allowed. Read the bytes of the field instead",
                 start,
             )
         rope = Rope(self.proto.document.at(start, end), self.proto.sources)

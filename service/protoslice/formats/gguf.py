@@ -145,7 +145,7 @@ def read_header(source: RangeSource, path: str) -> GgufHeader:
     """
     cursor = Cursor(source, path)
     if cursor.take(4) != GGUF_MAGIC:
-        raise CorruptModel("A GGUF file begins with GGUF", 0, path)
+        raise CorruptModel("This is not a GGUF file: it does not begin with GGUF", 0, path)
     version = cursor.number("I")
     if not version & 0xFFFF:
         cursor.order, version = ">", int.from_bytes(version.to_bytes(4, "little"))
@@ -237,7 +237,7 @@ class Cursor:
         elif kind == LIST:
             raise LimitExceeded(f"Lists are nested more than {_DEEPEST} deep", self.at, self._path)
         else:
-            raise CorruptModel(f"GGUF has no type {kind} of metadata", self.at, self._path)
+            raise CorruptModel(f"The metadata has the type {kind}, which GGUF does not define", self.at, self._path)
 
     def _skip(self, size: int) -> None:
         self._check(self.at + size)
@@ -309,7 +309,7 @@ class GgufFile:
         self._header: GgufHeader = read_header(source, path)
         names = {info.name for info in self._header.tensors}
         if len(names) < len(self._header.tensors):
-            raise CorruptModel("Two tensors of the file have the same name", path=path)
+            raise CorruptModel("Two tensors in the file have the same name", path=path)
         sizes = ((info, _size(info)) for info in self._header.tensors)
         check_apart(((info.offset, info.offset + size, info.name) for info, size in sizes if size), path)
 

@@ -45,9 +45,11 @@ def resolve_location(root: str, location: str) -> str:
     """
     inside = posixpath.normpath(location)
     if inside == "." or location.endswith("/"):
-        raise CorruptModel(f"External data has the location {location!r}, which is not a file name")
+        raise CorruptModel(f"The location {location!r} of external data is not a file name")
     if location.startswith("/") or inside.partition("/")[0] == ".." or "\\" in location or "\0" in location:
-        raise CorruptModel(f"External data has the location {location!r} outside of the model: it is not read")
+        raise CorruptModel(
+            f"The location {location!r} of external data is outside of the model: such files are not read"
+        )
     return posixpath.normpath(posixpath.join(posixpath.dirname(root), inside))
 
 

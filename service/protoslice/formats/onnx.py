@@ -160,7 +160,7 @@ class TensorMaker:
     def _strings(self, found: _core.Finding, count: int) -> Strings:
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) != count:
-            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
+            raise CorruptModel(f"The shape of a tensor needs {count} strings, but the tensor has {len(places)}")
         return Strings(lambda: [place.read() for place in places])
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:

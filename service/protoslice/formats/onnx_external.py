@@ -78,8 +78,8 @@ def with_external_data(
     model = _composed(proto, part, weights, graph)
     if model.size > _LARGEST_MODEL:
         raise Unsupported(
-            f"The model without its weights has {model.size} bytes, in attributes or inner graphs; ONNX runtimes load "
-            f"at most {_LARGEST_MODEL}"
+            f"Even without its weights, the model has {model.size} bytes, but ONNX runtimes load at most "
+            f"{_LARGEST_MODEL}: extract a part of it"
         )
     return OnnxFiles(model, weights.bytes())
 

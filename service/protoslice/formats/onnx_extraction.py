@@ -107,9 +107,10 @@ class ElementTypes:
         for node in self._nodes:
             if name in node.outputs:
                 operator = f"{node.domain or 'ai.onnx'}.{node.operator}"[:200]
-                known = "may have several types" if self._rules(node) else "is not known here"
-                return f"the operator {operator} that makes it {known}"
-        return "no operator makes it"
+                if self._rules(node):
+                    return f"the operator {operator} can make values of several types"
+                return f"the operator {operator}, which makes it, is unknown"
+        return "no operator makes this value"
 
     @cached_property
     def _made(self) -> Mapping[str, int]:
@@ -292,7 +293,7 @@ def extracted(
     value that is no input, `Unsupported` if the type of a value is neither declared nor can be computed.
     """
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
-        raise InvalidInput(f"Name at most {_MOST_VALUES} inputs and outputs")
+        raise InvalidInput(f"Too many inputs and outputs: at most {_MOST_VALUES} are allowed")
     graph = graph or graph_of(proto)
     asked = _values(graph, part.inputs, taken=True)
     inputs = asked or tuple(name for name in graph.inputs if name not in graph.initializers)
@@ -300,7 +301,9 @@ def extracted(
     nodes, initializers, needed = _needed(graph, inputs, outputs)
     inputs = asked or tuple(name for name in inputs if name in needed)
     for name in set(inputs).intersection(name for number in nodes for name in graph.nodes[number].outputs):
-        raise InvalidInput(f"The node that makes the input {name[:200]!r} also makes a value that the outputs need")
+        raise InvalidInput(
+            f"The outputs need the node that makes {name[:200]!r}, so this cannot be an input: name another value"
+        )
     kept_nodes = [graph.nodes[number] for number in nodes]
     values = {name for node in kept_nodes for name in (*node.inputs, *node.outer, *node.outputs)}
     kept = {(NODE, number) for number in nodes} | {graph.initializers[name] for name in initializers}
@@ -334,7 +337,7 @@ def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ..
             continue
         nodes = graph.named.get(name, ()) if name else ()
         if len(nodes) > 1:
-            raise InvalidInput(f"{len(nodes)} nodes are named {name[:200]!r}: name values of them instead")
+            raise InvalidInput(f"{len(nodes)} nodes have the name {name[:200]!r}: give the name of a value instead")
         if not nodes:
             raise NotFound(f"The graph has no value or node {name[:200]!r}")
         values = [each for each in (*nodes[0].inputs, *nodes[0].outer) if not is_constant(each)]

@@ -187,7 +187,7 @@ def _reading_json() -> Iterator[None]:
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:
     """Yield the parameters in the regions of a program or an operation, and of all operations nested in them."""
     if depth > _MOST_DEEP:
-        raise ValueError("its blocks are nested too deeply")
+        raise ValueError("the blocks of the program are nested too deeply")
     for i, region in enumerate(holder.get("regions", ())):
         for j, block in enumerate(region["blocks"]):
             for k, operation in enumerate(block["ops"]):
@@ -221,7 +221,7 @@ class _Translation:
     def add(self, holder: Any, parent: int, depth: int) -> list[int]:
         """Append the blocks in the regions of `holder`, and return their numbers."""
         if depth > _MOST_DEEP:
-            raise ValueError("its blocks are nested too deeply")
+            raise ValueError("the blocks of the program are nested too deeply")
         added = list[int]()
         for each in (block for region in holder.get("regions", ()) for block in region["blocks"]):
             number = len(self.program.blocks)
@@ -272,7 +272,7 @@ class _Translation:
 
     def _name(self, number: Any) -> str:
         if type(number) is not int:
-            raise TypeError(f"the number of a value is {number!r:.50}")
+            raise TypeError(f"{number!r:.50} is not the number of a value")
         name = self._names.get(number, f"%{number}")
         self._room -= len(name)  # a long name is written wherever its value is taken
         if self._room < 0:
@@ -371,7 +371,11 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
                 f"{variable.name!r} is not a tensor, so it cannot be stored in a combined file", path=path
             )
         if start == heads.size:
-            raise CorruptModel(f"The file ends before {variable.name!r}: {len(wanted)} tensors expected", start, path)
+            raise CorruptModel(
+                f"The file ends before {variable.name!r}: it should have {len(wanted)} tensors",
+                start,
+                path,
+            )
         blob = heads.next()
         if (problem := _misfit(blob, variable)) is not None:
             raise CorruptModel(f"{problem}: the program and this file do not have the same parameters", start, path)
@@ -403,11 +407,11 @@ def _own(model: Model, variable: Variable, builder: TensorBuilder) -> Data:
     if builder.shape is not None and min(builder.shape, default=0) < 0:
         builder.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:
-        raise Unsupported(f"Variables of Paddle's type number {variable.odd} are not tensors")
+        raise Unsupported(f"A variable of Paddle's type number {variable.odd} is not a tensor")
     path = resolve_location(model.root, variable.name)
     if path not in model.files:
-        together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all parameters"
-        raise MissingFile(f"The model has no file {path!r} with this parameter{together}", path)
+        together = "" if _MODEL in model.root else f", and no file {_combined(model.root)[0]!r} for all parameters"
+        raise MissingFile(f"The model has no file {path!r} for this parameter{together}", path)
     builder.file = path
     source = model.file(path)
     _refuse_pickle(source, path)

@@ -136,7 +136,7 @@ class SafetensorsFile:
                 self._path,
             )
         if prod(entry.shape) * dtype.bits % 8:
-            raise CorruptModel(f"The elements of the tensor {name[:200]!r} end within a byte", start, self._path)
+            raise CorruptModel(f"The elements of the tensor {name[:200]!r} do not fill whole bytes", start, self._path)
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
         return checked(Stored(Rope.of(self._source, start, end), encoding), dtype, entry.shape)
 
@@ -267,7 +267,7 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
     except UnicodeDecodeError as error:
         raise CorruptModel("The header of this safetensors file is not UTF-8", PREFIX + error.start, path) from None
     if text.lstrip(" \t\r\n")[:1] != "{":
-        raise CorruptModel("The header of a safetensors file begins with {", PREFIX, path)
+        raise CorruptModel("The header of this safetensors file does not begin with {", PREFIX, path)
     return text, PREFIX + length
 
 

@@ -125,7 +125,7 @@ def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: 
         return Strings(lambda: _unpacked(whole, count))
     places = list(contents(proto, found, _STRINGS))
     if len(places) > count > 0:
-        raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
+        raise CorruptModel(f"The shape of a tensor needs {count} strings, but the tensor has {len(places)}")
 
     def read() -> Sequence[bytes]:
         values = [place.read() for place in places[:count]]

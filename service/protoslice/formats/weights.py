@@ -119,7 +119,7 @@ def _of_file(file: TensorFile) -> Tensors:
 
 
 def _missing(name: str, path: str) -> Tensor:
-    error = MissingFile(f"The tensor {name[:200]!r} is in the file {path!r}, which lacks it or is absent", path)
+    error = MissingFile(f"The tensor {name[:200]!r} should be in the file {path!r}, which is missing or lacks it", path)
     return Tensor(name, address_of(name), None, None, KIND, path, Unreadable(error))
 
 

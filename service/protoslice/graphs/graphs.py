@@ -378,7 +378,7 @@ class Graphs:
         if path is not None:
             number = self.links.graph(path)
             if number is None:
-                raise NotFound("No graph nodes directly below this path", path=path)
+                raise NotFound("The message at this path holds no nodes of a graph", path=path)
             return number
         if not self.entries:
             raise NotFound("The model has no graph nodes")
@@ -414,7 +414,7 @@ class Graphs:
         if number is None:
             place = self.path(graph) or "the root"
             raise NotFound(
-                f"No node {called[:200]!r} in the graph at {place}, and none with an input or output of this name"
+                f"The graph at {place} has no node {called[:200]!r}, and no node with an input or output of this name"
             )
         return number
 

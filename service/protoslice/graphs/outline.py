@@ -250,7 +250,7 @@ class GraphOutline:
     def _span(self, called: str, nodes: int) -> tuple[int, int]:
         place = self._strip.place(self._graphs.node(self._graph, called))
         if place is None or nodes < 1:
-            raise InvalidInput("Invalid place: name a node of the graph, and at least one node from there on")
+            raise InvalidInput("Invalid section: name a node of the graph, and a number of nodes of at least 1")
         return place, min(place + nodes, self._graphs.entry(self._graph).nodes)
 
     def _step(self, node: int, messages: _Messages) -> GraphStep:

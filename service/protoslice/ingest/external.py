@@ -86,7 +86,7 @@ class _Registration:
         So an object that several files use is read only once.
         """
         if not files:
-            raise InvalidInput("No files given")
+            raise InvalidInput("No files to register: name at least one")
         found: dict[str, list[str]] = {}
         for path, uri in files.items():
             found.setdefault(self._external.canonical(uri), []).append(path)
@@ -101,7 +101,7 @@ class _Registration:
         try:
             stat = await storage.stat(key)
         except NotFound:
-            raise NotFound(f"No object for {paths[0]!r} at the given URI") from None
+            raise NotFound(f"There is no object for {paths[0]!r} at the given URI") from None
         stored = ObjectLocation(stat.size, uri=uri, etag=stat.etag)
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         found = []

@@ -191,7 +191,7 @@ class Ingest:
         if writer is None:
             return
         if writer.ingested is None:
-            raise InvalidInput("A file is still open: close it first")
+            raise InvalidInput("A file of the upload is still open: close it first")
         self._writer = None
         self._left -= writer.ingested.info.size
         self._files.append(writer.ingested)

@@ -69,7 +69,9 @@ class _Writing:
         if isinstance(event, Literal | Copy):
             self._total += event.length
             if self._total > self._room:
-                raise LimitExceeded(f"The recipe creates {self._total} bytes or more: at most {self._room} are allowed")
+                raise LimitExceeded(
+                    f"The recipe creates files of {self._total} bytes or more: at most {self._room} are allowed"
+                )
         last = self._last
         if isinstance(event, Copy):
             if last is not None and _continues(last, event):
@@ -159,7 +161,10 @@ async def _source(copy: Copy, view: View) -> Representation:
     except (NotFound, IntegrityError) as error:
         raise _gone(copy) from error
     if copy.offset + copy.length > source.size:
-        raise InvalidInput(f"Range out of bounds: {copy.file!r} of store {copy.store} has {source.size} bytes")
+        raise InvalidInput(
+            f"The recipe copies bytes after the end of {copy.file!r} of store {copy.store}, which has {source.size} "
+            "bytes"
+        )
     return source
 
 

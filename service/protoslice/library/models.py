@@ -387,7 +387,7 @@ def root_in(folder: FileSet, type: str | None = None, progress: Progress | None 
 
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> Detection:
     if root not in files:
-        raise NotFound(f"No file {root!r}")
+        raise NotFound(f"The model has no file {root!r}")
     return look_at(files[root], root.rpartition("/")[2])
 
 

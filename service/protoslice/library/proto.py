@@ -27,8 +27,8 @@ def size_problem(path: str, size: int) -> str | None:
         return None
     return (
         f"chunk {path or '(remainder)'} has {size} bytes, but protobuf runtimes parse at most "
-        f"{LARGEST_MESSAGE}: lower max_chunk or add a rule to split it further (a single value cannot be "
-        "split: read it by byte range)"
+        f"{LARGEST_MESSAGE}: lower max_chunk, or add a rule to split it further. If it is a single value, "
+        "read it by byte range"
     )
 
 

@@ -179,4 +179,4 @@ class Change:
 
     def _begin(self, path: str) -> None:
         if path in self._new or path in self._gone:
-            raise InvalidInput(f"The change contains {path!r} twice")
+            raise InvalidInput(f"The commit changes {path!r} twice: list each path once")

@@ -81,7 +81,7 @@ class GitHistory:
         """Return an object; raise `NotFound` if no commit of the refs that were read contains this id."""
         row = (await self._table.objects([id])).get(id)
         if row is None:
-            raise NotFound(f"No object {id}")
+            raise NotFound(f"The repository has no git object {id}")
         if row.data is not None:
             return row.data
         assert row.store is not None, "an object without data comes from a store"

@@ -70,7 +70,7 @@ class XorbSession:
         if name in sizes:
             return True
         if len(sizes) >= _MOST:
-            raise LimitExceeded(f"A session allows at most {_MOST} xorbs: ask for another token")
+            raise LimitExceeded(f"An upload session allows at most {_MOST} xorbs: request a new Xet token")
         self._stores.uploads.options.check_size(sum(sizes.values()) + 1)
         return False
 
@@ -81,8 +81,8 @@ class XorbSession:
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
         if size > most:
             raise LimitExceeded(
-                f"The files of the shard have more than {most} bytes, which the xorbs of this session do not "
-                "allow: send the other files in another shard"
+                f"The files of the shard have more than {most} bytes, too many for the xorbs sent so far: list some "
+                "of the files in another shard"
             )
 
     def new_objects(self) -> NewObjects:
@@ -161,4 +161,4 @@ class XorbSessions:
             upload = await self._stores.uploads.get(session)
             if (upload.client_metadata, upload.client, upload.state) == (self._mark, client, "complete"):
                 return XorbSession(self._stores, upload)
-        raise NotFound("No such session: ask for another token")
+        raise NotFound("The upload session does not exist: request a new Xet token")

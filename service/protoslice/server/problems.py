@@ -105,7 +105,7 @@ JOINED = Problem(
     403,
     "joined-upload",
     "Upload joined from others",
-    "Start a new upload: one joined from others (`Upload-Concat: final`) accepts no bytes.",
+    "Start a new upload: an upload that joins others (`Upload-Concat: final`) accepts no bytes.",
 )
 NOT_FOUND = Problem(404, "not-found", "Not found", "Check the name, number or path.")
 NO_ROOT = Problem(
@@ -257,7 +257,7 @@ def _cut(detail: str) -> str:
 
 def no_view(view: str) -> str:
     """Return the message about a view that does not exist."""
-    return f"No view {view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH"
+    return f"There is no view {view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH"
 
 
 def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:

@@ -296,7 +296,7 @@ class RepositoryPages:
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:
                 return self._registries[number:], after or None
-        raise InvalidInput("this cursor was not given by this service")
+        raise InvalidInput("the cursor is not one that this service returned")
 
 
 async def _summary(entry: _Entry) -> RepositorySummary | None:
@@ -306,7 +306,7 @@ async def _summary(entry: _Entry) -> RepositorySummary | None:
     except NotFound:
         return None
     except IntegrityError:
-        _log.exception("repository %r omitted from a list, its records are damaged", entry.name)
+        _log.exception("left repository %r out of a list, because its records are damaged", entry.name)
         return None
 
 

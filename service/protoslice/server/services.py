@@ -157,8 +157,8 @@ class ServerState:
         settings = self.settings
         loops: dict[str, Loop] = {
             "garbage collection": partial(collect_for_ever, storage, database, settings.deletion_delay_seconds),
-            "the watch of the event loop": self.metrics.watch_loop,
-            "the counting of stores": partial(self.metrics.watch_totals, database),
+            "the monitor of the event loop": self.metrics.watch_loop,
+            "the count of stores": partial(self.metrics.watch_totals, database),
         }
         if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
             loops["the daily dump"] = partial(dump_daily, database, storage, keep=settings.dumps)
@@ -321,7 +321,7 @@ def _log_start(database: Database) -> None:
     log = logging.getLogger(START)
     log.info("protoslice %s, database schema %d", build(), database.schema)
     if removed := removed_settings():
-        log.warning("%s: no longer a setting, and refused from 0.3 on: remove it", ", ".join(removed))
+        log.warning("%s: no longer used, and an error from version 0.3 on: remove it", ", ".join(removed))
 
 
 def store_options(settings: Settings) -> StoreOptions:

@@ -144,7 +144,9 @@ def default_storage() -> str:
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
-        raise InvalidInput("No home folder to keep stores in: set PROTOSLICE_STORAGE") from None
+        raise InvalidInput(
+            "There is no home folder to keep stores in: set PROTOSLICE_STORAGE to another folder"
+        ) from None
     return (base.absolute() / "protoslice").as_uri()
 
 
@@ -178,7 +180,7 @@ class Settings(BaseSettings):
     backup_options: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Options of the backend that `protoslice backup` writes to, as a JSON object. Default: those of "
-        "the storage, if both are of one kind.",
+        "the storage, if both have the same URI scheme.",
     )
     database: OneLine | None = Field(
         default=None,
@@ -196,8 +198,8 @@ class Settings(BaseSettings):
     )
     admin_token_file: Path | None = Field(
         default=None,
-        description="File into which the first start with tokens writes the admin token, readable by its user only, "
-        "instead of printing it. The file must not exist then.",
+        description="File to which the first start with tokens writes the admin token, instead of printing it. Only "
+        "the user of the service can read the file. It must not exist before.",
     )
     issuers: Path | None = Field(
         default=None,
@@ -273,21 +275,22 @@ class Settings(BaseSettings):
     max_uploads: int = Field(
         default=16,
         ge=1,
-        description="Maximum concurrent uploads, and a quarter of those with bodies of at most 64 KiB. Further ones "
-        "wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`.",
+        description="Maximum concurrent uploads. In addition, four times as many with bodies of at most 64 KiB may "
+        "run. Others wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`.",
     )
     max_uploads_per_client: int = Field(
         default_factory=lambda given: max(given["max_uploads"] // 2, 4),
         ge=0,
-        description="Maximum concurrent uploads per client, in the same two groups; 0 for no limit. Default: half of "
+        description="Maximum concurrent uploads per client; four times as many small ones may run, as above. 0 for no "
+        "limit. Default: half of "
         "`PROTOSLICE_MAX_UPLOADS`, at least 4.",
     )
     upload_wait_seconds: float = Field(
         default=30,
         ge=0,
         allow_inf_nan=False,
-        description="How long an upload waits when too many are under way; 0 to refuse it at once. While some wait, "
-        "uploads that hardly send anything are ended.",
+        description="How long an upload waits when too many are under way; 0 refuses it at once. While uploads "
+        "wait, the service ends uploads that hardly send anything.",
     )
     max_open_uploads: int = Field(
         default=defaults.MAX_OPEN_UPLOADS,
@@ -327,17 +330,18 @@ class Settings(BaseSettings):
         default=defaults.DELETION_DELAY_SECONDS,
         ge=600,
         le=31_536_000,
-        description="How long the bytes of collected objects are kept. With PostgreSQL, set it to more than the time "
-        "between two backups and the time to notice a loss: a restored backup may refer to them.",
+        description="How long garbage collection keeps the bytes of objects after it removed their rows. With "
+        "PostgreSQL, a restored backup may need these bytes: set this to more than the time between two backups, "
+        "plus the time to notice a loss.",
     )
     audit_seconds: float = Field(
-        default=31_536_000, ge=0, description="How long changes are kept in the audit; 0 keeps them for ever."
+        default=31_536_000, ge=0, description="How long changes are kept in the audit; 0 keeps them forever."
     )
     audit_entries: int = Field(
         default=1_000_000,
         ge=0,
         lt=1 << 63,
-        description="Maximum changes of one space in the audit; the oldest are deleted first; 0 for no limit.",
+        description="Maximum number of changes per space in the audit; the oldest are deleted first; 0 for no limit.",
     )
     dumps: int = Field(
         default=7,
@@ -359,8 +363,8 @@ class Settings(BaseSettings):
     max_connections: int = Field(
         default=4096,
         ge=1,
-        description="Maximum concurrent connections. A further one replaces the idle connection that has waited "
-        "longest; if none is idle, it gets a 503.",
+        description="Maximum concurrent connections. When all are in use, a new one replaces the connection that "
+        "has been idle longest; if none is idle, it gets a 503.",
     )
     max_connections_per_client: int = Field(
         default_factory=lambda given: max(given["max_connections"] // 4, 64),
@@ -454,8 +458,9 @@ class Settings(BaseSettings):
     )
     space_watermark_bytes: Size = Field(
         default=defaults.SPACE_WATERMARK_BYTES,
-        description="The service is not ready when the storage has less free space than this. Below 128 MiB, "
-        "also on the disk of a SQLite database, it stores nothing new, so that stores can be removed. 0 disables both.",
+        description="The service is not ready when the storage has less free space than this. With less than "
+        "128 MiB, there or on the disk of a SQLite database, it only removes stores and stores nothing new. 0 disables "
+        "both.",
     )
 
     cache_directory: Path | None = Field(
@@ -643,7 +648,7 @@ def read_secret_file(file: Path, place: str) -> str:
     except UnicodeDecodeError:
         raise InvalidInput(f"{place} is not UTF-8 text") from None
     if len(data) > _LONGEST_FILE:
-        raise InvalidInput(f"{place} is longer than {_LONGEST_FILE >> 10} KiB: name the right file")
+        raise InvalidInput(f"{place} is longer than {_LONGEST_FILE >> 10} KiB: check the path of the file")
     if not text.strip():
         raise InvalidInput(f"{place} is empty")
     return text

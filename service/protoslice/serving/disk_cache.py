@@ -264,9 +264,9 @@ def _check_ours(root: int) -> None:
     """Raise `OSError` if other users can change the folder: checksums detect damage, but not forgery."""
     found = os.fstat(root)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise PermissionError(f"its folder {_FOLDER!r} belongs to another user, or is accessible to others")
+        raise PermissionError(f"the folder {_FOLDER!r} in it belongs to another user, or other users can access it")
     if not os.access(".", os.W_OK, dir_fd=root):
-        raise PermissionError(f"its folder {_FOLDER!r} cannot be written")
+        raise PermissionError(f"the folder {_FOLDER!r} in it cannot be written")
 
 
 def _file(name: str, start: int) -> str:

@@ -117,7 +117,7 @@ _FILE: Final = 400
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
 """Most tags shown with a store; `Tags.page` lists all tags in pages."""
-_FOREIGN: Final = "this cursor was not given by this service, or for another list"
+_FOREIGN: Final = "the cursor is not one that this service returned for this list"
 _LONGEST_CURSOR: Final = 8192
 _BEHIND: Final = 1 << 63
 

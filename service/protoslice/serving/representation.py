@@ -149,7 +149,7 @@ class Representation:
     async def read(self, limit: int) -> bytes:
         """Return all bytes; raise `LimitExceeded` when there are more than `limit`."""
         if self.size > limit:
-            raise LimitExceeded(f"Too large to render: {self.size} bytes, at most {limit}; ask for a part")
+            raise LimitExceeded(f"The message has {self.size} bytes, and at most {limit} are rendered: ask for a part")
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 

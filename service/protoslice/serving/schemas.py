@@ -107,7 +107,7 @@ class Schemas:
             with suppress(ConcurrentChange):
                 row, created = await self._table.put(name, data, others, if_match=if_match, if_none_match=if_none_match)
                 return await self._info(row, data), created
-        raise StorageUnavailable("The schemas of this space keep changing; try again later")
+        raise StorageUnavailable("Other requests keep changing the schemas of this space: try again later")
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a schema; raise `NotFound` when it does not exist. Stores that use it keep their own copy."""
@@ -121,7 +121,7 @@ class Schemas:
         for _ in range(_TRIES):
             with suppress(_Changed):
                 return await self._find(type_name)
-        raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
+        raise StorageUnavailable(f"other requests keep changing the schemas that declare {type_name}: try again")
 
     async def types(self, type_name: str | None) -> Types:
         """Return the types for an ingest whose root may have the type `type_name`.

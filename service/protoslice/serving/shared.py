@@ -103,7 +103,7 @@ class _Source(InterceptedStorage):
         try:
             return await call()
         except StorageDenied as error:
-            raise SourceDenied(f"Cannot read the source of a registered object: {error.message}") from None
+            raise SourceDenied(f"Cannot read an object that was registered in place: {error.message}") from None
 
 
 READY_SECONDS = 2
@@ -138,7 +138,7 @@ class Shared:
         self.read_tags: ReadTags = LruCache(most=_READ_TAGS, room=READ_TAG_BYTES)
         """The recently read tags. They are separate from `results`, where a large catalog's tags would all be kept."""
         self.open_stores = OpenStores(self.worker, options, self.results)
-        self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
+        self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "running searches of records by key")
         """The limit on passes over streams of all stores; each pass reads a whole stream and takes at most 64 MiB."""
         self._marker: Marker | None = None
 

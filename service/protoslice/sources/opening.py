@@ -253,7 +253,7 @@ def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSou
     try:
         found = reader.find(ObjectKey(name))
         if found is None:
-            raise NotFound(f"No object {uri}")
+            raise NotFound(f"There is no object {uri}")
     except BaseException:
         reader.close()
         raise
@@ -274,7 +274,7 @@ def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obj
             return folder, name
         key = ObjectKey(name)
         if not reader.storage.abilities.listing or not reader.listed(key, 1):
-            raise NotFound(f"No object {uri}")
+            raise NotFound(f"There is no object {uri}")
         return ObjectFolder(BlockingReader(PrefixStorage(reader.storage, key)), uri), None
     except BaseException:
         reader.close()

@@ -156,7 +156,7 @@ def _stat(fs: AbstractFileSystem, key: ObjectKey, path: str) -> ObjectStat:
 
 def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
     if info.get("type") != "file":
-        raise NotFound(f"no object {str(key)!r}")
+        raise NotFound(f"there is no object {str(key)!r}")
     size = info.get("size")
     told = [f"{name}={info[name]}" for name in (*_VERSIONS, *_TIMES) if info.get(name) is not None]
     if not isinstance(size, int) or not told:

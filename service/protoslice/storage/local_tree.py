@@ -46,7 +46,7 @@ _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     errno.ENOTDIR: (NotFound, "no such object"),
     errno.ELOOP: (StorageDenied, "it is a symbolic link"),
     errno.EACCES: (StorageDenied, "permission denied"),
-    errno.EPERM: (StorageDenied, "the file system denies it"),
+    errno.EPERM: (StorageDenied, "the file system denies access"),
     errno.EROFS: (StorageDenied, "read-only file system"),
     errno.ENOSPC: (StorageFull, "no space left"),
     errno.EDQUOT: (StorageFull, "disk quota exceeded"),

@@ -176,7 +176,7 @@ async def probe(storage: Storage) -> None:
     with suppress(StorageUnavailable, NotFound):
         await storage.delete(key)
         await storage.get_range(key, 0, 3)
-        raise Unsupported("This storage does not delete what it is asked to delete: do not use it")
+        raise Unsupported("Objects that were deleted are still in this storage: do not use it")
 
 
 async def _probe(storage: Storage, key: ObjectKey) -> None:
@@ -185,4 +185,4 @@ async def _probe(storage: Storage, key: ObjectKey) -> None:
     with suppress(NotFound):
         if await storage.get_range(key, 0, 3) == b"new":
             return
-    raise Unsupported("This storage does not return what was written: do not use it")
+    raise Unsupported("This storage returns other bytes than were written last: do not use it")

@@ -202,7 +202,7 @@ class LateCallLimit(InterceptedStorage):
     def _admit(self) -> None:
         last_allowed = next(islice(self._begun.values(), self._most, None), None)
         if last_allowed is not None and asyncio.get_running_loop().time() - last_allowed >= LATE_SECONDS:
-            raise StorageUnavailable("The storage does not answer: too many calls wait for it. Try again later")
+            raise StorageUnavailable("The storage does not respond, and too many calls wait for it: try again later")
 
 
 def _bytes(result: object) -> int:

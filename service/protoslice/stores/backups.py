@@ -42,7 +42,7 @@ SNAPSHOTS: Final = ObjectKey("snapshots")
 OBJECTS: Final = ObjectKey("objects")
 GONE: Final = SNAPSHOTS / "gone.json"
 """Key of a backup's list of unneeded objects, each with the first snapshot that no longer contains the object."""
-NO_SNAPSHOTS: Final = "No snapshots found: name a backup, or a storage with snapshots"
+NO_SNAPSHOTS: Final = "No snapshots found: pass the URI of a backup, or of a storage with snapshots"
 _NAME: Final = re.compile(r"snapshots/(\d{8}T\d{6}Z)\.sqlite")
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _HOUR: Final = 3600.0
@@ -86,7 +86,9 @@ async def back_up(
     if marker is None:
         async with aclosing(target.iterate(limit=1)) as found:
             async for each in found:
-                raise Unsupported(f"The target is not empty and no backup: it contains {each.key}; use an empty one")
+                raise Unsupported(
+                    f"The target is not empty and not a backup: it contains {each.key}. Use an empty target"
+                )
         await write_marker(target, Marker(mine, backup=True))
     elif not marker.backup:
         raise Unsupported("The target is the storage of a service, not a backup: use another place")
@@ -196,7 +198,7 @@ async def restore(
     if not names:
         raise NotFound(NO_SNAPSHOTS)
     if name is not None and name not in names:
-        raise NotFound(f"No snapshot {name[:40]!r}: there are {', '.join(names[-10:])}")
+        raise NotFound(f"The backup has no snapshot {name[:40]!r}: the newest are {', '.join(names[-10:])}")
     done = Copied(snapshot=name or names[-1])
     async with _temporary() as folder:
         path = folder / "catalog.sqlite"
@@ -211,7 +213,7 @@ async def restore(
         if there is not None and not there.restoring and not take_over:
             raise Unsupported(
                 "The storage is in use by the database of this backup: restore into a new storage, or add --take-over "
-                "if that database is lost. A service that still runs over it would lose data"
+                "if that database is lost. A service that still uses this storage would lose data"
             )
         # The marker comes first: the collector of an original service that still runs then deletes no restored objects.
         own = Marker(snapshot.catalogue_id, incarnation=secrets.token_hex(16))

@@ -162,7 +162,7 @@ async def collect_for_ever(storage: Storage, database: Database, delay_seconds: 
         else:
             if found.objects or found.stores or found.deleted:
                 _log.info(
-                    "garbage collection: %d stores purged, %d objects (%d bytes) dropped, %d deleted",
+                    "garbage collection: %d stores, %d objects (%d bytes) removed; bytes of %d objects deleted",
                     found.stores, found.objects, found.bytes, found.deleted,
                 )  # fmt: skip
 

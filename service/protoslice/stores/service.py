@@ -139,8 +139,8 @@ class Stores(Space):
         if not is_id_prefix(ref):
             await self.resolve(ref)
             raise Conflict(
-                f"{ref!r} is a tag or another name of a store: remove the tag, or give the store's id to remove "
-                "the store"
+                f"{ref!r} is a name of a store: to remove only the tag, remove it as a tag; to remove the store, give "
+                "its id"
             )
         store_id = await self.resolve(ref)
         if check is not None:
@@ -172,9 +172,11 @@ class Stores(Space):
         if tag:
             last = await self.table.last_with(tag)
             if last is None:
-                raise NotFound(f"No removed store had the tag {tag!r}: give the id of the store")
+                raise NotFound(f"No removed store had the tag {tag!r}: give the id of the removed store")
             if await self.table.get(last) is not None:
-                raise Conflict(f"The store of the tag {tag!r} is not removed: set the tag to the store {last} again")
+                raise Conflict(
+                    f"The store that had the tag {tag!r} is not removed: point the tag at the store {last} again"
+                )
             store_id = last
         elif not is_id(store_id):
             store_id = await self.manifests.removed(store_id)
@@ -201,7 +203,7 @@ class Stores(Space):
         refs = dict(zip(stores, await map_concurrently(self.files, stores), strict=True))
         for store, path in files.values():
             if path not in refs[store]:
-                raise Conflict(f"file {path!r} of store {store} is registered in place and cannot be reused: send it")
+                raise Conflict(f"file {path!r} of store {store} is registered in place and cannot be reused: upload it")
         return {path: refs[store][old] for path, (store, old) in files.items()}
 
     async def put_tag(
@@ -337,7 +339,7 @@ class Spaces:
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
         """Return a page of spaces, the default space first; the cursor is the last name of the previous page."""
         if cursor is not None and not is_space(cursor):
-            raise InvalidInput("this cursor was not given by this service")
+            raise InvalidInput("the cursor is not one that this service returned")
         found = list[SpaceRow]()
         if cursor is None:
             with suppress(NotFound):

@@ -116,7 +116,7 @@ class LazyArray:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a tensor without dimensions")
+            raise TypeError("A tensor without dimensions has no len()")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -250,7 +250,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
         values = [b64decode(value, validate=True) for value in data["values"]]
         return strings_array(values, [int(size) for size in data["shape"]])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise IntegrityError("Received a malformed tensor of strings") from error
+        raise IntegrityError("The response is not a valid tensor of strings") from error
 
 
 def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -26,7 +26,7 @@ _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
 _STEP: Final = 64 << 20
 """Approximate bytes indexed in one step; other long work can run between two steps."""
-_TOLD: Final = 64 << 10
+_DETECTABLE: Final = 64 << 10
 """Bytes from which the framing of an upload can be detected if the request does not name it."""
 
 
@@ -80,13 +80,13 @@ class ArrivingIndexes:
     async def _told(self, upload: Upload) -> Framing:
         """Return the framing that the first durable bytes show."""
         ended = upload.state != "open" or upload.is_whole
-        _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
+        _, parts = covering(upload.parts, 0, min(upload.offset, _DETECTABLE))
         async with opened_parts(self._storage, parts, self._worker) as source:
             framing = await self._worker.run(lambda: framing_of(source))
         # More bytes could lead to another guess, and then the records would have other numbers.
-        if ended or upload.offset >= _TOLD or framing in {"tfrecord", *DECODED}:
+        if ended or upload.offset >= _DETECTABLE or framing in {"tfrecord", *DECODED}:
             return framing
-        raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
+        raise Unsupported(f"Too few bytes to detect the framing (less than {_DETECTABLE}): pass framing=")
 
     async def _extended(self, upload: Upload, framing: Framing) -> ArrivingIndex:
         index: ArrivingIndex | None = self._results.find((upload.id, "index of records", framing))
@@ -174,7 +174,7 @@ class Arriving:
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
         if held.joined:
-            raise InvalidInput("This upload was concatenated from others: read the records of its store")
+            raise InvalidInput("This upload joins other uploads: read the records of its store")
         until = monotonic() + min(request.wait, _LONGEST_WAIT)
         while True:
             async with self._records.unless_changed(held):

@@ -310,7 +310,7 @@ class Uploads:
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Return the total length if it is known with this body, or None; raise an error if the body does not fit."""
         if upload.joined:
-            raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
+            raise JoinedUpload("This upload joins other uploads and accepts no bytes: start a new upload")
         if body.offset != upload.offset:
             error = WrongOffset(f"The upload continues at byte {upload.offset}, not {body.offset}")
             error.expected, error.provided = upload.offset, body.offset
@@ -319,7 +319,7 @@ class Uploads:
         if length is not None and length != upload.length:
             if upload.length is not None:
                 raise InconsistentLength(
-                    f"The upload was declared with a length of {upload.length} bytes, not {length}"
+                    f"The upload has a declared length of {upload.length} bytes, but this request says {length}"
                 )
             self.options.check_size(length)
             if length < upload.offset:
@@ -441,9 +441,7 @@ class Uploads:
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
-            raise InvalidInput(
-                f"Upload {upload_id} cannot be used here: it is incomplete, or was itself concatenated from others"
-            )
+            raise InvalidInput(f"Upload {upload_id} cannot be joined: it is incomplete, or already joins other uploads")
         return held
 
     async def _note_use(self, uploads: Iterable[Upload]) -> None:
@@ -463,9 +461,9 @@ class Uploads:
         found = await self._records.open_by_client()
         most, each = self.options.max_open, self.options.max_open_per_client
         if sum(found.values()) >= most:
-            raise TooMany(f"Too many open uploads ({most}): finish some, or wait until they expire")
+            raise TooMany(f"The service has {most} open uploads, its limit: finish some, or wait until they expire")
         if each and client and found.get(client, 0) >= each:
-            raise ClientLimit(f"Too many open uploads of this client ({each}): finish some, or wait until they expire")
+            raise ClientLimit(f"This client has {each} open uploads, its limit: finish some, or wait until they expire")
         self._space.quotas.check_open_uploads(sum(found.values()))
 
 

@@ -341,7 +341,9 @@ def _ready(tensor: Tensor) -> Tensor:
     if is_resolved(tensor):
         return tensor
     if not isinstance(tensor.data, Deferred) and (tensor.size or 0) > _MOST_COUNTED:
-        raise LimitExceeded("The elements are varints, too many to be counted for a sample")
+        raise LimitExceeded(
+            "The tensor cannot be sampled, because it stores too many elements as varints: compare this tensor alone"
+        )
     return resolve(tensor)[0]
 
 

@@ -102,7 +102,7 @@ async def onnx_file(
     other file name.
     """
     if name not in {MODEL, WEIGHTS, SINGLE}:
-        raise NotFound(f"No ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
+        raise NotFound(f"There is no ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
     check_alignment(align)
     opened.known_root()
     part, single = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None, name == SINGLE

@@ -318,11 +318,11 @@ def test_no_service_gets_a_token_for_another_one(at_home: Callable[..., Result],
         begun = {"device_code": "d", "user_code": "A", "verification_uri": "https://i.example/", "interval": 1}
         issuer.answers = [(200, begun), (200, {"id_token": issuer.token(exp=32503680000), **refresh})]
         output = at_home("login", "--device", honest.url).stderr
-        assert f"access as you to every service that accepts the client {AUDIENCE!r} of {issuer.url}" in output
+        assert f"It can use every service that accepts the client {AUDIENCE!r} of {issuer.url} in your name" in output
         assert [form["resource"] for _, form in issuer.forms] == [honest.url] * 2
         issuer.answers = [(200, begun), (200, {"id_token": issuer.token(), **refresh})]
         output = at_home("login", "--device", hostile.url, code=6).stderr
-        assert f"as {honest.url} does: its operator could act there as you" in output
+        assert f"as {honest.url}: its operator could act there in your name" in output
         assert len(issuer.forms) == 2
         assert hostile.fetches == ["/.well-known/oauth-protected-resource"]
         at_home("logout", honest.url)

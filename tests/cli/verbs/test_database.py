@@ -124,7 +124,7 @@ def test_a_mistyped_folder_is_not_created(call: Any, tmp_path: Path, verb: str) 
 def test_a_mistyped_backup_is_not_created(call: Any, tmp_path: Path) -> None:
     for options in [], ["--list"]:
         said = call(*words("restore-backup", (tmp_path / "s").as_uri(), tmp_path / "typo"), *options, code=4).stderr
-        assert said == "protoslice: No snapshots found: name a backup, or a storage with snapshots\n"
+        assert said == "protoslice: No snapshots found: pass the URI of a backup, or of a storage with snapshots\n"
         assert list(tmp_path.iterdir()) == []
 
 

@@ -226,12 +226,15 @@ TOLD_APART = "clients are distinguished"
         (
             "127.0.0.2",
             "elsewhere",
-            {"found": "the proxy does not name the client: all clients share the limits of one", "untold": None},
+            {"found": "the proxy does not name the client: all clients share the limits of one client", "untold": None},
         ),
         (
             "127.0.0.3",
             "behind",
-            {"found": "the service does not trust the proxy: all clients share the limits of one", "untold": None},
+            {
+                "found": "the service does not trust the proxy: all clients share the limits of one client",
+                "untold": None,
+            },
         ),
         (
             "127.0.0.3",
@@ -275,7 +278,7 @@ class _Reached(BaseHTTPRequestHandler):
     ("client", "expected"),
     [
         ("::ffff:127.0.0.1", None),
-        (None, "the proxy does not name the client: all clients share the limits of one"),
+        (None, "the proxy does not name the client: all clients share the limits of one client"),
     ],
     ids=["a mapped address", "a Unix socket"],
 )

@@ -60,7 +60,7 @@ def test_a_terminal_is_asked(service: str, push: Push, answer: str) -> None:
 def test_the_clients_do_the_same(service: str, push: Push) -> None:
     async def both() -> None:
         async with AsyncClient(service) as client:
-            with pytest.raises(Conflict, match="remove the tag"):
+            with pytest.raises(Conflict, match="is a name of a store"):
                 await client.remove("both:1")
             with pytest.raises(StillNamed, match="both:1"):
                 await client.remove(store[:16])

@@ -71,7 +71,7 @@ def test_broken_promises_are_named(
         main()
     assert ended.value.code == 3
     shown = capsys.readouterr().out
-    assert "writing    This storage does not return what was written" in shown
+    assert "writing    This storage returns other bytes than were written last" in shown
     assert "\nbroken: an object is what was put: " in shown
 
 
@@ -183,7 +183,7 @@ def test_a_warning_about_a_plug_in_is_a_line(tmp_path: Path) -> None:
     done = call("info", "mine://host/x", PYTHONPATH=str(tmp_path), PROTOSLICE_PLUGINS="my_plugin", code=4)
     warned, failed = done.stderr.splitlines()
     assert "note: the storage backend for 'mine' of module my_plugin was written for a newer interface" in warned
-    assert failed == "protoslice: No object mine://host/x"
+    assert failed == "protoslice: There is no object mine://host/x"
 
 
 def test_unfinished_uploads_of_a_running_service_are_kept_for_an_hour(tmp_path: Path) -> None:

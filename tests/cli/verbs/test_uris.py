@@ -135,7 +135,7 @@ def test_a_url_is_a_file_unless_it_names_a_store(call: Call, web: RawWeb, graph:
     ("name", "code", "told"),
     [
         ("nosuch://host/x", 2, "available: az, counted"),
-        ("memory://none/x", 4, "No object memory://none/x"),
+        ("memory://none/x", 4, "There is no object memory://none/x"),
         ("file:///none/x", 4, "No such file"),
         ("C:\\model.onnx", 4, "No such file"),
         ("s3://a//b", 2, "Invalid storage URI"),

@@ -48,7 +48,9 @@ def test_a_webhook_from_put_to_rm(call: Any, tmp_path: Path) -> None:
             dead: list[dict[str, Any]] = []
             while not dead:  # the letter is written once the answer has come
                 dead = json.loads(call("webhook", "letters", "ci", "--dead", "--json", **site).stdout)
-            assert [(each["subject"], each["error"]) for each in dead] == [("m:2", "status 410")]
+            assert [(each["subject"], each["error"]) for each in dead] == [
+                ("m:2", "the receiver responded with status 410")
+            ]
             receiver.status = 204
             receiver.came.clear()
             assert "1 events" in call("webhook", "redeliver", "ci", **site).stdout

@@ -350,4 +350,4 @@ async def test_an_open_service_says_that_it_has_no_tokens() -> None:
             got = await ask(
                 app, method, f"/v1/tokens{path}", body, {"content-type": "application/json"} if body else {}
             )
-            assert (got.status, "tokens exist only on a closed" in got.text) == (404, True), got
+            assert (got.status, "is open and has no tokens" in got.text) == (404, True), got

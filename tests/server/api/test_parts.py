@@ -238,7 +238,7 @@ HEAD = b"--b\r\ncontent-length: 3\r\nrepr-digest: sha-256=:ungWv48Bz+pBQUDeXa4iI
     [
         (HEAD, "ended before its last part"),
         (HEAD[:-1], "ended within a part"),
-        (HEAD.replace(b"abc", b"abd") + b"\r\n--b--\r\n", "does not have the digest"),
+        (HEAD.replace(b"abc", b"abd") + b"\r\n--b--\r\n", "does not match its digest"),
         (HEAD.replace(b"content-length", b"length"), "without a length"),
         (HEAD + b"\r\n--b\r\nx: y", "more parts"),
         (b"--b--\r\n.", "fewer parts"),

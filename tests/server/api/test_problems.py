@@ -110,7 +110,11 @@ def test_a_long_text_is_not_repeated_whole(client: httpx.Client, target: str) ->
 
 
 def test_a_view_that_no_store_has_is_named(client: httpx.Client) -> None:
-    assert client.get("/v1/stores/nobody/nothing/x").json()["detail"].startswith("No view 'nothing/x': use one such as")
+    assert (
+        client.get("/v1/stores/nobody/nothing/x")
+        .json()["detail"]
+        .startswith("There is no view 'nothing/x': use one such as")
+    )
     assert client.get("/v1/stores/").json()["detail"] == client.get("/nowhere").json()["detail"]
 
 
@@ -141,7 +145,7 @@ def test_of_many_mistakes_the_number_is_told(client: httpx.Client, path: str) ->
     assert len(assert_problem(few.status_code, few.headers, few.content, expected=400)["errors"]) >= 10
     many = client.post(path, json={str(n): 1 for n in range(50_000)})
     (output,) = assert_problem(many.status_code, many.headers, many.content, expected=400)["errors"]
-    assert "errors are too many to list" in output["detail"]
+    assert "errors, which are too many to list" in output["detail"]
     assert len(many.content) < 1000
 
 

@@ -166,9 +166,9 @@ def pushed(client: httpx.Client, name: str) -> str:
         ("sort=color", "Invalid sort"),
         ("nameless=true&name=a", "without a name"),
         ("nameless=true&sort=-name", "without a name"),
-        ("nameless=true&tag=a", "name in its place"),
-        ("tag=m&name=x", "name in its place"),
-        ("tag=m&sort=size", "name in its place"),
+        ("nameless=true&tag=a", "use `name` instead"),
+        ("tag=m&name=x", "use `name` instead"),
+        ("tag=m&sort=size", "use `name` instead"),
         ("cursor=x", "cursor"),
         ("cursor=WyJzaXplIix0cnVlLDEsMl0", "cursor"),
         ("min_size=-1", "min_size"),
@@ -286,7 +286,7 @@ async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
         for path, cursor in cursors.items():
             for other in [SPACE + targets[path], *(targets[each] for each in targets.keys() - {path})]:
                 wrong = await ask(app, "GET", f"{other}&cursor={cursor}", headers=caller)
-                assert (wrong.status, "for another list" in wrong.text) == (400, True), (path, other, wrong)
+                assert (wrong.status, "another list" in wrong.text) == (400, True), (path, other, wrong)
     assert {"/v1/stores", "/v1/tags", "/v1/spaces", "/v1/audit", "/v1/stores/{ref}/moves"} <= continued
 
 

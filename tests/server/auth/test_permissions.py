@@ -93,7 +93,7 @@ def test_grants_do_not_add_up() -> None:
             OWN,
             Scope.SCHEMAS,
             (),
-            "the token lacks the scope schemas for requests without a tag: it is limited to the tags ci-*",
+            "the token lacks the scope schemas for requests that name no tag: it is limited to the tags ci-*",
         ),
     ],
 )

@@ -100,7 +100,7 @@ async def test_a_declared_body_is_refused_unread(way: str, app: Application) -> 
     method, target, headers = WAYS[way]
     refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
     assert refused.status == 403, refused.text
-    assert "the space stores 0 B of 9.77 KiB (10000 B)" in refused.text
+    assert "the space stores 0 B of at most 9.77 KiB (10000 B)" in refused.text
 
 
 async def test_a_length_that_comes_later_is_refused_as_well(app: Application) -> None:
@@ -152,7 +152,7 @@ async def test_stores_have_a_limit_by_every_way_that_makes_one(app: Application)
     ):
         refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
         assert refused.status == 403, (path, refused.text)
-        assert "the space has 1 of 1 stores" in refused.text
+        assert "the space has 1 of at most 1 stores" in refused.text
     assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
     assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
 
@@ -168,7 +168,7 @@ async def test_open_uploads_of_a_space_are_refused_for_now(app: Application) -> 
     assert (await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)).status == 201
     refused = await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)
     assert (refused.status, refused.headers["retry-after"]) == (429, "5")
-    assert "1 open uploads in this space, the limit is 1" in refused.text
+    assert "the space has 1 open uploads, and at most 1 are allowed" in refused.text
 
 
 @pytest.mark.parametrize(("given", "word"), [({"space_quota_requests": 1}, "space"), ({}, "client")])

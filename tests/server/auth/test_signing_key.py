@@ -159,7 +159,7 @@ async def test_processes_have_secrets_that_verify_what_the_others_sign(
             caplog.clear()
             try:
                 async with started(second):
-                    found[second] = "differ" if "PROTOSLICE_SIGNING_SECRET has other lines" in caplog.text else "same"
+                    found[second] = "differ" if "PROTOSLICE_SIGNING_SECRET differs from that" in caplog.text else "same"
             except Conflict as error:
                 found[second] = "refused" if "PROTOSLICE_SIGNING_SECRET" in error.message else error.message
     assert found == OUTCOMES[first]

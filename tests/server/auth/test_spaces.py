@@ -199,7 +199,7 @@ async def test_no_request_writes_to_a_space_that_another_replica_has_removed(mon
             got = await ask(app, method, f"{PLACE}{target}", body, {**headers, **admin})
             assert got.status < 500, (call.route, got)
             assert await rows(app, {*AUDITED}) == before, (call.route, got)
-            if got.status == 404 and b"No space 'own': it was removed" in got.body:
+            if got.status == 404 and b"The space 'own' was removed" in got.body:
                 refused.add(call.route)
         assert len((await rows(app, {"uploads"}))["uploads"]) == uploads
         assert len(refused) > 15, refused
@@ -218,7 +218,7 @@ async def test_a_space_is_removed_and_its_name_is_free_when_nothing_is_left() ->
         assert (await asked("DELETE", "/v1/spaces/default")).status == 409
         full = await asked("DELETE")
         assert full.status == 409, full
-        assert "remove them first" in json.loads(full.body)["detail"]
+        assert "Remove these first" in json.loads(full.body)["detail"]
         stale, known = '"stale"', (await asked("GET")).headers["etag"]
         assert (await asked("DELETE", "/v1/spaces/own?with_stores=true", if_match=stale)).status == 412
         assert (await asked("DELETE", "/v1/spaces/own?with_stores=true", if_match=known)).status == 204
@@ -274,7 +274,7 @@ async def test_an_upload_ends_well_when_the_space_is_restored(monkeypatch: pytes
         monkeypatch.setattr(uploads, "make_store", removed)
         got = await ask(app, "PATCH", f"/spaces/{url}", model, {**admin, **sent})
         assert got.status == 404, got
-        assert b"it was removed" in got.body
+        assert b"was removed" in got.body
         monkeypatch.undo()
         await database.write(lambda tx: tx.run("UPDATE spaces SET removed = NULL WHERE name = 'own'"))
         there = await ask(app, "HEAD", f"/spaces/{url}", headers=admin)

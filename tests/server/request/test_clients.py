@@ -75,7 +75,7 @@ def test_connections_of_one_client(serving: Any) -> None:
                 assert read_answer(connection).status == 200
             for _ in range(20):
                 answer = asked(live, GREEDY, PING)
-                assert_over(answer, "Limit per client reached: 3 connections")
+                assert_over(answer, "This client has reached its limit of 3 connections")
                 assert answer.headers["connection"] == "close"
             assert asked(live, HONEST, PING).status == 200
         until(lambda: asked(live, GREEDY, PING).status == 200)
@@ -162,7 +162,7 @@ def test_open_uploads_of_one_client(serving: Any) -> None:
                 connection.sendall(BEGIN + b"\r\n")
                 statuses.append(read_answer(connection).status)
         assert statuses == [201] * 500 + [429] * 50
-        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "Too many open uploads of this client (500)")
+        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "This client has 500 open uploads")
         assert asked(live, HONEST, BEGIN + b"\r\n").status == 201
 
 

@@ -211,7 +211,7 @@ async def test_upload_that_lasts_longer_than_a_day_stores_nothing() -> None:
     storage = MemoryStorage()
     error = await commit_after(storage, 24.1)
     assert isinstance(error, Collected)
-    assert "nothing was stored, send it again" in error.message
+    assert "nothing was stored: send the upload again" in error.message
     assert await objects_in(storage) == []
     async with opened(storage) as stores:
         assert await visible(stores) == {}

@@ -239,9 +239,9 @@ function Section({ store, name, marks, found, error, onNode }: ShownSection) {
     <section class="section" aria-label="Section">
       <h2>Section</h2>
       <button type="button" class="plain close" aria-label="Clear section" onClick={clear}>✕</button>
-      {!isWhole && <p class="soft" data-said>{marks.start ? "Now choose where it ends: Shift-click, or E." : "Now choose where it starts: S."}</p>}
+      {!isWhole && <p class="soft" data-said>{marks.start ? "Now choose the end of the section: Shift-click a block, or press E." : "Now choose the start of the section: press S."}</p>}
       {isWhole && error && <Trouble error={error} />}
-      {isWhole && found && (found.count === 0 ? <p data-said>No path leads from one to the other.</p> : (
+      {isWhole && found && (found.count === 0 ? <p data-said>No path leads from the start to the end.</p> : (
         <>
           <p data-said><b>{many(found.count, "node")}</b>{found.elements > 0 && <> with <b>{count(found.elements)}</b> parameters</>} · in: <code dir="auto">{found.inputs.slice(0, 4).join(", ") || "nothing"}{found.inputs.length > 4 && " …"}</code> · out: <code dir="auto">{found.outputs.slice(0, 4).join(", ") || "nothing"}{found.outputs.length > 4 && " …"}</code></p>
           {extracts && (

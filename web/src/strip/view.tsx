@@ -196,7 +196,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
           {drawn.filter((box) => box.open).map((box) => <rect key={keyOf(box)} class={`frame depth-${box.depth % 2}`} x={box.x} y={box.y} width={box.w} height={box.h} rx={10} />)}
           {wires.map((wire) => <Line key={`${wire.level} ${wire.link}`} wire={wire} shelf={shelves.get(wire.level)} near={look.k >= NEAR} chosen={chosen} />)}
         </svg>
-        <div role="tree" aria-label="Blocks: arrow keys move, Enter opens, Space shows details, S and E mark a section">
+        <div role="tree" aria-label="Blocks of the graph. Keys: arrows to move, Enter to open, Space for details, S and E for start and end of a section">
           {drawn.map((box) => {
             const shown = shownOf(box);
             return <Block key={shown.key} box={box} shown={shown} chosen={shown.key === chosen} focused={shown.key === current} curve={shown.block?.weight ? curves.get(shown.block.weight) : undefined}

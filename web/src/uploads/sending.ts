@@ -100,7 +100,7 @@ export class Sending {
         await this.rename(await freeTag(familyOf(tag)).catch(() => tag), false);
         return this.name(again - 1);
       }
-      this.show("unnamed", taken ? new Error(`${tag} is the name of another model: use another version`) : error as Error);
+      this.show("unnamed", taken ? new Error(`${tag} already names another model: choose another version`) : error as Error);
       return null;
     }
   }

@@ -25,7 +25,7 @@ export function Bytes({ store, onPictured }: { store: Store; onPictured: () => v
         <div>
           <Await of={{ ...found, error: null }}>
             {() => cell && (
-              <Treemap root={cell} height={innerWidth < 700 ? 320 : 520} label={`Treemap of ${path || "the whole model"}; the tree next to it shows the same`}
+              <Treemap root={cell} height={innerWidth < 700 ? 320 : 520} label={`Treemap of ${path || "the whole model"}; the tree next to it shows the same parts`}
                 chosen={hovered ?? chosen} onHover={setHovered}
                 onChoose={(at) => { if (at.key.includes("\u0000")) return; setChosen(at.key); if (at.deeper && at.key !== path) setPath(at.key, true); }} />
             )}

@@ -102,12 +102,12 @@ function Moved({ pairs, done, error }: Moves) {
   const [cell, setCell] = useParameter("cell");
   const by = (metric in METRICS ? metric : "relative") as Metric;
   return (
-    <section aria-label="Layers that moved">
+    <section aria-label="Changes by layer">
       <p class="filters">
         <label>Show <select value={by} onChange={(event) => setMetric(event.currentTarget.value === "relative" ? "" : event.currentTarget.value)}>
           {Object.entries(METRICS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select></label>
-        <span class="soft" data-said>{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared; distances by a sample of each</span>
+        <span class="soft" data-said>{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared, by a sample of their elements</span>
       </p>
       {error && <Trouble error={error} />}
       <HeatStrip pairs={pairs} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
@@ -172,9 +172,9 @@ function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; mov
 function Evidence({ diff, onExact }: { diff: Diff; onExact: () => void }) {
   return (
     <p class="soft">
-      {diff.read ? `Which ones changed: ${bytes(diff.read)} compared` : "Which ones changed: no data had to be read"}
-      {diff.assumed ? <>; {bytes(diff.assumed)} assumed equal, because the checksums of their blocks are.{" "}
-        <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : "; the rest matched by checksum."}
+      {diff.read ? `Changes found by comparing ${bytes(diff.read)}` : "Changes found by checksum, without reading data"}
+      {diff.assumed ? <>; {bytes(diff.assumed)} assumed equal, because the checksums of their blocks are equal.{" "}
+        <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : diff.read ? "; the rest has equal checksums." : "."}
     </p>
   );
 }

@@ -79,7 +79,7 @@ function Steps({ steps, most, name }: { steps: readonly Step[]; most: number; na
               <span class="soft" dir="auto">{ago(step.time)}{step.size !== null && ` · ${bytes(step.size)}`}{step.about && ` · ${step.about}`}</span>
               {before && <Changes before={before} after={step.ref} onPairs={(pairs) => setKnown((others) => new Map(others).set(step.ref, pairs))} />}
               {before && strip && strip.cells.size > 0 && <Cells strip={strip} far={far} place={diffPlace(before, step.ref)} dark={dark}
-                label={`Layers that moved since ${shortened(before)}: arrow keys move`} />}
+                label={`Changes by layer since ${shortened(before)}; use the arrow keys to move between layers`} />}
             </li>
           );
         })}
@@ -114,7 +114,7 @@ function Cells({ strip, far, place, dark, label }: { strip: Strip; far: number; 
   return (
     <div class="cells" role="group" aria-label={label} onKeyDown={step} style={gridOf(strip.columns)}>
       {cells.map(([key, cell], n) => {
-        const name = `${strip.columns[cell.column]}: ${cell.moves.length ? movedIn(cell, "relative") : "no change in a sample"}`;
+        const name = `${strip.columns[cell.column]}: ${cell.moves.length ? movedIn(cell, "relative") : "no change found in a sample"}`;
         return (
           <a key={key} href={`${place}?cell=${encodeURIComponent(key)}`} title={name} aria-label={name} tabIndex={n ? -1 : 0}
             style={{ gridColumn: cell.column + 1, background: backgroundOf(cell, far, dark) }} />

@@ -150,7 +150,7 @@ function Nothing({ sought, type, stores }: { sought: string; type: string; store
   if (sought || type) {
     return (
       <p class="soft empty" dir="auto">
-        No matches{sought && ` for “${sought}”`}{type && ` of type ${type}`}. {stores ? "Names, tags, repositories and file names are searched, by any part of them." : "Type the beginning of a name."}{" "}
+        No matches{sought && ` for “${sought}”`}{type && ` of type ${type}`}. {stores ? "The search finds any part of names, tags, repositories and file names." : "Type the beginning of a name."}{" "}
         <button type="button" onClick={() => setParameters({ name: "", tag: "", type: "" })}>Show all</button>
       </p>
     );

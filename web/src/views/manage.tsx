@@ -164,7 +164,7 @@ function Delete({ store, tags, name, title, busy, onError, onBusy }: { store: St
           <div class="asked" role="group" aria-label="Confirm the deletion">
             <p>
               Delete <code>{store.id.slice(0, 12)}</code>?{" "}
-              {asked.length > 0 ? <>Its names stop working: <span dir="auto">{asked.slice(0, MOST_SHOWN).join(", ")}</span>{asked.length > MOST_SHOWN && ` and ${asked.length - MOST_SHOWN} more`}.</> : "It has no names."}
+              {asked.length > 0 ? <>Its names stop working: <span dir="auto">{asked.slice(0, MOST_SHOWN).join(", ")}</span>{asked.length > MOST_SHOWN && ` and ${asked.length - MOST_SHOWN} more`}.</> : "This version has no names."}
               {" "}You can undo this in the library for some time.
             </p>
             <button type="button" class="danger" disabled={busy} onClick={() => void remove()}>Delete</button>{" "}

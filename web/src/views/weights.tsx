@@ -27,7 +27,7 @@ export function Weights({ store, name, incomplete, onPictured }: { store: Store;
   return <Await of={root}>{(value) => (value.tensors ? <Mapped store={store} name={name} root={value} incomplete={incomplete} /> : <><p class="empty soft">This model has no tensors.</p><Elsewhere name={name} /></>)}</Await>;
 }
 
-const Elsewhere = ({ name }: { name: string }) => <p><a href={modelPlace(name, "bytes")}>Look at the proto itself</a></p>;
+const Elsewhere = ({ name }: { name: string }) => <p><a href={modelPlace(name, "bytes")}>Show the proto</a></p>;
 
 function Mapped({ store, name, root, incomplete }: { store: Store; name: string; root: WeightNode; incomplete: boolean }) {
   const { searchParams: asking } = usePlace();
@@ -127,7 +127,7 @@ function Mapped({ store, name, root, incomplete }: { store: Store; name: string;
       <div class={chosen ? "both drawn" : ""}>
         <div ref={holder} class="weights">
           {layout && (
-            <WeightMap layout={layout} painter={painter} version={version} chosen={chosen} label="Weight map: arrow keys move, Enter opens, Escape goes back"
+            <WeightMap layout={layout} painter={painter} version={version} chosen={chosen} label="Weight map. Keys: arrows to move, Enter to open, Escape to go back"
               onAt={(tile) => { setHere(tile.node); follow(tile.node, false); }} onOpen={open} onUp={() => go((here === top ? top.parent : top) ?? root)}
               onSight={(groups, tensors) => { sight.current = { groups, tensors }; setSeen(tensors); work(); }}
               missing={missing} tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />

@@ -73,12 +73,12 @@ export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
   const shown = at && strip.cells.get(keyAt(at));
   return (
     <div class="strip" ref={holder}>
-      <div role="group" tabIndex={0} aria-label="Layers by kinds: arrow keys move, Enter lists the tensors of a cell" onKeyDown={key}>
+      <div role="group" tabIndex={0} aria-label="Table of layers by kind; use the arrow keys to move between cells, and Enter to list the tensors of a cell" onKeyDown={key}>
         <canvas ref={canvas} role="img" aria-label={`${METRICS[metric]} of ${many(pairs.compared, "tensor")} in ${many(strip.columns.length, "layer")}; the table below has the numbers`}
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
-      <p class="soft hint" data-said dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, on a logarithmic scale up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
+      <p class="soft hint" data-said dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors are larger changes, on a logarithmic scale up to ${rough(most)}. Click a cell for its tensors.` : "No values changed. Click a cell for its tensors."}</p>
       <Legend most={most} dark={dark} />
     </div>
   );

@@ -60,9 +60,9 @@ impl Bundle {
                 return bundle.header(&entry);
             }
             let left = most_keys.checked_sub(entry.key.len() as u64);
-            most_keys = left.filter(|_| (bundle.ends.len() as u64) < limits.nodes).ok_or_else(|| {
-                WireError::new(Kind::Limit, "the bundle has more names than are allowed").at(entry.offset)
-            })?;
+            most_keys = left
+                .filter(|_| (bundle.ends.len() as u64) < limits.nodes)
+                .ok_or_else(|| WireError::new(Kind::Limit, "the bundle has too many names").at(entry.offset))?;
             bundle.push(&entry);
             Ok(())
         })?;
@@ -188,8 +188,7 @@ fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
         }
     }
     if newer || refused {
-        let message =
-            format!("the bundle does not allow readers of version {VERSION}, the only version supported here");
+        let message = format!("the bundle cannot be read by version {VERSION}, the only version supported here");
         return Err(WireError::new(Kind::Unsupported, message).at(start));
     }
     Ok(())

@@ -23,7 +23,10 @@ impl Chunked {
         }
         let most = limits.chunks_of(self.size);
         if self.len() as u64 > most {
-            return Err(too_much(&format!("has {} chunks, but at most {most} are allowed", self.len())));
+            return Err(too_much(&format!(
+                "the chunked proto has {} chunks, but at most {most} are allowed",
+                self.len()
+            )));
         }
         let mut places = Places {
             schema,
@@ -47,8 +50,7 @@ impl Chunked {
 }
 
 fn too_much(what: &str) -> WireError {
-    let message =
-        format!("the chunked proto {what}: use plan=policy to split it by size instead of reading its own chunks");
+    let message = format!("{what}: use plan=policy to split it by size instead of reading its own chunks");
     WireError::new(Kind::Limit, message)
 }
 
@@ -99,10 +101,14 @@ impl<'s> Places<'s> {
             return Ok(());
         };
         if self.path.len() > self.longest {
-            return Err(too_much(&format!("puts chunk {chunk} at a path of more than {} bytes", self.longest)));
+            return Err(too_much(&format!(
+                "the chunked proto puts chunk {chunk} at a path of more than {} bytes",
+                self.longest
+            )));
         }
         let room = self.room.checked_sub(self.path.len() as u64);
-        self.room = room.ok_or_else(|| too_much("has paths to its chunks that are too long in total"))?;
+        self.room =
+            room.ok_or_else(|| too_much("the chunked proto has paths to its chunks that are too long in total"))?;
         let kind = match spot {
             Spot { field: Some(field), .. } if key::is_text(field.kind) => Some(ChunkKind::Bytes),
             Spot { type_id, .. } => type_id.map(|_| ChunkKind::Message),

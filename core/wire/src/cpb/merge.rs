@@ -187,7 +187,7 @@ impl Merger<'_> {
 
 /// The error for an index that leaves a gap after a list of `count` elements.
 fn gap(path: &str, count: usize) -> WireError {
-    inconsistent(path, format!("the list has {count} elements: elements before this one are missing"))
+    inconsistent(path, format!("the chunk metadata skips elements of the list, which has only {count} so far"))
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {
@@ -207,7 +207,8 @@ fn in_chunk(error: WireError, chunked: &Chunked) -> WireError {
     };
     let said = error.message();
     let inside = at - chunk.start;
-    let text = format!("chunk {number} is not a message that fits here: {said}, {inside} bytes into the chunk");
+    let text =
+        format!("chunk {number} is not a message of the type needed here: {said}, {inside} bytes into the chunk");
     let error = inconsistent(error.path().unwrap_or_default(), text);
     match chunked.records.slice(at..at.saturating_add(1)).pieces().next() {
         Some(Piece::Extent { source: FILE, offset, .. }) => error.at(offset),

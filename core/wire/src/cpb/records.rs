@@ -104,13 +104,13 @@ fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Ve
     let size = chunk.header.decoded_size;
     if size > description(source) {
         let reason = format!(
-            "its last chunk decodes to {size} bytes, too many for the metadata of a file of {} bytes",
+            "the last chunk decodes to {size} bytes, too many for the metadata of a file of {} bytes",
             source.len()
         );
         return Err(plain_records(source, &reason));
     }
     if size > limits.metadata {
-        return Err(plain_records(source, &format!("its last chunk holds {size} bytes, too many for metadata")));
+        return Err(plain_records(source, &format!("the last chunk holds {size} bytes, too many for metadata")));
     }
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
     let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();

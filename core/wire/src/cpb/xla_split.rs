@@ -38,7 +38,7 @@ pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<XlaSpl
         while index >= chunk.header.records {
             let next = chunks.next().transpose()?;
             chunk = next.ok_or_else(|| {
-                WireError::new(Kind::Inconsistent, "the file has fewer records than its manifest announces")
+                WireError::new(Kind::Inconsistent, "the file has fewer records than the manifest announces")
             })?;
             index = 0;
         }
@@ -167,21 +167,27 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
             _ => {}
         }
     }
-    let refused = |what: &str| WireError::new(Kind::Unsupported, format!("the split proto's manifest {what}"));
-    let [part] = path.as_slice() else { return Err(refused("sets an unknown field of the result")) };
+    let refused = |what: &str| WireError::new(Kind::Unsupported, what);
+    let [part] = path.as_slice() else {
+        return Err(refused("the manifest of the split proto sets an unknown field of the result"));
+    };
     if kind != TYPE_STRING {
-        return Err(refused("sets a field with an unsupported tag"));
+        return Err(refused("the manifest of the split proto sets a field with an unsupported tag"));
     }
     let mut number = 0;
     let mut fields = below(part);
     while let Some(field) = fields.next_field()? {
         match (field.header.number, field.header.wire) {
             (1, Wire::Varint) => number = field.header.value,
-            (2..=4, _) => return Err(refused("sets an element of a repeated field, which XLA does not read")),
+            (2..=4, _) => {
+                return Err(refused(
+                    "the manifest of the split proto sets an element of a repeated field, which XLA does not read",
+                ));
+            }
             _ => {}
         }
     }
-    u32::try_from(number).map_err(|_| refused("contains a field number that protobuf does not allow"))
+    u32::try_from(number).map_err(|_| refused("the manifest of the split proto has an invalid field number"))
 }
 
 fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {

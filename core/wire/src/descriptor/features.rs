@@ -44,8 +44,8 @@ impl Syntax {
             ("" | "proto2", _) => Ok(Self::Proto2),
             ("proto3", _) => Ok(Self::Proto3),
             ("editions", EDITION_2023 | EDITION_2024) => Ok(Self::Editions),
-            ("editions", _) => Err(invalid(format!("its edition is unknown (number {edition})"))),
-            _ => Err(invalid(format!("its syntax, {}, is unknown", super::shown(syntax)))),
+            ("editions", _) => Err(invalid(format!("the edition {edition} is unknown"))),
+            _ => Err(invalid(format!("the syntax {} is unknown", super::shown(syntax)))),
         }
     }
 

@@ -133,7 +133,8 @@ pub(super) fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(InMemory<'a>) -> Re
 
 /// The content of a string field.
 pub(super) fn text<'a>(field: &InMemory<'a>) -> Result<&'a str> {
-    std::str::from_utf8(field.content).map_err(|_| WireError::corrupt(field.start, "a name in it is not UTF-8"))
+    std::str::from_utf8(field.content)
+        .map_err(|_| WireError::corrupt(field.start, "a name in the descriptor set is not UTF-8"))
 }
 
 /// Adds the name of the file to `error`; a `Limit` error passes unchanged.

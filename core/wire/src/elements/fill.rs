@@ -18,7 +18,7 @@ impl Filled {
             return Ok(Self { source, width, size });
         }
         let message = format!(
-            "{found} bytes are not valid data for {count} elements of {width} bytes each: they are too many, or end inside an element"
+            "{found} bytes do not fit {count} elements of {width} bytes each: there are too many, or the last element is cut off"
         );
         Err(WireError::new(Kind::Corrupt, message))
     }

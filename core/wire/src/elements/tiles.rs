@@ -113,7 +113,7 @@ impl Tile {
         for (((start, length), stride), whole) in self.start.iter().zip(&self.shape).zip(&self.strides).zip(shape) {
             if start.checked_add(*length).is_none_or(|end| end > *whole) {
                 return Err(bad(format!(
-                    "a part of a tensor ({length} elements from {start}) does not fit into a dimension of {whole}"
+                    "a part of a tensor ({length} elements from {start}) does not fit into a dimension of length {whole}"
                 )));
             }
             if *length > 1 && *stride == 0 {

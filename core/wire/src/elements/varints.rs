@@ -75,7 +75,7 @@ impl Varints {
         let ends = self.counted()?;
         let few = ends.total < self.count && !self.repeat;
         if few || ends.total > self.count {
-            let message = format!("{} varints were found for a tensor of {} elements", ends.total, self.count);
+            let message = format!("a tensor has {} varints, but its shape needs {}", ends.total, self.count);
             return Err(WireError::new(Kind::Corrupt, message));
         }
         Ok(self.ends.get_or_init(|| ends))

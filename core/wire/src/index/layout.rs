@@ -278,7 +278,7 @@ impl Layout {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, 0);
         if reader.take(8)? != MAGIC {
-            return Err(WireError::corrupt(0, "not an index of protoslice"));
+            return Err(WireError::corrupt(0, "this is not an index of protoslice"));
         }
         let (version, page) = (reader.u32()?, reader.u32()?);
         if version != VERSION || page as usize != PAGE {

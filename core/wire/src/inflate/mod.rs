@@ -114,7 +114,7 @@ impl Inflater {
                 Ok(self.passed(used))
             }
             Phase::Ended if input.is_empty() => Ok(self.passed(0)),
-            Phase::Ended => Err(WireError::corrupt(self.taken, "extra bytes after the end of the compressed data")),
+            Phase::Ended => Err(WireError::corrupt(self.taken, "extra bytes follow the end of the compressed data")),
         }
     }
 

@@ -93,13 +93,13 @@ impl Points {
     /// Fails with a `Limit` error if the file inflates to too many bytes, for its size or since its last point.
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
-            "cannot be read by record, because its compressed blocks are too long: write it in smaller files, or uncompressed"
+            "the compressed file cannot be read by record, because its blocks are too long: use smaller or uncompressed files"
         } else if inflater.made > FREE.max(inflater.taken.saturating_mul(RATIO)) {
-            "expands to more than 1 GiB and more than 64 times its size: store it uncompressed"
+            "the compressed file expands to more than 1 GiB and more than 64 times its size: store it uncompressed"
         } else {
             return Ok(());
         };
-        Err(WireError::new(Kind::Limit, format!("the compressed file {reason}")).at(inflater.taken))
+        Err(WireError::new(Kind::Limit, reason).at(inflater.taken))
     }
 
     /// The last point that is not after byte `made` of the output; None if there is none.

@@ -41,14 +41,14 @@ impl Metadata {
     pub fn naming_chunks(record: &[u8], limits: &Limits) -> Result<Self> {
         let refused = |reason: &str| Err(WireError::new(Kind::Unsupported, reason));
         if !fits(record, METADATA, limits.depth) {
-            return refused("its last record is not a ChunkMetadata");
+            return refused("the last record is not a ChunkMetadata");
         }
         let metadata = Self::decode(record, limits)?;
         if metadata.chunks.is_empty() {
-            return refused("its last record lists no chunks");
+            return refused("the last record lists no chunks");
         }
         if metadata.message == ChunkedMessage::default() {
-            return refused("its last record does not say where its chunks are");
+            return refused("the last record does not say where the chunks are");
         }
         Ok(metadata)
     }

@@ -51,14 +51,14 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     for number in 1..footer.len() {
         let [offset, _, count] = numbers(footer.get(number).unwrap_or_default(), footer_at)?;
         if offset <= before || offset >= footer_at {
-            return Err(damaged(footer_at, "the chunks it lists are out of order"));
+            return Err(damaged(footer_at, "the listed chunks are out of order"));
         }
         builder.push_chunk(count, offset, footer_at)?;
         before = offset;
     }
     let index = builder.finish(source.len());
     if (footer.len() as u64).checked_sub(1) != Some(chunks) || index.count() != records {
-        return Err(damaged(footer_at, "its counts differ from the chunks or records that it lists"));
+        return Err(damaged(footer_at, "the counts differ from the listed chunks or records"));
     }
     Ok(index)
 }
@@ -112,7 +112,7 @@ fn description(message: &[u8], at: u64) -> Result<(u64, u64, u64)> {
             return Ok((version, chunks, records));
         }
     }
-    Err(damaged(at, "it lacks the file's metadata"))
+    Err(damaged(at, "the footer lacks the metadata of the file"))
 }
 
 /// The varints of the fields 1 to 3 of `message`; 0 for a missing field.

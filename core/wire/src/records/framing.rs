@@ -142,7 +142,7 @@ impl Framing {
             Self::U64Le => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_le_bytes(*b)))),
             Self::U64Be => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_be_bytes(*b)))),
             Self::Riegeli | Self::ArrayRecord => {
-                Err(WireError::corrupt(offset, "records stored in chunks have no length headers"))
+                Err(WireError::corrupt(offset, "the framing stores records in chunks, which have no length headers"))
             }
         }
     }

@@ -45,7 +45,10 @@ impl Index {
         }
         let mut reader = Reader::new(body, 0);
         if reader.take(8)? != MAGIC {
-            return Err(WireError::new(Kind::Unsupported, "not an index of records, or one of another version"));
+            return Err(WireError::new(
+                Kind::Unsupported,
+                "this is not an index of records, or it has another version",
+            ));
         }
         let framing = Framing::numbered(reader.u8()?).ok_or_else(broken)?;
         let (count, end, size) = (reader.varint()?, reader.varint()?, reader.varint()?);

@@ -64,7 +64,7 @@ impl RecordWriter {
     /// Runs `work` unless an earlier call failed: a partly written file cannot be repaired, so nothing more is written.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.failed {
-            return Err(WireError::new(Kind::Unsupported, "writing failed before; the file is incomplete"));
+            return Err(WireError::new(Kind::Unsupported, "an earlier write failed, so the file is incomplete"));
         }
         let done = work(self);
         self.failed = done.is_err();

@@ -113,9 +113,9 @@ pub(super) fn block_header(at: u64, bytes: &[u8], begin: u64) -> Result<BlockHea
         return Ok(header);
     }
     let end = at.saturating_add(BLOCK_HEADER);
-    let told = i128::from(at) - i128::from(header.previous);
+    let implied = i128::from(at) - i128::from(header.previous);
     let message = format!(
-        "chunk boundary is {begin} but block header at {at} implies a different previous chunk boundary: {told}"
+        "chunk boundary is {begin} but block header at {at} implies a different previous chunk boundary: {implied}"
     );
     let next = at.checked_add(header.next).filter(|_| header.next <= BLOCK);
     Err(Fault::invalid(&message, end, next.map_or(Resume::SearchFrom(end), Resume::At)))
@@ -126,9 +126,9 @@ pub(super) fn check_next(at: u64, header: BlockHeader, end: u64, offset: u64) ->
     if at.checked_add(header.next) == Some(end) {
         return Ok(());
     }
-    let told = u128::from(at) + u128::from(header.next);
+    let implied = u128::from(at) + u128::from(header.next);
     let message =
-        format!("chunk boundary is {end} but block header at {at} implies a different next chunk boundary: {told}");
+        format!("chunk boundary is {end} but block header at {at} implies a different next chunk boundary: {implied}");
     Err(Fault::invalid(&message, offset, Resume::SearchFrom(offset)))
 }
 

@@ -38,7 +38,8 @@ impl Scanner {
 
     /// Restores a scan that [`Scanner::save`] wrote, for a message of type `root` of the same `schema`.
     pub fn load(saved: &[u8], schema: Arc<Schema>, root: Option<TypeId>, limits: Limits) -> Result<Self> {
-        let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "not a saved scan"))?;
+        let (body, sum) =
+            saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "this is not a saved scan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
             return Err(WireError::new(Kind::Checksum, "a saved scan fails its checksum").at(0));
         }
@@ -59,7 +60,11 @@ impl Scanner {
         }
         scanner.builder = Builder::load(&mut reader, scanner.position, &limits)?;
         reader.finish("a saved scan")?;
-        if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "not a valid saved scan")) }
+        if scanner.fits_together(root) {
+            Ok(scanner)
+        } else {
+            Err(WireError::corrupt(0, "this is not a valid saved scan"))
+        }
     }
 
     /// True if the loaded numbers are consistent, so that arithmetic on them stays within bounds.

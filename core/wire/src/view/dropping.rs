@@ -60,7 +60,7 @@ impl Document<'_> {
             let Some((_, first)) = inside.first() else { continue };
             let Some(type_id) = group.field.filter(|field| field.kind.is_message()).map(|field| field.target) else {
                 let name = group.field.map_or("", |field| field.name.as_str());
-                return Err(WireError::new(Kind::NotFound, format!("{name} has no fields: end the path with it")));
+                return Err(WireError::new(Kind::NotFound, format!("{name} has no fields: end the path at {name}")));
             };
             if group.field.is_some_and(|field| !field.repeated) {
                 // The occurrences of a singular message form one message, so positions count through all of them.
@@ -91,7 +91,10 @@ impl Document<'_> {
     ) -> Result<()> {
         let value = self.schema.field(Some(entry_type), 2).filter(|field| field.kind.is_message());
         let Some(type_id) = value.map(|field| field.target) else {
-            return Err(WireError::new(Kind::NotFound, "the values of this map have no fields: end the path with it"));
+            return Err(WireError::new(
+                Kind::NotFound,
+                "the values of this map have no fields: end the path at the map",
+            ));
         };
         for entry in self.entries(part)? {
             let entry = entry?;

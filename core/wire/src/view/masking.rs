@@ -211,7 +211,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
         if field.is_some() && child.is_none() {
             let name = field.map_or("", |field| field.name.as_str());
-            let text = format!("{name} has no fields: end the path with it");
+            let text = format!("{name} has no fields: end the path at {name}");
             return Err(WireError::new(Kind::NotFound, text));
         }
         let part = Part::of(entry, child);

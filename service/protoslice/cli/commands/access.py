@@ -48,14 +48,15 @@ def create_token(
         list[str], typer.Option(metavar="SCOPE", help="read, write, delete, register, schemas or admin; repeatable.")
     ],
     tag: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Pattern of tags it may set, such as ci-*; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Pattern of tags that the token may set, such as ci-*; repeatable."),
     ] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="Lifetime, such as 90d, 12h or 30m.")] = None,
     every_space: Everywhere = False,
     url: SpaceUrl = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Write the token to this storage directly, if the admin token is lost."),
+        typer.Option(metavar="URI", help="Create the token directly in this storage, if the admin token is lost."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -81,7 +82,7 @@ def create_token(
 
 
 def sign(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store: http://HOST/v1/stores/TAG, or @TAG.")],
     view: Annotated[
         str,
         typer.Argument(
@@ -105,7 +106,7 @@ def sign(
             if not client.is_open():
                 raise
             print(client.url_of(address.ref, view))
-            note("This service is open; share the URL directly. It does not expire.")
+            note("This service is open: share the plain URL, which needs no token and does not expire.")
 
 
 def s3_keys(
@@ -168,7 +169,7 @@ def revoke_token(
 def rotate_token(
     token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by `token ls`.")],
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the old token valid, until `token revoke` or its end.")
+        bool, typer.Option("--keep", help="Keep the old token valid until it is revoked or expires.")
     ] = False,
     every_space: Everywhere = False,
     url: SpaceUrl = None,
@@ -184,7 +185,7 @@ def rotate_token(
     with connect(service_url(url)) as client:
         old = next((each for each in client.tokens(every_space=every_space) if each.id == token), None)
         if old is None:
-            raise NotFound(f"No token {token!r} here: see `protoslice token ls`")
+            raise NotFound(f"No token here has the id {token!r}: run `protoslice token ls` for a list")
         seconds = None if old.expires is None else max(1, round((old.expires - old.created).total_seconds()))
         made = client.create_token(
             old.name, old.scopes, tags=old.tags, expires_seconds=seconds, every_space=every_space
@@ -261,7 +262,7 @@ def restore_space(
     Example: protoslice space restore team --storage /var/lib/protoslice
     """
     if not asyncio.run(_restored(service_settings(storage=storage, database=database), name)):
-        raise NotFound(f"No removed space {name!r} that can be restored")
+        raise NotFound(f"No removed space has the name {name!r}, or it can no longer be restored")
     say(f"Restored space {name}.")
 
 
@@ -293,9 +294,7 @@ def set_space(
     requests: Annotated[
         int | None, typer.Option(min=0, help="Maximum concurrent requests per replica; 0 for no limit.")
     ] = None,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="Reset limits that are not given to the service's defaults.")
-    ] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Reset all other limits to the service's defaults.")] = False,
     url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:

@@ -31,7 +31,7 @@ def backup(
     target: Target,
     storage: StorageUri = None,
     database: DatabaseUrl = None,
-    keep: Annotated[int, typer.Option(min=1, metavar="N", help="Snapshots of the database to keep.")] = 7,
+    keep: Annotated[int, typer.Option(min=1, metavar="N", help="Number of database snapshots to keep.")] = 7,
     as_json: Json = False,
 ) -> None:
     """Copy the database and new objects to a backup.
@@ -47,7 +47,7 @@ def backup(
     else:
         say(f"snapshot {done.snapshot}: {_copied(done)}")
         if done.deleted:
-            say(f"{counted(done.deleted, 'object')} deleted that no snapshot needs")
+            say(f"{counted(done.deleted, 'object')} deleted that no snapshot refers to")
     _end_of("missing from the storage", done.missing)
 
 
@@ -61,7 +61,7 @@ def restore_backup(
     list_only: Annotated[bool, typer.Option("--list", help="List the snapshots of TARGET instead.")] = False,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Restore over the storage of the original, whose database is lost."),
+        typer.Option("--take-over", help="Restore into the storage of a service whose database is lost."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +94,7 @@ def check(
     database: DatabaseUrl = None,
     read: Annotated[bool, typer.Option("--read", help="Also read all data, and verify its checksums.")] = False,
     delete_unknown: Annotated[
-        bool, typer.Option("--delete-unknown", help="Delete objects that the database does not have.")
+        bool, typer.Option("--delete-unknown", help="Delete objects that the database does not list.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -113,8 +113,8 @@ def check(
         verdict = "" if found.missing or found.damaged else "OK: "
         say(f"{verdict}{counted(found.objects, 'object')} checked{stores}")
         if found.unknown:
-            what = "deleted" if delete_unknown else "left; --delete-unknown deletes them"
-            say(f"{counted(len(found.unknown), 'object')} that the database does not have: {what}")
+            what = "deleted" if delete_unknown else "kept; --delete-unknown deletes them"
+            say(f"{counted(len(found.unknown), 'object')} that the database does not list: {what}")
     _end_of("damaged stores", found.damaged, fails=False)
     _end_of("missing or incomplete", found.missing, fails=False)
     if found.missing or found.damaged:
@@ -210,7 +210,7 @@ def _opened_target(settings: Settings, uri: str) -> Storage:
 
 
 def _copied(done: Copied) -> str:
-    return f"{counted(done.objects, 'object')} copied ({format_size(done.bytes)}), {done.kept} were there"
+    return f"{counted(done.objects, 'object')} copied ({format_size(done.bytes)}), {done.kept} already there"
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:

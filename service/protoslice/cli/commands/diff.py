@@ -55,7 +55,7 @@ def diff(
         What | None, typer.Option("--only", metavar="KIND", help="Only differences of this kind: file, tensor or part.")
     ] = None,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Show numbers of differences, and the tensors that moved farthest.")
+        bool, typer.Option("--summary", help="Show the number of differences, and the tensors that changed most.")
     ] = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
@@ -182,7 +182,7 @@ def _sum_up(found: list[Difference], delta_of: DeltaOf) -> None:
             for address, delta in farthest
         ]
         say()
-        print_table(["relative change", "max |Δ|", "1 − cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
+        print_table(["relative change", "max |Δ|", "1 − cosine", "tensors that changed most"], rows, right=(0, 1, 2))
     if len(changed) > _MOST_SUMMED:
         note(f"only the first {_MOST_SUMMED} changed tensors were measured")
 

@@ -111,7 +111,7 @@ def _of(client: Any, store: Any, content: bytes | None, large: int | None = None
     largest = max(store.files, key=lambda each: each.size, default=None)
     file = next((each for each in store.files if each.path == store.root), largest)
     if file is None or not file.size:
-        raise InvalidInput(f"Store {store.id} has no content to test ranges with")
+        raise InvalidInput(f"Store {store.id} has no content to test ranges with: choose another store")
     path = f"/v1/stores/{store.id}"
     long_answer = None if large is None else (f"{path}/tensors/tensor", large)
     return Target(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)

@@ -62,7 +62,7 @@ def erase(
     Example: protoslice erase 9f0c5bd1e4a7 --every-space --storage /var/lib/protoslice
     """
     if not _ID.fullmatch(store):
-        raise InvalidInput(f"Not the id of a store: {store[:80]!r}; `protoslice info` shows the id of a tag's store")
+        raise InvalidInput(f"{store[:80]!r} is not the id of a store: `protoslice info TAG` shows the id")
     settings = service_settings(storage=storage, database=database)
     found = asyncio.run(_found(settings, store, None if every_space else space))
     if not as_json:
@@ -158,7 +158,7 @@ async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remaind
         for space in spaces:
             if await Eraser(database, space).is_left(digest):
                 known = any(each.space == space for each in found)
-                what = "the store, which was sent again, or a name" if known else "another copy"
+                what = "the store, uploaded again, or a name of it" if known else "another copy"
                 left.append(Remainder(f"space {space}", what, "erased too", _command(digest, space), failed=known))
         return [*left, *_shared(found), *await _elsewhere(settings, database, digest, keys)]
 
@@ -169,8 +169,8 @@ def _stranded(object: Stranded) -> Remainder:
     return Remainder(
         f"object {object.key}",
         f"{size} that no other store uses",
-        f"stores that use other bytes of it are erased: {_named(object.stores)}",
-        "for each: pull, erase, push again",
+        f"the stores that use the rest of the object are erased: {_named(object.stores)}",
+        "pull, erase and push each of these stores",
         failed=True,
     )
 
@@ -204,8 +204,8 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
     there, (backed_up, dumped) = await traces(database, digest, keys), await last_snapshots(database)
     left = []
     if there.waiting:
-        own = f", {there.own} of them of this one" if keys else ""
-        what = f"bytes of {there.waiting} objects, of any store{own}"
+        own = f", {there.own} of them from this store" if keys else ""
+        what = f"bytes of {there.waiting} objects from all removed stores{own}"
         until = (
             "a backup or check has ended" if there.overdue else f"{settings.deletion_delay_seconds / 60:.0f} minutes"
         )
@@ -220,7 +220,7 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
     if there.events:
         left.append(Remainder("webhooks", f"{there.events} events", "their delivery", "protoslice webhook rm NAME"))
     if database.dialect == "sqlite":
-        left.append(Remainder("database", "deleted rows", "others overwrite them", "VACUUM, with the service stopped"))
+        left.append(Remainder("database", "deleted rows", "new rows overwrite them", "stop the service and run VACUUM"))
     if backed_up:
         left.append(Remainder("backups", "bytes and names", "N newer backups (--keep N, by default 7)", "protoslice backup TARGET --keep 1"))
     if dumped:
@@ -228,8 +228,8 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
         left.append(Remainder("dumps", "names, small files", end.strftime("%Y-%m-%d"), "delete files in snapshots/"))
     return [
         *left,
-        Remainder("caches", "bytes", "others need the space", "delete PROTOSLICE_CACHE_DIRECTORY"),
-        Remainder("proxies", "responses", "a year at most", "empty proxy_cache_path"),
+        Remainder("caches", "bytes", "the cache needs their space", "delete PROTOSLICE_CACHE_DIRECTORY"),
+        Remainder("proxies", "responses", "at most a year from now", "empty proxy_cache_path"),
         Remainder("logs", "names and ids", "your retention", ""),
         Remainder("clients", "what they pulled", "", ""),
     ]

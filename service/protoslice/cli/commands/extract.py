@@ -135,11 +135,11 @@ def _print_message(part: PathContent, form: str, root: RootType) -> None:
     Raise `Unsupported` for a value that is not a message, for a message of unknown type, and for a large message.
     """
     if part.kind != "message" or part.type is None:
-        raise Unsupported(f"Only messages of known types have a JSON form, and this is {part.kind}: pass --type")
+        raise Unsupported(f"Only messages of known types have a JSON form, but this part is {part.kind}: pass --type")
     if part.content.size > _MOST_RENDERED:
         raise Unsupported(
-            f"Won't print a message of {format_size(part.content.size)}: at most {format_size(_MOST_RENDERED)}. "
-            "Use merge --omit-larger-than, or choose a part of it"
+            f"Won't print a message of {format_size(part.content.size)}: at most {format_size(_MOST_RENDERED)} are "
+            "printed. Use merge --omit-larger-than, or choose a part of it"
         )
     from protoslice.schema.rendering import render
 
@@ -226,7 +226,7 @@ def _note_earlier(other: str, file: str) -> None:
 
 def merge(  # noqa: PLR0913 - each is an option
     file: FileName,
-    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Output file, or - for standard output.")],
     path: Annotated[str, typer.Option(metavar="PATH", help="Path of the part to merge.")] = "",
     fields: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Keep only this field below the path; repeatable.")
@@ -268,13 +268,17 @@ def extract(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", metavar="NAME", help="Value that becomes an input, or node whose inputs do; repeatable."
+            "--input",
+            metavar="NAME",
+            help="Value that becomes an input, or node whose inputs become inputs; repeatable.",
         ),
     ] = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--output", metavar="NAME", help="Value that becomes an output, or node whose outputs do; repeatable."
+            "--output",
+            metavar="NAME",
+            help="Value that becomes an output, or node whose outputs become outputs; repeatable.",
         ),
     ] = None,
     align: Annotated[
@@ -285,7 +289,7 @@ def extract(
 ) -> None:
     """Write an ONNX model, or a part of it, as runnable files.
 
-    With a folder as OUT, the command writes a small model file and a file of weights, which runtimes can load at any
+    With a folder as OUT, the command writes a small model.onnx and its weights.bin, which runtimes can load at any
     size. Without --input and --output, it writes the whole model.
 
     Example: protoslice extract model.onnx encoder/ --output encoder.out
@@ -332,6 +336,6 @@ def _pull_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> 
 def _onnx_folder(out: str) -> Path:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise NotFound(f"{out} is not a folder: end the name of a single file in {_ONNX}")
+        raise NotFound(f"{out} is not a folder: to write a single file, pass a name that ends in {_ONNX}")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -340,7 +340,7 @@ def _show_graph(found: Neighbourhood) -> None:
     others = [entry for entry in found.graphs if entry.path != found.graph]
     if found.more:
         say()
-        say(f"… more than these {len(found.nodes)} nodes (see --limit)")
+        say(f"… only {len(found.nodes)} nodes are shown (--limit shows more)")
     if others and found.around is None:
         say()
         rows = [[str(each.nodes), each.name, each.path] for each in others[:_MOST_OTHERS]]

@@ -27,7 +27,7 @@ def login(
     url: Of = None,
     device: Annotated[
         bool | None,
-        typer.Option("--device/--token", help="Use a browser (--device) or a token.", show_default=False),
+        typer.Option("--device/--token", help="Sign in with a browser (--device) or a token.", show_default=False),
     ] = None,
 ) -> None:
     """Sign in to a service.
@@ -54,7 +54,7 @@ def login(
 def _typed(service: str) -> str:
     token = (getpass(f"Token for {service}: ") if sys.stdin.isatty() else sys.stdin.read(_LONGEST)).strip()
     if not token:
-        raise InvalidInput("No token given; pipe it in: protoslice login URL < token")
+        raise InvalidInput("No token given: pass it on standard input, as in protoslice login URL < token")
     return token
 
 
@@ -76,7 +76,7 @@ def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
 
     origin, client = origin_of(service), f"client {terms.client_id!r} of {terms.issuer}"
     if others := others_that_accept(terms.issuer, terms.client_id, origin):
-        risk = f"{origin} uses the {client}, as {', '.join(others)} does: its operator could act there as you"
+        risk = f"{origin} uses the same {client} as {', '.join(others)}: its operator could act there in your name"
         if not sys.stdin.isatty():
             raise StorageDenied(
                 f"{risk}. Use a token, or run protoslice logout {others[0]} first if you trust {origin}"
@@ -86,7 +86,7 @@ def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
             raise StorageDenied(f"Not signed in to {origin}")
 
     def show(prompt: DevicePrompt) -> None:
-        note(f"{origin} will receive your name, and access as you to every service that accepts the {client}")
+        note(f"{origin} will receive your name. It can use every service that accepts the {client} in your name")
         note(
             f"Open {prompt.place} and enter the code {prompt.code}"
             + (f", or open {prompt.whole}" if prompt.whole else "")

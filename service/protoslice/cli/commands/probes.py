@@ -132,7 +132,7 @@ class Target:
         """Create a resumable upload, yield its URL, and remove the upload at the end."""
         place = self.create_upload(length)[1]
         if place is None or self.ask("HEAD", place, _TUS).status != 200:
-            raise Inconclusive("A test upload cannot be found right after it was started")
+            raise Inconclusive("The service does not find a test upload that it has just started")
         try:
             yield place
         finally:
@@ -184,7 +184,7 @@ class Target:
 def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
     place = urlsplit(url)
     if place.hostname is None:
-        raise InvalidInput(f"No host in {url}")
+        raise InvalidInput(f"The URL {url} has no host")
     if place.scheme.lower() == "https":
         context = ssl.create_default_context()
         return http.client.HTTPSConnection(place.hostname, place.port, timeout=timeout, context=context)
@@ -404,9 +404,9 @@ def _clients_are_known(target: Target) -> str | None:
     reached = _reached(target)
     client, here = reached["client"], target.local_address()
     if reached["proxy"] == "untrusted":
-        return "the service does not trust the proxy: all clients share the limits of one"
+        return "the service does not trust the proxy: all clients share the limits of one client"
     if reached["proxy"] == "silent" or client is None:
-        return "the proxy does not name the client: all clients share the limits of one"
+        return "the proxy does not name the client: all clients share the limits of one client"
     if reached["proxy"] is None and str(client).removeprefix("::ffff:") != here:
         raise Inconclusive(
             f"the service sees {client} instead of {here}: a proxy does not name the client, or the network "

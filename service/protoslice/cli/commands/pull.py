@@ -31,7 +31,8 @@ _AT_ONCE: Final = 1000
 
 def pull(  # noqa: PLR0913 - each is an option
     store: Annotated[
-        str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")
+        str,
+        typer.Argument(metavar="STORE", help="The store: http://HOST/v1/stores/TAG, or @TAG if PROTOSLICE_URL is set."),
     ],
     out: Annotated[
         str | None,
@@ -141,7 +142,7 @@ def _layout(
     known = {"safetensors": set(given), "onnx": {"align"}}.get(view or "", set())
     for name, _ in wanted:
         if name not in known:
-            raise InvalidInput(f"--{name} needs --view safetensors" + (" or onnx" if name == "align" else ""))
+            raise InvalidInput(f"--{name} needs --view safetensors{' or onnx' if name == 'align' else ''}")
     return [*wanted, ("strict", "true")] if strict and view == "safetensors" else wanted
 
 

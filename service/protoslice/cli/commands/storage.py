@@ -33,7 +33,7 @@ Grace = Annotated[
         min=0,
         max=10**9,
         metavar="SECONDS",
-        help="Keep stores that were removed in this time, so that they can be restored.",
+        help="Keep stores that were removed within this time, so that they can be restored.",
     ),
 ]
 Unfinished = Annotated[
@@ -42,8 +42,8 @@ Unfinished = Annotated[
         min=0,
         max=10**9,
         metavar="SECONDS",
-        help="Keep what uploads have written in this time. Uploads that take longer store nothing. "
-        "While services run, at least 3600.",
+        help="Keep data that uploads wrote within this time; uploads that take longer fail. "
+        "While services run, use at least 3600.",
     ),
 ]
 StorageArgument = Annotated[

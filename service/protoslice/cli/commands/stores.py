@@ -28,13 +28,13 @@ _ID = re.compile("[0-9a-f]{12,64}")
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="TAG|ID…", help="Tags (their stores are kept), or ids of stores."),
+    typer.Argument(metavar="TAG|ID…", help="Tags to remove (their stores are kept), or ids of stores to remove."),
 ]
 
 
 def ls(  # noqa: PLR0913 - each is an option
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Only stores with this in a name or a file's path.")
+        str | None, typer.Argument(metavar="NAME", help="Only stores with this text in a name or a file's path.")
     ] = None,
     url: ServiceUrl = None,
     type_name: Annotated[
@@ -57,7 +57,8 @@ def ls(  # noqa: PLR0913 - each is an option
         ),
     ] = None,
     tag: Annotated[
-        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this, sorted by tag.")
+        str | None,
+        typer.Option(metavar="TAG", help="Only stores with a tag that starts with this text, sorted by tag."),
     ] = None,
     nameless: Annotated[
         bool, typer.Option("--nameless", help="Only stores without a tag and without a name in a registry.")
@@ -77,10 +78,10 @@ def ls(  # noqa: PLR0913 - each is an option
         "since": since, "until": until, "tag": tag, "sort": sort, "nameless": nameless or None,
     }  # fmt: skip
     if tag is not None and sort is not None:
-        raise InvalidInput("--tag sorts by tag: leave out --sort, or search by NAME in place of --tag")
+        raise InvalidInput("A list by --tag is sorted by tag: leave out --sort, or search by NAME instead of --tag")
     if repositories:
         if any(value is not None for value in search.values()):
-            raise InvalidInput("Repositories are listed without a search: leave out the other options")
+            raise InvalidInput("--repositories lists all repositories: leave out the options and the NAME of a search")
         _ls_repositories(url, as_json)
         return
     columns: dict[str, Callable[[Any], object]] = {
@@ -123,7 +124,7 @@ def tag(
     Example: protoslice tag resnet50:latest @resnet50:3
     """
     if remove == (store is not None):
-        raise InvalidInput("Give the STORE to point the tag at, or --remove")
+        raise InvalidInput("Pass the STORE to point the tag at, or --remove to remove the tag")
     if store is None:
         with connect(service_url(url)) as client:
             client.untag(name)
@@ -297,12 +298,12 @@ def restore(
     if restored.store.tags:
         note(f"with the tags {' '.join(restored.store.tags)}")
     for tag in restored.tags_taken:
-        note(f"{tag} was not restored: it points at another store now")
+        note(f"The tag {tag} was not restored: it now points at another store")
 
 
 def log(  # noqa: PLR0913 - each is an option
     subject: Annotated[
-        str | None, typer.Argument(metavar="SUBJECT", help="Only changes of this store, by its id, or of this name.")
+        str | None, typer.Argument(metavar="SUBJECT", help="Only changes of the store with this id, or of this name.")
     ] = None,
     url: ServiceUrl = None,
     who: Annotated[str | None, typer.Option(metavar="WHO", help="Only changes by this token or account.")] = None,
@@ -312,7 +313,7 @@ def log(  # noqa: PLR0913 - each is an option
     since: Since = None,
     until: Until = None,
     every_space: Annotated[
-        bool, typer.Option("--every-space", help="Changes that concern all spaces: of tokens and spaces.")
+        bool, typer.Option("--every-space", help="Show changes of spaces and of tokens for all spaces.")
     ] = False,
     limit: Limit = 100,
     as_json: Json = False,

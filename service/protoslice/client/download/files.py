@@ -63,7 +63,7 @@ class Download:
             try:
                 digest = self._fill(partial, self._parts(partial.size))
                 if facts.sha256 is not None and digest != facts.sha256.hex():
-                    raise IntegrityError(f"{self.target.name} does not match the service's checksum")
+                    raise IntegrityError(f"{self.target.name} does not match the service's checksum: download it again")
                 partial.finish()
             except (IntegrityError, Conflict):
                 partial.drop()  # the correct parts cannot be distinguished from the damaged ones
@@ -126,7 +126,9 @@ class Download:
         for piece in group:
             part = memoryview(data)[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
-                raise IntegrityError("A part of the file does not match its checksum", piece.offset)
+                raise IntegrityError(
+                    "A part of the file does not match its checksum: download the file again", piece.offset
+                )
             cache.put(piece.sha256, part)
         return data
 
@@ -163,7 +165,7 @@ def read_whole(remote: Remote, parallel: int) -> BytesIO:
     for part in remote.parts(0, parallel):
         buffer.write(part)
     if facts.sha256 is not None and hashlib.sha256(buffer.getbuffer()).digest() != facts.sha256:
-        raise IntegrityError("The received bytes do not match the service's checksum")
+        raise IntegrityError("The received bytes do not match the service's checksum: download them again")
     return buffer
 
 

@@ -254,7 +254,7 @@ class Remote:
             if at >= due:
                 return
         if at < due:
-            raise StorageUnavailable("The service closed the connection in the middle of a response")
+            raise StorageUnavailable("The service closed the connection in the middle of a response: try again")
 
     def _look(self) -> ObjectInfo:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
@@ -289,4 +289,4 @@ def _compare(data: bytes, expected: bytes | None) -> None:
     if expected is None:
         raise IntegrityError("A response has no checksum, so it cannot be verified")
     if hashlib.sha256(data).digest() != expected:
-        raise IntegrityError("A response does not match its checksum")
+        raise IntegrityError("A response does not match its checksum: try again")

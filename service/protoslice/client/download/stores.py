@@ -137,7 +137,9 @@ class StoreFiles:
         paths = [file.path for file in self._store.files if not is_version_control(file.path)]
         gone = [file.path for file in self._store.files if is_version_control(file.path)]
         if omitted := Omitted.of(len(gone), gone, what="file"):
-            warnings.warn(f"{omitted}: version control would obey them in this folder", UserWarning, stacklevel=2)
+            warnings.warn(
+                f"{omitted}: in this folder, they would change settings of version control", UserWarning, stacklevel=2
+            )
         alone = len(paths) == len(self._store.files) == 1 and not target.is_dir()
         if alone:
             check_folders(target.parent, [target.name])
@@ -264,7 +266,7 @@ def _check_repository(place: Path, added: set[str]) -> None:
     control = [place / name for name in CONTROL_FOLDERS if os.path.lexists(place / name)]
     for name in added if control else ():
         if os.path.lexists(place / name) and any(os.path.samefile(place / name, each) for each in control):
-            raise Conflict(f"{place / name} is a folder of version control here: download into another folder")
+            raise Conflict(f"{place / name} is a folder of version control on this disk: download into another folder")
     try:
         there = set(os.listdir(place)) if place.is_dir() else set()
     except OSError:
@@ -272,8 +274,8 @@ def _check_repository(place: Path, added: set[str]) -> None:
     found = {name.casefold() for name in there | added} & _BARE
     if "head" in found and (found >= {"objects", "refs"} or "commondir" in found):
         raise Conflict(
-            f"git would take {place} for a repository, whose settings may run commands: download the files one by one "
-            "into other folders"
+            f"The files would turn {place} into a git repository, whose settings can run commands: download them one "
+            "by one into other folders"
         )
 
 

@@ -250,7 +250,7 @@ def _whole(answer: httpx.Response) -> ServiceAnswer:
     body = _read(answer, LONGEST_ANSWER, cut=False)
     expected = digest_in(answer.headers.get("repr-digest"))
     if expected is not None and hashlib.sha256(body).digest() != expected:
-        raise IntegrityError("The response does not match its checksum")
+        raise IntegrityError("The response does not match its checksum: try again")
     return ServiceAnswer(answer.status_code, answer.headers, body)
 
 

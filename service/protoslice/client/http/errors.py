@@ -110,7 +110,11 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL, url: str) -> e
     place = httpx.URL(url).copy_with(userinfo=b"")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         cause = _cause(error, OSError)
-        reason = "no answer in time" if cause is None or isinstance(cause, TimeoutError) else cause.strerror or cause
+        reason = (
+            "the service did not respond in time"
+            if cause is None or isinstance(cause, TimeoutError)
+            else cause.strerror or cause
+        )
         return errors.StorageUnavailable(f"Cannot connect to {place}: {reason}")
     what = "stopped responding" if isinstance(error, httpx.TimeoutException) else "closed the connection"
     return errors.StorageUnavailable(f"The service at {place} {what} ({type(error).__name__})")

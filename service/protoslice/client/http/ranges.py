@@ -64,7 +64,7 @@ def check_range(
     else:
         raise IntegrityError(f"The service responded with status {status} to a range request")
     if "content-length" in headers and _content_length(headers) != last + 1 - first:
-        raise IntegrityError("Content-Length and Content-Range contradict each other")
+        raise IntegrityError("Content-Length and Content-Range contradict each other: check the proxy")
     etag = headers.get("etag", "")
     if not _STRONG.fullmatch(etag):
         raise IntegrityError(
@@ -79,7 +79,7 @@ def check_range(
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
     found = _RANGE.fullmatch(headers.get("content-range", ""))
     if found is None:
-        raise IntegrityError("A 206 response has no valid Content-Range")
+        raise IntegrityError("A 206 response has no valid Content-Range: check the proxy")
     first, last, size = map(int, found.groups())
     if not first <= last < size < 1 << 63:
         raise IntegrityError(f"Content-Range {found[0]!r} is inconsistent")

@@ -219,7 +219,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List changes of the space in the URL, newest first, with the token or account that made each change.
 
-    A short or empty page may have a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
+    A page with a `next` may be short or empty. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
     if every_space:
         services.auth.require(Scope.ADMIN, EVERY_SPACE)
@@ -237,7 +237,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
 def _place(cursor: str) -> Place:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidInput("this cursor was not given by this service")
+        raise InvalidInput("the cursor is not one that this service returned")
     return int(match[1], 16), bytes.fromhex(match[2]), int(match[3], 16)
 
 

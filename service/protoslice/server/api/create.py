@@ -68,7 +68,8 @@ def _body(*, with_form: bool) -> dict[str, Any]:
     content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
     return {
         "requestBody": {
-            "description": f"A single file, or what `format` says{'; or a form with files' if with_form else ''}.",
+            "description": "A single file, or the archive or recipe that `format` names"
+            f"{'; or a form with files' if with_form else ''}.",
             "required": True,
             "content": {media: {"schema": schema} for media, schema in content.items()},
         },
@@ -137,7 +138,9 @@ async def register_store(request: Request, services: Services, body: Register) -
         raise
     except StorageDenied as error:
         # The client chose the source. The failure does not concern the service's own storage.
-        raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
+        raise HttpProblem(
+            UNSUPPORTED, "The operator does not allow this source, or the service cannot read it"
+        ) from error
     return await created_response(request, services, made)
 
 

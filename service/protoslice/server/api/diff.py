@@ -54,7 +54,11 @@ async def get_diff(
     ] = False,
     wait: Annotated[
         float | None,
-        Query(description="Seconds to wait, about, before 202 says how far it is. Default: to the end.", ge=0, le=30),
+        Query(
+            description="Approximate seconds to wait before a 202 with the progress. Default: until the end.",
+            ge=0,
+            le=30,
+        ),
     ] = None,
     limit: Limit = 1000,
 ) -> Response:

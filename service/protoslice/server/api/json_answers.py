@@ -58,8 +58,8 @@ async def _place(
         return None
     if not cursor.endswith(_mark(request)):
         raise InvalidInput(
-            "This cursor is for another list, or for other parameters: repeat those of the page whose `next` it is, "
-            "or leave out cursor to start again"
+            "The cursor belongs to another list or to other parameters: send the same parameters as for the previous "
+            "page, or leave out `cursor` to start again"
         )
     return cursor[:-_MARK]
 

@@ -18,7 +18,7 @@ from protoslice.server.request.middleware import OPERATING
 from protoslice.server.routing import BINARY, Route, header, routes_of
 
 _PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
-_SEEN: Final = {"description": "The client has it already."}
+_SEEN: Final = {"description": "Not modified: the client has the current version."}
 _ALWAYS: Final = (400, 408, 421, 431, 500, 503)
 _RETRY: Final = {503}
 _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problems; the client may choose it.")}
@@ -104,7 +104,7 @@ _DESCRIBED: Final = {
     **_KEPT,
     "accept-ranges": header("`bytes`; `none` for rendered formats."),
     "content-disposition": header("Name for the download."),
-    "content-length": header("Always present.", "integer"),
+    "content-length": header("Length of the body; always present.", "integer"),
     "repr-digest": header("SHA-256 of the whole representation, if known."),
     "content-digest": header("SHA-256 of the bytes sent, if requested."),
     "x-protobuf-message": header("Full name of the message type, if known."),

@@ -85,7 +85,7 @@ async def problem(request: Request, slug: str) -> Response:
     slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # releases before 0.2 sent this slug
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "No such problem type")
+        raise HttpProblem(NOT_FOUND, "This problem type does not exist")
     return HTMLResponse(problem_page(found, url_of(request.scope, "")), headers=PAGE_HEADERS)
 
 

@@ -98,7 +98,7 @@ async def asset(request: Request, name: str) -> Response:
     """
     found = assets().get(name)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "No such file")
+        raise HttpProblem(NOT_FOUND, "The web page has no such file")
     taken = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
     coding = next((each for each in _PREFERRED if each in taken and each in found.coded), "identity")
     headers = _LASTING if coding == "identity" else {**_LASTING, "content-encoding": coding}
@@ -112,7 +112,7 @@ def _has_shell(request: Request) -> bool:
 
 def _shell(request: Request, *parts: str) -> Response:
     if not _has_shell(request):
-        why = "needs the root of a host" if is_built() else "was not built: run `make web`"
+        why = "only works on a host without a path prefix" if is_built() else "was not built: run `make web`"
         raise HttpProblem(NOT_FOUND, f"The web page {why}")
     plain = '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
     return HTMLResponse(shell(plain, *parts), headers=BUILT_HEADERS)

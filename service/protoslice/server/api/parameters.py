@@ -249,7 +249,9 @@ class RecordsQuery(StreamQuery):
             le=10000,
         ),
     ] = None
-    seed: Annotated[int, Parameter(description="Seed of the sample; the same seed draws the same.", examples=[7])] = 0
+    seed: Annotated[
+        int, Parameter(description="Seed of the sample; the same seed draws the same records.", examples=[7])
+    ] = 0
     path: Annotated[
         str,
         Parameter(
@@ -322,16 +324,16 @@ class OnnxQuery:
     inputs: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Value that becomes an input of the model, or node whose inputs do; repeatable. By default the "
-            "inputs of the graph that are needed.",
+            description="Value that becomes an input of the model, or node whose inputs become inputs; repeatable. By "
+            "default the inputs of the graph that are needed.",
             examples=[["attention"]],
         ),
     ] = ()
     outputs: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Value that becomes an output of the model, or node whose outputs do; repeatable. Only what "
-            "these need is in the model. By default the outputs of the graph.",
+            description="Value that becomes an output of the model, or node whose outputs become outputs; repeatable. "
+            "Only what these need is in the model. By default the outputs of the graph.",
             examples=[["logits"]],
         ),
     ] = ()

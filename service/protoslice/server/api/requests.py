@@ -40,7 +40,7 @@ class RequestBody(BaseModel):
         except ValidationError as error:
             if error.error_count() <= MOST_MISTAKES:
                 raise
-            raise ValueError(f"{error.error_count()} errors are too many to list") from None
+            raise ValueError(f"The request has {error.error_count()} errors, which are too many to list") from None
 
 
 class CreateToken(RequestBody):
@@ -98,7 +98,7 @@ class SignUrl(RequestBody):
     path: str = Field(
         pattern=r"^/[!$-~]*$",
         max_length=8000,
-        description="Path and query of the URL, percent-encoded, from `/v1/stores/` on or as in URLs of answers.",
+        description="Path and query of the URL, percent-encoded: from `/v1/stores/` on, or as the service returns it.",
         examples=["/v1/stores/model/files/weights.safetensors"],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(
@@ -121,12 +121,13 @@ class AskMissing(RequestBody):
     stores: list[str] | None = Field(
         default=None,
         max_length=16,
-        description="Stores to search; default: those that contain most of the pieces.",
+        description="Stores to search; default: those that contain the most pieces.",
     )
     tags: list[str] = Field(
         default=[],
         max_length=16,
-        description="Tags of the new store, whose stores, or else last versions of the same name, are searched first.",
+        description="Tags of the new store. Their stores, or else the last versions of the same names, are searched "
+        "first.",
         examples=[["resnet50:4"]],
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)

@@ -78,8 +78,8 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         str | None,
         Query(
             max_length=_LONGEST_TERM,
-            description="Only stores with this in a name (a tag, or a name in a registry such as `ann/m@main`) or in "
-            "the path of a file, in upper or lower case. Fewer than three characters match the beginning of a name.",
+            description="Only stores with this text in a name (a tag, or a name in a registry such as `ann/m@main`) or "
+            "in the path of a file; case does not matter. Fewer than three characters match the beginning of a name.",
             examples=["resnet"],
         ),
     ] = None,
@@ -112,8 +112,8 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     tag: Annotated[
         str | None,
         Query(
-            description="Only stores with a tag that starts with this; the list is sorted by these tags. Only together "
-            "with `type`."
+            description="Only stores with a tag that starts with this text; the list is sorted by these tags. Only "
+            "together with `type`."
         ),
     ] = None,
     limit: Limit = 100,
@@ -136,13 +136,13 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         descending=sort.startswith("-"),
     )
     if nameless and (query.name is not None or query.sort == "name"):
-        raise InvalidInput("Stores without a name cannot be found or sorted by one: leave out name and sort=name")
+        raise InvalidInput("`nameless` lists stores without a name: leave out `name` and `sort=name`")
     if tag is None:
         page = await services.stores.list(query, limit=limit, cursor=cursor)
     elif query == StoreQuery(type=type):
         page = await services.stores.pages.family(tag, type=type, limit=limit, cursor=cursor)
     else:
-        raise InvalidInput("Parameter tag cannot be combined with a search: use name in its place")
+        raise InvalidInput("`tag` cannot be combined with a search: use `name` instead")
     found = await StoreReferences(services.stores).named(page.items) if names else page.items
     items = [await store_body(services.stores, store) for store in found]
     return page_answer(request, page, b",".join(items))

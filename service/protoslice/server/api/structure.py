@@ -124,7 +124,7 @@ async def get_treemap(
     services: Services,
     store: Viewed,
     path: RootPath = "",
-    depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
+    depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 4,
     min_share: Annotated[
         float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
     ] = 0.001,

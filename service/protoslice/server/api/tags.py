@@ -22,7 +22,7 @@ from protoslice.stores import ResultPage
 
 router = RouteGroup(tags=["tags"])
 
-_ETAG = {"etag": header("Changes whenever the tag is set.")}
+_ETAG = {"etag": header("Entity tag, which changes whenever the tag is set.")}
 
 
 async def _current(request: Request, services: Services) -> Current:

@@ -115,11 +115,14 @@ async def get_tensor_tree(
     prefix: Annotated[
         str, Query(description="Only tensors whose names begin with this; default: all.", examples=["encoder.layer."])
     ] = "",
-    start: Annotated[int, Query(ge=0, description="Only tensors from this place on, by name: `start` of a node.")] = 0,
+    start: Annotated[
+        int, Query(ge=0, description="Only tensors from this position on, by name: the `start` of a node.")
+    ] = 0,
     tensors: Annotated[
-        int | None, Query(ge=1, description="Only so many tensors from `start` on: `tensors` of a node; default: all.")
+        int | None,
+        Query(ge=1, description="Maximum number of tensors from `start` on: the `tensors` of a node; default: all."),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=4000, description="Maximum number of nodes, about.")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=4000, description="Approximate maximum number of nodes.")] = 1000,
 ) -> Response:
     """Return tensors as a tree of names with sizes. The largest nodes are expanded first.
 

@@ -51,16 +51,16 @@ router = RouteGroup(tags=["uploads"], render=render_tus)
 Filename = Annotated[str | None, Query(description="Path of the file in the store.", examples=["model.onnx"])]
 
 _RESPONSE_HEADERS: Final = {
-    "upload-offset": header("How many bytes are durable.", "integer"),
+    "upload-offset": header("Number of durable bytes.", "integer"),
     "upload-expires": header("When the upload, or its result, expires."),
     "protoslice-store": header("Id of the store, once it exists."),
     "link": header("The store, with `rel=related`."),
-    "tus-resumable": header("1.0.0"),
+    "tus-resumable": header("Version of tus: `1.0.0`."),
 }
 _TEXT: Final = {"type": "string"}
 _BYTES: Final = {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
 _REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "Tus-Resumable": ("`1.0.0`.", {"type": "string", "pattern": r"^1\.0\.0$"}),
+    "Tus-Resumable": ("Version of tus: `1.0.0`.", {"type": "string", "pattern": r"^1\.0\.0$"}),
     "Upload-Offset": ("Offset of the body in the upload; required to continue.", _BYTES),
     "Upload-Length": ("Total number of bytes.", _BYTES),
     "Upload-Defer-Length": ("`1`: the length will be sent later.", _TEXT),

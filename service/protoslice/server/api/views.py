@@ -329,7 +329,7 @@ async def get_safetensors_shard(
         raise InvalidInput("Invalid shards: use a size of at least one byte")
     if not may_be_shard(shard):
         raise NotFound(
-            f"No file {shard[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which lists the other files"
+            f"These tensors have no file {shard[:100]!r}: use {WHOLE}, or {INDEX}, which lists the other files"
         )
     made = await tensors.shards(
         store,
@@ -340,7 +340,7 @@ async def get_safetensors_shard(
         tags=tags_of(query.tags),
     )
     if shard not in made:
-        raise NotFound(f"No file {shard[:100]!r} of these tensors: they are in {', '.join([*made][:5]) or 'none'}")
+        raise NotFound(f"These tensors have no file {shard[:100]!r}: they are in {', '.join([*made][:5]) or 'none'}")
     return made[shard]
 
 

@@ -52,7 +52,9 @@ _NO_TOKEN: Final = (
     "Token required: send it as `Authorization: Bearer TOKEN`, or as the password of Basic authentication"
 )
 _WRONG_TOKEN: Final = "Invalid token: unknown, expired or revoked"
-_WRONG_SIGNATURE: Final = "Invalid signed URL: altered, for another method, expired, or its signer lost access"
+_WRONG_SIGNATURE: Final = (
+    "Invalid signed URL: it was altered, has expired or is for another method, or its signer lost access"
+)
 
 
 class CachedPrincipal:
@@ -231,7 +233,7 @@ class Authenticator:
         """The tokens of the service. Raise `NotFound` while the service is open, because it then has no tokens."""
         if not self.closed or self._tokens is None:
             raise NotFound(
-                "This service is open: tokens exist only on a closed one, started with PROTOSLICE_AUTH=tokens"
+                "This service is open and has no tokens: to use tokens, start it with PROTOSLICE_AUTH=tokens"
             )
         return self._tokens
 

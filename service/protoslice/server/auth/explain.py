@@ -53,7 +53,7 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
         "every space" if rule.everywhere else f"the space {space}",
     )
     asks = f"{row} needs {scopes} in {place}" + (f" for the tags {', '.join(tags)}" if tags else "")
-    later = ("(tags named in its body are checked too)",) if rule.tags is from_body else ()
+    later = ("(the service also checks the tags that its body names)",) if rule.tags is from_body else ()
     decisions = [(need, decide(principal, where, *need)) for need in needs]
     need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])
     missing = (lacking(principal, where, *need),) if principal and decision is Decision.FORBIDDEN else ()

@@ -32,7 +32,7 @@ async def settle_mode(database: Database, settings: Settings) -> Mode:
         return wanted
     said = f"PROTOSLICE_AUTH={settings.auth}" if settings.auth else f"A service on {settings.host} requires tokens"
     other = "requires tokens" if kept == "tokens" else "is open to everyone"
-    leave = "correct or remove the setting" if settings.auth else "set PROTOSLICE_AUTH=open to leave it so"
+    leave = "correct or remove the setting" if settings.auth else "set PROTOSLICE_AUTH=open to keep it open"
     raise Unsupported(
         f"{said}, but the service of this database {other}: {leave}; to change it, stop all processes of the "
         f"service and run `protoslice database access {wanted}`"

@@ -97,7 +97,7 @@ def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] 
     missing = f"the token lacks the scope {scope}"
     giving = [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE) and grant.gives(scope)]
     if limits := sorted({tag for grant in giving for tag in grant.tags}):
-        asked = f"the tags {', '.join(tags)}" if tags else "requests without a tag"
+        asked = f"the tags {', '.join(tags)}" if tags else "requests that name no tag"
         return f"{missing} for {asked}: it is limited to the tags {' '.join(limits)}"
     return missing + (" in every space" if space == EVERY_SPACE else "")
 

@@ -169,7 +169,7 @@ class Tokens:
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
         """Return a page of the tokens of one space, sorted by id, and the cursor of the next page."""
         if cursor is not None and not is_token_id(cursor):
-            raise InvalidInput("Invalid cursor")
+            raise InvalidInput("the cursor is not one that this service returned")
         sql = f"SELECT {_COLUMNS} FROM tokens WHERE space = :space AND id > :after ORDER BY id LIMIT :limit"
         rows = await self._database.read(lambda tx: tx.all(sql, space=space, after=cursor or "", limit=limit + 1))
         records = [_record(row) for row in rows[:limit]]

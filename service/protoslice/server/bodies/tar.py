@@ -215,7 +215,7 @@ def _verify(block: bytes, offset: int) -> None:
     # Some old programs add up signed characters.
     high = sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[_CHECKSUM])
     if claimed != unsigned - 256 * high:
-        raise CorruptModel("The archive has no valid tar header here: wrong checksum", offset)
+        raise CorruptModel("The archive is damaged: a tar header has a wrong checksum", offset)
 
 
 def _text(field: bytes) -> bytes:

@@ -39,7 +39,9 @@ def choose(accept: str | None, offers: tuple[str, ...]) -> str:
     wanted = [_parse(part) for part in accept.split(",")[:_MOST_MEDIA_TYPES]]
     best = max(offers, key=lambda offer: _quality(offer, wanted))
     if _quality(best, wanted) <= 0:
-        raise HttpProblem(NOT_ACCEPTABLE, f"Available media types: {', '.join(offers)}", offers=list(offers))
+        raise HttpProblem(
+            NOT_ACCEPTABLE, f"No media type in Accept is available: accept {' or '.join(offers)}", offers=list(offers)
+        )
     return best
 
 

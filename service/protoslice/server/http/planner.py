@@ -323,4 +323,6 @@ def _part_head(boundary: str, media_type: str, content_range: bytes, n: int) -> 
 
 def _unsatisfiable(size: int) -> HttpProblem:
     headers = {"content-range": f"bytes */{size}", "accept-ranges": "bytes"}
-    return HttpProblem(RANGE, f"The representation has only {size} bytes", headers=headers, limit=size)
+    return HttpProblem(
+        RANGE, f"The range lies outside of the content, which has {size} bytes", headers=headers, limit=size
+    )

@@ -62,7 +62,11 @@ class QueryNames:
         nearest = get_close_matches(name[:_LONGEST_SHOWN].lower(), sorted(self.known), n=1)
         if nearest:
             return f"{shown}: did you mean {nearest[0]!r}?"
-        return f"{shown}: use one of {_listed(self.known)}" if self.known else f"{shown}: this URL takes none"
+        return (
+            f"{shown}: use one of {_listed(self.known)}"
+            if self.known
+            else f"{shown}: this URL takes no query parameters"
+        )
 
     def _repeated(self, name: str) -> str:
         several = f"; use {' or '.join(f'`{each}=`' for each in sorted(self.repeatable))} to give several values"

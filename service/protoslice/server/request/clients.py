@@ -46,7 +46,7 @@ class Clients:
         self.small_uploads = _uploads(settings, SMALL * most, SMALL * each, "concurrent small uploads")
         """The limits on uploads whose whole body arrives at once."""
         self.readers = Shares(settings.max_waiting_readers, settings.max_waiting_readers_per_client, "waiting readers")
-        self.principals = Shares(0, settings.max_requests_per_principal, "requests under way")
+        self.principals = Shares(0, settings.max_requests_per_principal, "concurrent requests with one token")
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 

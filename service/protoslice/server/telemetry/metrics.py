@@ -52,13 +52,13 @@ TOTALS_EVERY_SECONDS: Final = 300.0
 _TOTALS: Final = {
     "stores": "Stores of all spaces.",
     "tags": "Tags of all spaces.",
-    "stored_bytes": "Stored bytes of all spaces, each once.",
+    "stored_bytes": "Stored bytes of all spaces; shared bytes count once.",
     "logical_bytes": "Size of all files of all stores.",
     "trash_objects": "Objects whose bytes are still to be deleted.",
     "trash_bytes": "Bytes that are still to be deleted.",
     "unpublished_objects": "Objects that were reserved over an hour ago, and that nothing refers to yet.",
-    "last_backup_timestamp_seconds": "Time of the last backup since the epoch; 0 for none.",
-    "last_dump_timestamp_seconds": "Time of the last dump into the storage since the epoch; 0 for none.",
+    "last_backup_timestamp_seconds": "Unix time of the last backup; 0 if there is none.",
+    "last_dump_timestamp_seconds": "Unix time of the last database dump in the storage; 0 if there is none.",
 }
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -232,7 +232,7 @@ class Metrics:
     def _readings(self) -> _Readings:
         """Return the metrics of this worker that are read for each scrape."""
         row, count = _Reading, partial(_Reading, family=CounterMetricFamily)
-        certificate = "End of the certificate since the epoch; none without TLS."
+        certificate = "Unix time at which the TLS certificate expires; absent without TLS."
         unpublished = "Bytes that uploads in progress have written, and that nothing refers to yet."
         return _Readings(
             count("cache_reads", "Cache reads of blocks and records.", "result", self._cached("hits", "misses")),
@@ -254,7 +254,7 @@ class Metrics:
         log = "Size of the write-ahead log of SQLite; 0 with PostgreSQL."
         bytes_quota = "Quota of stored bytes of a space; 0 for no limit."
         stores_quota = "Quota of stores of a space; 0 for no limit."
-        free = "Free bytes of the storage; none for buckets."
+        free = "Free bytes of the storage; absent for buckets."
         return _Readings(
             row("database_log_bytes", log, None, self._log_bytes),
             *(row(name, about, None, partial(self._total, name)) for name, about in _TOTALS.items()),

@@ -264,7 +264,7 @@ class HttpProtocol(HttpToolsProtocol):
         end = data.find(_HEAD_END, start + max(0, self._searched - len(_HEAD_END))) + len(_HEAD_END)
         length = (end if end >= len(_HEAD_END) else len(data)) - start
         if length > limit:
-            self._refuse(HEADERS, f"The limit is {limit} bytes")
+            self._refuse(HEADERS, f"The request line and the headers may have at most {limit} bytes")
         elif end >= len(_HEAD_END):
             self._unset_keepalive_if_required()
             _cancel(self._head_timer)
@@ -461,7 +461,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         due = max(1, int(SEND_BYTES_PER_SECOND * SEND_SECONDS))
         if self._unsent - unsent < min(due, self._unsent):
-            self.logger.warning("client too slow, connection closed", extra={"client": self.client})
+            self.logger.warning("closed the connection, because the client is too slow", extra={"client": self.client})
             self.transport.abort()
             return
         self._watch_sending()

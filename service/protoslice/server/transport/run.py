@@ -135,7 +135,9 @@ class Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         if self._certificate is not None:
-            self._watching = asyncio.create_task(keep_running("the watch of the certificate", self._certificate.watch))
+            self._watching = asyncio.create_task(
+                keep_running("the monitor of the certificate", self._certificate.watch)
+            )
         closed = self._services.authenticator.closed
         token, self._services.initial_admin_token = self._services.initial_admin_token, None
         file = self._services.settings.admin_token_file

@@ -158,7 +158,7 @@ async def test_an_algorithm_that_the_issuer_does_not_use_is_the_reason_of_the_re
     with running_issuer() as issuer:
         verifier = Verifier(read_issuers(trust_file(tmp_path, issuer)))
         try:
-            with pytest.raises(NotValid, match=r"its algorithm is not one of RS256"):
+            with pytest.raises(NotValid, match=r"the algorithm is not one of RS256"):
                 await verifier.verify(issuer.token(header={"alg": "RS384"}))
         finally:
             await verifier.close()

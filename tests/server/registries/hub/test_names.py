@@ -88,7 +88,7 @@ def test_a_new_name_does_not_end_as_the_urls_of_git(client: httpx.Client, made: 
     said.append(client.put(f"{path}/manifests/v1", json=manifest, headers={"content-type": kind}))
     for answer in said:
         assert answer.status_code == 400, answer.request.url
-        assert "does not end in '.git'" in answer.text
+        assert "without '.git' at the end" in answer.text
     assert "refs/heads/main" in client.get(f"/{name}.git/info/refs?service=git-upload-pack").text
     assert client.get(f"{path}/tags/list").json()["tags"] == []
 

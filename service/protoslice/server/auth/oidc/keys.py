@@ -91,7 +91,7 @@ class IssuerKeys:
         try:
             keys = public_keys(await self._document())
             if not keys:
-                raise StorageUnavailable("it publishes no usable key")
+                raise StorageUnavailable("the issuer publishes no usable key")
             self._keys = keys
         except (ProtosliceError, OSError) as error:
             # The service continues to work when an issuer fails. Callers whose key is known remain accepted.
@@ -161,7 +161,7 @@ class IssuerClient:
         """Return the configuration that `issuer` publishes. Raise `StorageDenied` if it names another issuer."""
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
-            raise StorageDenied("it published the configuration of another issuer")
+            raise StorageDenied("the issuer publishes the configuration of another issuer")
         return said
 
     async def _ask(
@@ -205,7 +205,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
     """
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
-        raise StorageDenied(f"its configuration has no `{name}`, or one without https")
+        raise StorageDenied(f"the configuration of the issuer has no `{name}`, or one without https")
     return place
 
 
@@ -214,9 +214,9 @@ def parse_object(text: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise StorageDenied("not JSON") from None
+        raise StorageDenied("the text is not JSON") from None
     if not isinstance(found, dict):
-        raise StorageDenied("not a JSON object")
+        raise StorageDenied("the text is not a JSON object")
     return found
 
 

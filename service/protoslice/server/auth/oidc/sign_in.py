@@ -86,9 +86,9 @@ class SignIn:
         """
         begun = _begun(keys, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
-            raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
+            raise SignInFailed("This is not the response to the last sign-in in this browser: sign in again")
         if said.get("iss", self.issuer.url) != self.issuer.url:
-            raise SignInFailed("The response is from another identity provider")
+            raise SignInFailed("The response is from another identity provider: sign in again")
         code = said.get("code", "")
         if not _CODE.fullmatch(code):
             error = said.get("error", "")
@@ -104,7 +104,7 @@ class SignIn:
             place = endpoint(await self._configuration(), "token_endpoint")
             given = (await self._issuer_client.post(place, form, self._login)).get("id_token")
         except ProtosliceError:
-            raise SignInFailed("The identity provider rejected the code, or cannot be reached") from None
+            raise SignInFailed("The identity provider rejected the code, or cannot be reached: sign in again") from None
         if not isinstance(given, str):
             raise SignInFailed("The identity provider sent no id token")
         return given, begun
@@ -115,11 +115,11 @@ class SignIn:
         if claims.get("iss") != self.issuer.url:
             raise SignInFailed("The id token is from another issuer")
         if self.client not in (audience if isinstance(audience, list) else [audience]):
-            raise SignInFailed("The id token is for another client")
+            raise SignInFailed("The audience of the id token is another client")
         if claims.get("azp", self.client) != self.client:
             raise SignInFailed("The id token was issued to another client")
         if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(errors="replace"), begun.nonce.encode()):
-            raise SignInFailed("The id token belongs to another sign-in")
+            raise SignInFailed("The id token belongs to another sign-in: sign in again")
 
     async def _configuration(self) -> Mapping[str, Any]:
         if self._known is None or self._known[0] <= time.monotonic():
@@ -131,10 +131,10 @@ class SignIn:
 def _begun(keys: Sequence[bytes], kept: str | None) -> BegunSignIn:
     data = None if kept is None else unseal(keys, _LOGIN, kept)
     if data is None:
-        raise SignInFailed("No sign-in was started in this browser, or its cookie is missing")
+        raise SignInFailed("No sign-in was started in this browser, or its cookie is missing: sign in again")
     begun = BegunSignIn(**json.loads(data))
     if begun.end <= time.time():
-        raise SignInFailed("The sign-in took too long")
+        raise SignInFailed("The sign-in took too long: sign in again")
     return begun
 
 

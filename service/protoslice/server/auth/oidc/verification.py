@@ -71,7 +71,9 @@ class Verifier:
     async def start(self) -> None:
         """Start to refresh the keys of all issuers in the background."""
         for each in self._issuers.values():
-            await self._at_end.enter_async_context(background({"the refresh of keys": each.keys.keep_fresh}))
+            await self._at_end.enter_async_context(
+                background({"the refresh of OpenID Connect keys": each.keys.keep_fresh})
+            )
 
     async def close(self) -> None:
         """Stop fetching keys, and close the connections."""
@@ -91,22 +93,22 @@ class Verifier:
         header, claims = parts_of(text)
         known = self._issuers.get(str(claims.get("iss")))
         if known is None:
-            raise NotValid("its issuer is not trusted here")
+            raise NotValid("this service does not trust its issuer")
         issuer, keys = known.issuer, known.keys
         if "crit" in header:  # an empty list is invalid too (RFC 7515, section 4.1.11)
-            raise NotValid("its header has critical extensions, and none is supported")
+            raise NotValid("the header has critical extensions (`crit`), which are not supported")
         algorithm, id = header.get("alg"), header.get("kid")
         if algorithm not in issuer.algorithms:
-            raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
+            raise NotValid(f"the algorithm is not one of {', '.join(issuer.algorithms)}")
         if id is not None and not isinstance(id, str):
-            raise NotValid("its key id is not a string")
+            raise NotValid("the key id (`kid`) in the header is not a string")
         key = await keys.find(id)
         if key is None:
-            raise NotValid("the issuer has no such key, or cannot be reached")
+            raise NotValid("the issuer has no key with the key id of the JWT, or cannot be reached")
         try:
             verified = jwt.decode(text, key, algorithms=list(issuer.algorithms)).claims
         except (JoseError, ValueError, TypeError, RecursionError):
-            raise NotValid("its signature is invalid") from None
+            raise NotValid("the signature is invalid") from None
         return VerifiedToken(issuer, id, verified, _principal(issuer, verified), _end_of(issuer, verified))
 
     async def restore(self, identity: SealedIdentity) -> Principal | None:
@@ -125,11 +127,11 @@ def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the unverified header and claims of a JWT. Raise `NotValid` for any other text."""
     parts = text.split(".", 3) if len(text) <= LONGEST else ()
     if len(parts) != 3:
-        raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")
+        raise NotValid(f"a JWT has three parts and at most {LONGEST} characters")
     with suppress(StorageDenied, ValueError):
         header, claims = (dict(parse_object(urlsafe_b64decode(part.encode("ascii")))) for part in parts[:2])
         return header, claims
-    raise NotValid("it does not consist of JSON objects")
+    raise NotValid("the header and the claims must be JSON objects in base64url")
 
 
 def _end_of(issuer: Issuer, claims: Claims) -> float:
@@ -143,17 +145,19 @@ def _end_of(issuer: Issuer, claims: Claims) -> float:
     try:
         registry.validate(dict(claims))
     except (JoseError, ValueError, TypeError) as error:
-        raise NotValid(f"its claims are invalid: {getattr(error, 'description', '') or 'odd types'}") from None
+        raise NotValid(
+            f"the claims are invalid: {getattr(error, 'description', '') or 'a value has the wrong type'}"
+        ) from None
     end = claims["exp"]
     if not isinstance(end, int | float) or end <= time.time():
-        raise NotValid("it has expired")
+        raise NotValid("the JWT has expired")
     return float(min(end, 1 << 53))
 
 
 def _principal(issuer: Issuer, claims: Claims) -> Principal:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject:
-        raise NotValid("it has no subject")
+        raise NotValid("the JWT has no subject (`sub`)")
     names = texts_at(claims, issuer.name) or (subject,)
     name = "".join(mark for mark in names[0][:_LONGEST_NAME] if mark.isprintable())
     # A subject is unique only within its issuer, so the id also covers the issuer.

@@ -140,7 +140,7 @@ async def send_file(
     found = await uploads.get(upload)
     sha256 = found.sha256
     if sha256 is None or found.path != sha256:
-        raise NotFound("No such upload")
+        raise NotFound("The upload does not exist: start it again")
     repository = await services.repositories.get(repository_of(kind, name))
     if found.is_whole:  # the client repeats the request because the answer was lost
         async for _ in body_stream(request.receive):

@@ -208,7 +208,7 @@ def _behind(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepos
     if not asked.cursor:
         return found
     if not time.isdecimal():
-        raise InvalidInput("this cursor was not given by this service")
+        raise InvalidInput("the cursor is not one that this service returned")
     place = (int(time), name)
     if asked.direction == "-1":
         return [row for row in found if (_time(row, asked), row.name) < place]

@@ -118,13 +118,13 @@ class Place:
         """Parse a key. Raise `NotFound` if the key cannot name an object."""
         section = next((each for each in _SECTIONS if key.startswith(each)), None)
         if section is None:
-            raise NotFound(f"No key {key[:200]!r}: keys begin with {', '.join(_SECTIONS)}")
+            raise NotFound(f"The bucket has no key {key[:200]!r}: keys begin with {', '.join(_SECTIONS)}")
         rest, repository = key.removeprefix(section), ""
         if section in {HUB, OCI}:
             repository, _, rest = rest.partition("@" if section == HUB else ":")
         name, _, path = rest.partition("/")
         if not path or not name:
-            raise NotFound(f"No key {key[:200]!r}")
+            raise NotFound(f"The bucket has no key {key[:200]!r}")
         return cls(section, repository, name.replace("%2F", "/") if section == HUB else name, path)
 
 
@@ -145,14 +145,14 @@ class Bucket:
         if named is None and place.section == HUB:
             return await self._of_revision(place)
         if named is None:
-            raise NotFound(f"No key {key[:200]!r}")
+            raise NotFound(f"The bucket has no key {key[:200]!r}")
         opened = await self._stores.view(named.store)
         if place.path in opened.files or not place.path.startswith(VIEWS):
             return S3Object(opened.file(place.path), named.updated, named.store)
         view, _, path = place.path.partition("/")
         found = (await _files_of_view(opened, view)).get(path)
         if found is None:
-            raise NotFound(f"No file {path[:200]!r} in the view {view} of the store")
+            raise NotFound(f"There is no file {path[:200]!r} in the view {view} of the store")
         return S3Object(found, named.updated, named.store)
 
     async def _of_revision(self, place: Place) -> S3Object:

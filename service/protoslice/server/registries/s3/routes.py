@@ -213,9 +213,9 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
     """Serve an object."""
     query = asked.signed.parameters
     if query.get("versionId", "null") not in {"null", ""}:
-        raise S3Error("NoSuchVersion", "Objects have one version: null")
+        raise S3Error("NoSuchVersion", "Objects have a single version: leave out versionId, or send null")
     if query.get("partNumber", "1") != "1":
-        raise S3Error("InvalidRange", "Objects have one part")
+        raise S3Error("InvalidRange", "Objects have a single part: leave out partNumber, or send 1")
     configuration = _configuration(request, services, asked)
     if configuration is not None:
         return configuration
@@ -240,7 +240,7 @@ def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
     }
     modified, since, until = found.modified.replace(microsecond=0), *(_date(fields.get(name)) for name in _DATES)
     if until is not None and b"if-match" not in fields and modified > until:
-        raise S3Error("PreconditionFailed", "The object was modified since")
+        raise S3Error("PreconditionFailed", "The object was modified after the time in If-Unmodified-Since")
     if since is not None and b"if-none-match" not in fields and modified <= since:
         quoted[b"if-none-match"] = f'"{found.representation.etag}"'
     return quoted
@@ -286,7 +286,7 @@ def _overrides(request: Request, services: RequestServices, query: Mapping[str, 
     """Return the headers that the query sets. Content that browsers would execute remains an attachment."""
     chosen = {name: query[f"response-{name}"] for name in _OVERRIDES if f"response-{name}" in query}
     if chosen and services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
-        raise S3Error("InvalidRequest", "Parameters response-… need a signed request")
+        raise S3Error("InvalidRequest", "Parameters such as response-content-type need a signed request")
     if bad := next((name for name, value in chosen.items() if not _VALUE.fullmatch(value)), None):
         raise S3Error("InvalidArgument", f"Invalid response-{bad}: use printable ASCII characters")
     if (said := chosen.get("content-disposition")) is not None:

@@ -156,13 +156,15 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
         raise S3Error("InvalidRequest", "Signature version 2 is not supported: use AWS4-HMAC-SHA256")
     in_query, in_header = not names.isdisjoint(PRESIGNED), authorization.startswith("AWS4-")
     if in_header and in_query:
-        raise S3Error("InvalidArgument", "Sign the request once: in `Authorization`, or in the URL")
+        raise S3Error(
+            "InvalidArgument", "The request has two signatures: sign it either in `Authorization` or in the URL"
+        )
     if not in_header and not in_query:
         return None
     given = request.parameters if in_query else _in_header(authorization, fields)
     code = "AuthorizationQueryParametersError" if in_query else "AuthorizationHeaderMalformed"
     if not given.keys() >= _EACH:
-        raise S3Error(code, f"A signature has {', '.join(sorted(_EACH - given.keys()))} too")
+        raise S3Error(code, f"The signature is incomplete: it lacks {', '.join(sorted(_EACH - given.keys()))}")
     algorithm, credential, date, seconds, signed, made = (given[name] for name in _REQUIRED)
     if algorithm != _ALGORITHM:
         raise S3Error("InvalidRequest", f"{algorithm[:40]} is not supported: use {_ALGORITHM}")
@@ -173,7 +175,7 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
     place, number, signer = _place_of(credential, date[:8], region, code)
     token = given.get("X-Amz-Security-Token")
     if (signer == "JWT") is (token is None) or not (token is None or _SEALED.fullmatch(token)):
-        raise S3Error("InvalidAccessKeyId", "Invalid session token: `protoslice token s3` prints yours")
+        raise S3Error("InvalidAccessKeyId", "Invalid session token: run `protoslice token s3` to get a valid one")
     before, after = _signed_lines(signed, fields)
     rest = f"{after}\n{signed}\n{payload}"
     hashes = (
@@ -188,7 +190,9 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
     """Return the parameters of a signature in headers, under the names that they have in URLs."""
     found = _HEADER.fullmatch(authorization)
     if found is None:
-        raise S3Error("AuthorizationHeaderMalformed", "`Authorization` has Credential, SignedHeaders and Signature")
+        raise S3Error(
+            "AuthorizationHeaderMalformed", "`Authorization` must have Credential, SignedHeaders and Signature"
+        )
     algorithm, credential, signed, made = found.groups()
     given = {
         "X-Amz-Algorithm": algorithm, "X-Amz-Credential": credential, "X-Amz-SignedHeaders": signed,
@@ -202,12 +206,15 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
 def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
     """Return the end of a signature's validity. Raise `S3Error` if it has expired or is not valid yet."""
     if in_query and (not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS):
-        raise S3Error(code, f"X-Amz-Expires is a number of seconds from 1 to {_LONGEST_SECONDS}")
+        raise S3Error(code, f"X-Amz-Expires must be a number of seconds from 1 to {_LONGEST_SECONDS}")
     begins, now = _moment(date, code), time.time()
     if not in_query and abs(now - begins) > _SKEW_SECONDS:
-        raise S3Error("RequestTimeTooSkewed", "The clock of the client differs by more than 15 minutes")
+        raise S3Error(
+            "RequestTimeTooSkewed",
+            "The clock of the client differs from the service by more than 15 minutes: correct it",
+        )
     if begins > now + _SKEW_SECONDS:
-        raise S3Error("AccessDenied", "The URL is not valid yet")
+        raise S3Error("AccessDenied", "The URL is not valid yet: check the clock of the machine that signed it")
     if begins + int(seconds) <= now:
         raise S3Error("AccessDenied", "Request has expired")
     return begins + int(seconds)
@@ -233,7 +240,7 @@ def _place_of(credential: str, day: str, region: str, code: str) -> tuple[str, s
         raise S3Error(code, f"Wrong region {scope[1][:64]!r}: use {region!r}")
     found = _ACCESS_KEY.fullmatch(access_key)
     if found is None:
-        raise S3Error("InvalidAccessKeyId", "Unknown access key: `protoslice token s3` prints yours")
+        raise S3Error("InvalidAccessKeyId", "Unknown access key: run `protoslice token s3` to get a valid one")
     return scope[1], found[1], found[2]
 
 
@@ -252,7 +259,9 @@ def _names_of(signed: str) -> Mapping[str, bytes]:
     """Return the names of the signed headers in order. Raise `S3Error` if Host is not among them."""
     names = {name: name.encode() for name in signed.split(";")} if _NAMES.fullmatch(signed) else {}
     if "host" not in names or ";".join(sorted(names)) != signed:
-        raise S3Error("AccessDenied", "The list of signed headers must have `host`, and names in order, each once")
+        raise S3Error(
+            "AccessDenied", "The list of signed headers must be sorted, contain `host`, and have each name once"
+        )
     return names
 
 
@@ -264,7 +273,10 @@ def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
     names = _names_of(signed)
     for sent in fields:
         if sent[:6] == b"x-amz-" and sent not in names.values():
-            raise S3Error("AccessDenied", f"The header {sent[:80].decode('latin-1')} must be signed, and is not")
+            raise S3Error(
+                "AccessDenied",
+                f"The header {sent[:80].decode('latin-1')} must be signed, but the signature leaves it out",
+            )
     lines = ""
     for name, sent in names.items():
         if (value := fields.get(sent)) is None:
