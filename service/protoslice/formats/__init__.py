@@ -1,4 +1,4 @@
-"""Formats of models: which tensors a model has, and where their bytes are. Plug-ins import from here."""
+"""Model formats: classes that find a model's tensors and locate their bytes. Plug-ins import from this module."""
 
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype

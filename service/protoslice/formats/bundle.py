@@ -1,4 +1,4 @@
-"""Tensor bundles: an index and shards of data, as variables of a SavedModel or bare checkpoints."""
+"""TensorFlow's tensor bundles: an index file and data shards. A SavedModel's variables and checkpoints are bundles."""
 
 from __future__ import annotations
 
@@ -41,28 +41,37 @@ from protoslice.tensors.model import (
 
 
 def crc_of(data: Rope) -> int:
-    """Return the CRC-32C of `data`, read in pieces."""
+    """Return the CRC-32C of `data`, which is read piece by piece."""
     crc = 0
     for at in range(0, data.size, PIECE):
-        crc = crc32c(data.read(at, min(PIECE, data.size - at)), crc)  # bytes, which need no copy
+        crc = crc32c(data.read(at, min(PIECE, data.size - at)), crc)  # no copy: `read` returns bytes
     return crc
 
 
 def check(what: str, crc: int, stored: int) -> None:
-    """Raise `CorruptModel`, with `what` in its message, unless `stored` is the masked form of `crc`."""
+    """Raise `CorruptModel` unless `stored` is the masked form of `crc`. The error message names `what`."""
     if masked(crc) != stored:
         raise CorruptModel(f"The checksum of {what} does not match: the file is damaged")
 
 
 Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
-"""Type, shape, shard, offset in the shard, size, masked checksum; shape and checksum may be None."""
+"""The index entry of a tensor or slice: type, shape, shard, offset in the shard, size and masked checksum.
+
+Shape and checksum may be None.
+"""
 
 Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
-"""Start and length in each dimension (None for all of it), and the entry; None if absent."""
+"""The slices of a tensor: for each, its start and length in every dimension, and its entry.
+
+A length of None means the whole dimension. The entry is None if the index lacks it.
+"""
 
 
 def details_of(entry: Entry, slices: Slices) -> dict[str, object]:
-    """Return the shard, offset, size and masked checksum of an entry, or of each of its slices, as JSON."""
+    """Return the shard, offset, size and masked checksum of `entry` as JSON.
+
+    If `slices` is not empty, return these facts for each slice instead.
+    """
     if not slices:
         return _place(entry)
     parts = []
@@ -79,13 +88,14 @@ def _place(entry: Entry) -> dict[str, object]:
 _MOST_STRING_BYTES: Final = 64 << 20
 _CHECKSUM: Final = 4
 _SHORT: Final = 0xFFFF_FFFF
-"""Longest length that enters a checksum as four bytes; longer ones enter as eight."""
+"""The largest string length that the checksum covers as four bytes. Larger lengths take eight bytes."""
 
 
 def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
-    """Return the `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless it is None.
+    """Return the `count` strings in `data`, which belong to the tensor `name`.
 
-    Raise `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
+    `crc` is the masked checksum of the strings; None skips the comparison. Raise `CorruptModel` if a checksum or
+    length does not match, and `LimitExceeded` for more than 64 MiB.
     """
     if data.size > _MOST_STRING_BYTES:
         raise LimitExceeded(
@@ -111,19 +121,19 @@ def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[byte
 
 
 GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""Key of the string tensor that holds the graph."""
+"""The key of the string tensor that holds the checkpoint's object graph."""
 _ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def plain_key(key: str) -> str:
-    """Return `key` without the common suffix of variables' keys."""
+    """Return `key` without the suffix that TensorFlow appends to the keys of variables."""
     return key.removesuffix(_ATTRIBUTE)
 
 
 def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield key and full name of each variable in the serialized `graph`, or nothing if it is malformed.
+    """Yield the key and the full name of each variable in the serialized object graph `graph`.
 
-    Names may repeat.
+    Names may repeat. Yield nothing if `graph` is malformed.
     """
     try:
         message: Any = schema.parsed(schema.bundled().message_class("tensorflow.TrackableObjectGraph"), b"".join(graph))
@@ -140,27 +150,27 @@ _VARIABLES: Final = "variables/variables.index"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
-"""What the key of a variable of an optimizer adds to that of the weight that it belongs to."""
+"""The part of an optimizer variable's key that the key of its weight lacks."""
 _OPTIMIZED: Final = "optimizer/_trainable_variables/"
-"""Beginning of the keys of weights of Keras to which the optimizer comes first in a checkpoint."""
+"""The prefix of weights that a Keras checkpoint stores under the optimizer instead of under the model."""
 _COPIES: Final = "_all_variables/"
-"""Beginning of the keys under which exports of Keras have a second copy of what lies under `variables/`."""
+"""The key prefix under which Keras exports store second copies of the variables under `variables/`."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
 class Bundle:
-    """TensorFlow checkpoints since format version 2."""
+    """The format of TensorFlow checkpoints since version 2."""
 
     name = "tensor bundle"
 
     def matches(self, model: Model) -> bool:
-        """Return True when the root is the index of a bundle, or a SavedModel with one among its variables."""
+        """Return True when the root is a bundle's index, or a SavedModel that comes with a bundle index."""
         if model.proto is None:
             return model.detection.kind == "table"
         return model.type == _SAVED_MODEL and _index(model) in model.files
 
     def tensors(self, model: Model) -> BundleTensors:
-        """Return all variables, with partitioned ones put together; this reads the index."""
+        """Return all variables. Partitioned variables become one tensor each. This method reads the index."""
         index = _index(model)
         return BundleTensors(model.files, index.removesuffix(_ENDING), model.file(index))
 
@@ -174,7 +184,7 @@ class BundleTensors(Tensors):
     """The tensors of one bundle."""
 
     def __init__(self, files: Mapping[str, RangeSource], prefix: str, index: RangeSource) -> None:
-        """Read and validate all of `index`; raise `CorruptModel` with the index as its path."""
+        """Read and validate all of `index`; raise `CorruptModel` with the index path if it is damaged."""
         self._files = files
         self._prefix = prefix
         try:
@@ -182,12 +192,13 @@ class BundleTensors(Tensors):
         except CorruptModel as error:
             error.path = error.path or prefix + _ENDING
             raise
-        # Shard, offset, size and checksum: an empty tensor lies where the next one begins, and must not vouch for it.
+        # Places that matched their checksum: shard, offset, size, checksum. The size is needed because an empty
+        # tensor has the same offset as the next tensor: its match says nothing about that tensor.
         self._sound: set[tuple[int, int, int, int]] = set()
         super().__init__(len(self._bundle), self._tensor, self._called, self._found)
 
     def _tensor(self, number: int) -> Tensor:
-        """Return the tensor `number`, in the order of the keys."""
+        """Return the tensor with this number. Numbers follow the order of the keys."""
         name = self._name(number)
         type_number, shape, *_ = entry = self._bundle.entry(number)
         slices = self._bundle.slices(number)
@@ -202,7 +213,7 @@ class BundleTensors(Tensors):
         return Tensor(name, f"bundle:{name}", dtype, shape, holder, file, data, details, self._use)
 
     def _use(self, tensor: Tensor) -> Use:
-        """Return the role of a variable, by its key and by its name in the program."""
+        """Return the role and kind of a variable, derived from its key and its name in the object graph."""
         of = _SLOT.sub("", tensor.name)
         kind = kind_named(self._called_as.get(of, of), tensor.rank)
         layer = self._bundle.find(_BIAS.sub("/kernel", of).encode()) if kind == "other" and tensor.rank == 1 else None
@@ -213,7 +224,7 @@ class BundleTensors(Tensors):
         return Use(role_named(tensor.name.removeprefix(_OPTIMIZED), tensor.dtype), kind)
 
     def _content(self, key: str) -> tuple[object, ...] | None:
-        """Return type, shape, size and checksum of a variable; None if no variable has that key."""
+        """Return the type, shape, size and checksum of the variable with this key; None if there is none."""
         number = self._bundle.find(key.encode("utf-8", "surrogateescape"))
         if number is None:
             return None
@@ -226,7 +237,10 @@ class BundleTensors(Tensors):
         return frozenset(self._content(name) for name in names if name.startswith("variables/"))
 
     def _found(self, name_or_address: str) -> Sequence[int]:
-        """Return the tensor with that key or address; else tensors with that name in the object graph."""
+        """Return the number of the tensor with this key or address.
+
+        If none has it, return the numbers of all tensors with this name in the object graph.
+        """
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
             number = self._bundle.find(each)
@@ -242,7 +256,7 @@ class BundleTensors(Tensors):
 
     @cached_property
     def _known_as(self) -> Mapping[str, Sequence[str]]:
-        """Names in the object graph, and keys without their suffix → keys of the bundle."""
+        """A map from names to bundle keys. Names are those in the object graph, and keys without their suffix."""
         names: dict[str, list[str]] = {}
         for number in range(len(self)):
             key = self._name(number)
@@ -256,7 +270,7 @@ class BundleTensors(Tensors):
 
     @cached_property
     def _called_as(self) -> Mapping[str, str]:
-        """Keys of the bundle → names in the object graph; empty where the graph cannot be read."""
+        """A map from bundle keys to names in the object graph; empty if the graph cannot be read."""
         try:
             return dict(self._full_names())
         except OF_MODELS:
@@ -287,7 +301,7 @@ class BundleTensors(Tensors):
             return Unreadable(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
-        """Return the elements of an entry that holds all of them."""
+        """Return the elements of a tensor that one entry holds completely."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
             return Strings(lambda: self._strings(name, data, prod(shape), entry), data.size)
@@ -305,7 +319,10 @@ class BundleTensors(Tensors):
         extents: Sequence[tuple[int, int | None]],
         entry: Entry | None,
     ) -> Tile:
-        """Return one slice of a tensor; raise `CorruptModel` if its entry is missing or contradicts the tensor's."""
+        """Return one slice of a tensor.
+
+        Raise `CorruptModel` if the slice has no entry, or if its entry contradicts the tensor's entry.
+        """
         if len(extents) != len(shape):
             raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but one of its slices has {len(extents)}")
         if entry is None:
@@ -322,7 +339,7 @@ class BundleTensors(Tensors):
     def _bytes(self, name: str, entry: Entry) -> Rope:
         """Return the bytes of an entry.
 
-        Raise `MissingFile` if its shard is missing, `CorruptModel` if the bytes exceed the shard.
+        Raise `MissingFile` if the shard is missing, and `CorruptModel` if the bytes reach beyond its end.
         """
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._bundle.shards:
@@ -337,7 +354,7 @@ class BundleTensors(Tensors):
         return Rope.of(source, offset, offset + size)
 
     def _compare(self, name: str, data: Rope, entry: Entry) -> None:
-        """Compare `data` with the checksum of `entry`, once: files are immutable."""
+        """Compare `data` with the checksum of `entry`. Files are immutable, so one match is remembered forever."""
         if entry[5] is None or (place := (*entry[2:5], entry[5])) in self._sound:
             return
         with self._blaming(entry):
@@ -350,7 +367,7 @@ class BundleTensors(Tensors):
 
     @contextmanager
     def _blaming(self, entry: Entry) -> Iterator[None]:
-        """Make each `CorruptModel` name the shard of `entry` and count its offset from the shard's start."""
+        """Add the shard of `entry` to each `CorruptModel`, and make the error's offset count from the shard's start."""
         try:
             yield
         except CorruptModel as error:
@@ -359,7 +376,7 @@ class BundleTensors(Tensors):
 
 
 def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:
-    """Return the elements of the only tile if it covers the whole tensor, else `tiled`."""
+    """Return the elements of the only tile if that tile covers the whole tensor; else return `tiled`."""
     whole = len(tiled.tiles) == 1 and tiled.tiles[0].shape == shape
     return tiled.tiles[0].stored if whole else tiled
 
@@ -369,5 +386,5 @@ def _number_of(entry: Entry, dtype: Dtype) -> int:
 
 
 def _unescaped(key: bytes) -> bytes:
-    r"""Return the key of a name in which bytes outside UTF-8 were written as `\xff`."""
+    r"""Return `key` with escapes such as `\xff` replaced by the bytes that they represent."""
     return _ESCAPED.sub(lambda found: bytes.fromhex(text_of(found[1])), key)

@@ -1,4 +1,4 @@
-"""Caffe: blobs of layers, in the current format and both older ones."""
+"""Caffe models: the blobs of layers, in the current format and in both older formats."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
 _FLOATS, _SHAPE, _DOUBLES, _RAW_TYPE, _RAW = 5, 7, 8, 10, 12
 _RAW_TYPES: Final = {0: "F64", 1: "F32", 2: "F16", 3: "I32", 4: "U32"}
-"""Number type of `raw_data`, which NVCaffe and OpenCV write, by its number."""
+"""A map from the number in `raw_data_type` to a dtype. NVCaffe and OpenCV write `raw_data`."""
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
 _SMALL_FIELD: Final = 1024
-"""Limit in bytes of a blob's fields that are read, hence of its shape; Caffe takes 32 dimensions."""
+"""The byte limit of fields that are read in full. A shape beyond it has more than Caffe's limit of 32 dimensions."""
 
 
 class Caffe(ProtoFormat):
-    """Networks and other messages with blobs, such as means and solver states."""
+    """The format of Caffe's networks and of its other messages with blobs, such as means and solver states."""
 
     name = "caffe"
     package = "caffe."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return one tensor per blob, from its data; gradients are not listed."""
+        """Return one tensor per blob. It holds the blob's data; gradients are not listed."""
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return Tensors(
             len(found),
@@ -40,7 +40,7 @@ class Caffe(ProtoFormat):
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of blobs, by the types of their layers."""
+        """Return a function that finds a blob's role and kind from the type of its layer."""
         kinds = dict[str, Kind | None]()
         for type_name in _LAYERS:
             message = schema.bundled().message_class(type_name)
@@ -90,7 +90,11 @@ def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding) -> Dat
 
 
 def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
-    """Return the shape of a blob: the legacy four dimensions if any is set, as in Caffe, else `shape`, else one row."""
+    """Return the shape of a blob.
+
+    If any of the four legacy dimensions is set, they are the shape, as in Caffe. Otherwise `shape` is used. A blob
+    without both has one dimension of length `there`.
+    """
     if any(message.HasField(name) for name in _OLD_DIMENSIONS):
         return tuple(getattr(message, name) for name in _OLD_DIMENSIONS)
     if message.HasField("shape"):
@@ -101,7 +105,7 @@ def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
 
 
 def _name(found: _core.Finding) -> str:
-    """Return `LAYER.FIELD[N]` of the blob, or its path where no enclosing layer has a name."""
+    """Return the name `LAYER.FIELD[N]` of the blob, or its path if no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind in _LAYERS and name]
     if not layers:
         return found.path

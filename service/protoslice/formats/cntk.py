@@ -1,4 +1,4 @@
-"""CNTK v2: arrays in nested dictionaries, named after the variables that hold them."""
+"""CNTK v2 models: arrays in nested dictionaries. Each array is named after the variable that holds it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPES: Final = {
     5: ("I8", "bytes_value", Encoding.PLAIN),
     6: ("I16", "sint32_values", Encoding.ZIGZAG),
 }
-"""Data type of an array → dtype, the field with its values, and their encoding."""
+"""A map from an array's data type to the dtype, the field with the values, and the values' encoding."""
 _VALUE: Final = '.data["value"].nd_array_view_value'
 _NAMES: Final = ("name", "uid")
 _NAMING: Final = tuple(f'data["{name}"]' for name in _NAMES)
@@ -34,7 +34,7 @@ _SMALL_FIELD: Final = 1024
 
 
 class Cntk(ProtoFormat):
-    """Models, checkpoints and other dictionaries of CNTK."""
+    """The format of CNTK's models, checkpoints and other dictionaries."""
 
     name = "cntk"
     package = "CNTK.proto."
@@ -47,7 +47,7 @@ class Cntk(ProtoFormat):
 
 
 class _Maker:
-    """Builder of tensors from the findings in one model."""
+    """A builder that makes tensors from the findings in one model. A finding is a message that the search found."""
 
     def __init__(self, file: str, proto: RootProto, found: _core.Findings) -> None:
         self._file = file
@@ -82,7 +82,8 @@ class _Maker:
     def _data(self, builder: TensorBuilder, number: int) -> Data:
         found = self._found[number]
         message = parsed(self._array, found)
-        # CNTK is column-major: with its dimensions reversed, as CNTK's Python and NumPy show them, it is row-major.
+        # CNTK stores arrays column-major. Reversing the dimensions makes the same bytes row-major; CNTK's Python
+        # interface shows this reversed shape too.
         shape = tuple(reversed(message.shape.shape_dim))
         count = element_count(shape)
         builder.shape = shape
@@ -100,9 +101,9 @@ class _Maker:
         return elements(data, builder.dtype, shape, lack)
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
-        """Return the values of the array with that finding number; None if it has none in `member`."""
+        """Return the values in the field `member` of the array with this finding number; None if absent."""
         path = self._found[number].path
-        # The values are a separate message, whose finding comes directly after that of the array.
+        # The values are a separate message. Its finding comes directly after the finding of the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         if values is None or values.path != (f"{path}.{member}" if path else member):
             return None
@@ -112,7 +113,10 @@ class _Maker:
         return None if raw is None else Stored(raw)
 
     def _name(self, path: str) -> str:
-        """Return the name of the variable that holds the array, else its uid, else the path of the array."""
+        """Return the name of the variable that holds the array.
+
+        Without a name, return the uid of the variable; without both, return the path of the array.
+        """
         holder = path.removesuffix(_VALUE)
         if holder == path:
             return path
@@ -120,7 +124,10 @@ class _Maker:
         return next((name for name in names if name), path)
 
     def _text_at(self, path: str) -> str:
-        """Return the string in the dictionary value at `path`: the last readable one, or "" if there is none."""
+        """Return the string in the dictionary value at `path`, or "" if there is none.
+
+        If several values have this path, the last readable value counts.
+        """
         for at in reversed(self._named.find(path)):
             found = self._found[self._names[at]]
             if found.path == path:

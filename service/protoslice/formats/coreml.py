@@ -1,4 +1,4 @@
-"""Core ML: weights of layers, constants of programs in blob files, and packages."""
+"""Core ML models: layer weights, constants of ML programs, blob files with their elements, and packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Strings, Tensor, Use
 
 LARGEST_MANIFEST: Final = 1 << 20
-"""Limit in bytes: larger files are not read as manifests."""
+"""The byte limit of a manifest. Larger files are not read as manifests."""
 _NAME: Final = "Manifest.json"
 
 
@@ -46,9 +46,9 @@ def is_manifest(path: str) -> bool:
 
 
 def named_root(manifest: str, content: bytes) -> str | None:
-    """Return the path of the model that the manifest at `manifest` names; None if malformed.
+    """Return the path of the model that a manifest names; None if the manifest is malformed.
 
-    The file at that path may be absent.
+    `manifest` is the path of the manifest. The file at the returned path may be absent.
     """
     try:
         said = json.loads(content)
@@ -61,15 +61,16 @@ def named_root(manifest: str, content: bytes) -> str | None:
 
 
 _BLOB_RECORD: Final = struct.Struct("<IIQQ")
-"""Sentinel, type, size in bytes, offset of the weights; padding follows."""
+"""The fields of a blob record: sentinel, type, size in bytes, and offset of the weights. Padding follows."""
 _SENTINEL: Final = 0xDEADBEEF
 _RECORD_SIZE: Final = 64
 
 
 def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
-    """Return the `count` elements described by the record at `offset`; narrow types are packed.
+    """Return the `count` elements that the blob record at `offset` locates.
 
-    Raise `CorruptModel` for a bad record, and for a size that does not fit `count` elements.
+    Elements narrower than a byte are packed. Raise `CorruptModel` for a bad record, and for a size that does not
+    fit `count` elements.
     """
     if offset + _RECORD_SIZE > source.size:
         raise CorruptModel(f"A blob record at byte {offset} is outside of its file of {source.size} bytes", offset)
@@ -99,20 +100,20 @@ _DTYPES: Final = {
     31: "U8", 32: "U16", 33: "U32", 34: "U64", 35: "U4", 36: "U2", 37: "U1",
     38: "U6", 39: "U3",
 }  # fmt: skip
-"""Core ML's number → dtype."""
+"""A map from Core ML's data type numbers to dtype names."""
 
 _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """Return the dtype of a data type of Core ML; None for an unknown data type."""
+    """Return the dtype of a Core ML data type; None for an unknown data type."""
     name = _DTYPES.get(number)
     return None if name is None else DTYPES[name]
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A repeated field of values: its message type, the dtypes it may hold, and their encoding."""
+    """A field with a tensor's values: its message type, the dtypes that it may hold, and the values' encoding."""
 
     type: str
     dtypes: frozenset[str]
@@ -128,10 +129,10 @@ _MEMBERS: Final = {
     "strings": _Member("RepeatedStrings", frozenset({"STRING"})),
     "bytes": _Member("RepeatedBytes", frozenset(_DTYPES.values()) - {"STRING"}),
 }
-"""Field of a tensor's value → its description."""
+"""A map from the name of a values field to its description."""
 
 PARTS: Final = (_OPERATION, _VALUE, *(f"{_SPACE}.TensorValue.{member.type}" for member in _MEMBERS.values()))
-"""Message types that `Constants` needs findings of."""
+"""The message types that a search must include for `Constants`."""
 
 _PLACE: Final = re.compile(r'\.(attributes|inputs)\["((?:[^"\\]|\\.)*)"\](?:\.arguments\[0\]\.value)?(.*)', re.DOTALL)
 
@@ -140,21 +141,24 @@ _NAMING: Final = ("attributes", "name", "")
 
 
 class Constants:
-    """Builder of tensors from the values among the findings in one model."""
+    """A builder that makes tensors from a model's findings, which are the messages that a search found."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
         self._proto = proto
         self._found = found
         self._operations: list[tuple[int, str]] = []
-        """Finding numbers and paths of the operations around the last argument of `owner`, outermost first."""
+        """The operations that enclose the finding last passed to `owner`, outermost first.
+
+        Each is a finding number and a path.
+        """
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
     def owner(self, number: int) -> int | None:
-        """Return the finding number of the operation that a constant belongs to; None for other findings.
+        """Return the finding number of the operation that the constant `number` belongs to; None for other findings.
 
-        It has to be called for all findings, in order.
+        Callers must call this method for all findings, in order.
         """
         found = self._found[number]
         while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
@@ -173,7 +177,10 @@ class Constants:
         return None if value.HasField("type") and not value.type.HasField("tensorType") else owner
 
     def name(self, number: int, owner: int) -> str:
-        """Return `OUTPUT:KEY` after the operation `owner` and its attribute or input; `OUTPUT` alone for `val`."""
+        """Return the constant's name `OUTPUT:KEY`, or `OUTPUT` alone if the key is `val`.
+
+        OUTPUT names the operation `owner`; KEY is the attribute or input that holds the constant.
+        """
         path, operation = self._found[number].path, self._found[owner]
         place = _place(path, operation.path)
         if place is None:
@@ -182,7 +189,10 @@ class Constants:
         return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
 
     def tensor(self, number: int, owner: int) -> Tensor:
-        """Return the finding `number` as a tensor, a constant of the operation `owner`; errors become `Unreadable`."""
+        """Return the finding `number`, which is a constant of the operation `owner`, as a tensor.
+
+        Errors become `Unreadable` data.
+        """
         found = self._found[number]
         kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
         builder = TensorBuilder(self.name(number, owner), found.path, kind, file)
@@ -193,7 +203,7 @@ class Constants:
         return builder.tensor(lambda builder: self._data(builder, number, value))
 
     def _called(self, operation: _core.Finding) -> str:
-        """Return the name of the first named output of `operation`, else its path."""
+        """Return the name of the first named output of `operation`, or the operation's path if it has none."""
         try:
             outputs = parsed(self._operation, operation).outputs
         except CorruptModel:
@@ -204,7 +214,7 @@ class Constants:
         dtype, shape = _typed(builder, value)
         if builder.holder == "blob":
             return self._outside(builder, value.blobFileValue, dtype, element_count(shape))
-        # Immediate values are a separate message, whose finding comes directly after that of the constant.
+        # Immediate values are a separate message. Its finding comes directly after the finding of the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         prefix = f"{self._found[number].path}.immediateValue.tensor."
         name = values.path.removeprefix(prefix) if values is not None else ""
@@ -244,26 +254,29 @@ class Constants:
 
 
 def operations_of(model: Model) -> Mapping[str, Kind]:
-    """Return, for each operation of an ML program, the kinds of constants that it uses."""
+    """Return a map from the names of an ML program's constants to the kind of layer that uses each."""
     fields = Fields(name=[3, 1], op=[1], inputs=[2, 2, 1, 1], outputs=[3, 1], keyed=True)
     return kinds_in(model.proto, _OPERATION, fields).values
 
 
 def _held(found: _core.Finding) -> list[int]:
-    """Return the fields that hold or locate the values of a constant; the last one is in effect."""
+    """Return the numbers of the fields that hold or locate a constant's values. The last one is in effect."""
     return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
 
 
 def _place(path: str, operation: str) -> tuple[str, ...] | None:
-    """Return a value's place in its operation: `attributes` or `inputs`, the key, the rest; None if elsewhere."""
+    """Return the place of the value at `path` in the operation at `operation`; None if it is neither of the two.
+
+    The place is `attributes` or `inputs`, then the key, then the rest of the path.
+    """
     place = _PLACE.fullmatch(path[len(operation) :])
     return None if place is None else place.groups()
 
 
 def _typed(builder: TensorBuilder, value: Any) -> tuple[Dtype, tuple[int, ...]]:
-    """Return the dtype and shape of `value`, also noted in `builder`.
+    """Return the dtype and shape of `value`, and set both in `builder`.
 
-    Raise `CorruptModel` or `Unsupported` if it has none.
+    Raise `CorruptModel` for an invalid tensor type, and `Unsupported` for a type that no dtype matches.
     """
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
@@ -286,14 +299,17 @@ _WEIGHTS: Final = "CoreML.Specification.WeightParams"
 _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1
 _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
-"""Bytes fields of weights → dtype; quantized weights are given as stored."""
+"""A map from the bytes fields of weights to dtypes. Quantized weights are listed as stored, not dequantized."""
 _IN_LAYER: Final = re.compile(r".*layers\[[0-9]+\]\.([A-Za-z0-9]+)\.")
 _SMALL_FIELD: Final = 1024
 _ELEMENTS: Final = {65552: "F16", 65568: "F32", 65600: "F64", 131104: "I32", 131080: "I8"}
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
-    """Return the inputs and outputs of a model, and the bytes read for them; `LimitExceeded` beyond 4 MiB."""
+    """Return the inputs and outputs of a model, and the number of bytes read for them.
+
+    Raise `LimitExceeded` if they take more than 4 MiB.
+    """
     model, size = parsed_ends(proto, MODEL, "", ["description.input", "description.output"], "description")
     sides = (model.description.input, model.description.output)
     inputs, outputs = (tuple(_value(each) for each in side) for side in sides)
@@ -301,7 +317,7 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
 
 
 def _value(feature: Any) -> SignatureTensor:
-    """Return an input or output; images have the shape of their pixels, and other features none."""
+    """Return an input or output. Images have their height and width as shape; arrays may have no shape."""
     array, image = feature.type.multiArrayType, feature.type.imageType
     if feature.type.HasField("imageType"):
         return SignatureTensor(feature.name, feature.name, "U8", (image.height, image.width))
@@ -310,13 +326,13 @@ def _value(feature: Any) -> SignatureTensor:
 
 
 class CoreMl(ProtoFormat):
-    """Models, pipelines of models, and packages."""
+    """The format of Core ML's models, pipelines of models, and packages."""
 
     name = "coreml"
     package = "CoreML."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return all weights of layers, and all constants of operations."""
+        """Return all layer weights, and all constants of operations."""
         found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL_FIELD)
         constants = Constants(model, proto, found)
         numbers, owners = array("I"), array("I")
@@ -341,7 +357,10 @@ class CoreMl(ProtoFormat):
         return Tensors(len(numbers), make, called)
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of tensors, by the layers that hold them, or the operations that use them."""
+        """Return a function that finds a tensor's role and kind.
+
+        Weights take theirs from the layer that holds them, constants from the operations that use them.
+        """
         kinds = operations_of(model)
 
         def use(tensor: Tensor) -> Use:
@@ -356,7 +375,7 @@ class CoreMl(ProtoFormat):
 
 
 def _fields(found: _core.Finding) -> list[int]:
-    """Return the fields of weights that have values."""
+    """Return the numbers of those fields of a weights message that hold values."""
     return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
 
 
@@ -384,10 +403,10 @@ def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding, field:
 
 
 def _name(found: _core.Finding) -> str:
-    """Return `LAYER.KIND.FIELD…` of the weights, or their path where no enclosing layer has a name."""
+    """Return the name `LAYER.FIELD…` of the weights, or their path if no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind == _LAYER and name]
     _, inside, within = found.path.rpartition("layers[")
-    # `N].KIND.WEIGHTS…`: the first two steps are replaced by the name of the layer.
+    # The name of the layer replaces the first two steps of `N].KIND.WEIGHTS…`.
     steps = within.split(".", 2)
     if not layers or not inside or len(steps) < 3:
         return found.path

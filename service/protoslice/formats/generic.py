@@ -1,4 +1,4 @@
-"""Fallback format: large bytes and numeric fields of any typed message, as one-dimensional tensors."""
+"""The fallback format: it lists the large bytes and numeric fields of any typed message as one-dimensional tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Data, Encoding, Model, RootProto, Stored, Tensor
 
 _LEAST: Final = 64 << 10
-"""Bytes; smaller fields are not listed as tensors."""
+"""The size in bytes from which a field is listed as a tensor."""
 _MOST_COUNTED: Final = 64 << 20
 _PIECE: Final = 1 << 20
 _CONTINUED: Final = bytes(range(0x80, 0x100))
@@ -30,11 +30,11 @@ _NUMBERS: Final = {
     "sint32": ("I32", Encoding.ZIGZAG), "sint64": ("I64", Encoding.ZIGZAG),
     "bool": ("BOOL", Encoding.VARINT), "enum": ("I32", Encoding.VARINT),
 }  # fmt: skip
-"""Field kind in protobuf → dtype of the elements and their encoding."""
+"""A map from protobuf's field kinds to the dtype and the encoding of the elements."""
 
 
 class GenericMessages:
-    """Messages that no other format claims, as long as their type is known."""
+    """The format of messages of a known type that no other format claims."""
 
     name = "fields"
 
@@ -43,7 +43,7 @@ class GenericMessages:
         return model.proto is not None and model.type is not None
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all fields of at least 64 KiB, at any depth; found in the index, without reading their content."""
+        """Return all fields of at least 64 KiB, at any depth. The index lists them, so their content is not read."""
         fields = [] if model.proto is None else list(_fields(model.root, model.proto))
         return Tensors(
             len(fields),
@@ -54,7 +54,7 @@ class GenericMessages:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field that is listed as a tensor; the number of its elements may need a pass over its varints."""
+    """A field that is listed as a tensor. Counting its elements may need a pass over its varints."""
 
     file: str
     proto: RootProto
@@ -65,7 +65,7 @@ class _Field:
 
     @cached_property
     def tensor(self) -> Tensor:
-        """The field as a tensor, with `Unreadable` for data if its elements cannot be counted."""
+        """The field as a tensor. Its data is `Unreadable` if its elements cannot be counted."""
         return TensorBuilder(self.path, self.path, "field", self.file).tensor(self._data)
 
     def _data(self, builder: TensorBuilder) -> Data:
@@ -101,14 +101,17 @@ def _fields(file: str, proto: RootProto) -> Iterator[_Field]:
             known = proto.document.field(found.type, number)
             if known is not None:
                 name, kind, repeated, in_map = known
-                # The path of a map entry, `field["key"]`, is that of its value.
+                # A map entry and its value share the path `field["key"]`.
                 path = found.path if in_map else f"{found.path}.{name}" if found.path else name
                 for each in _paths(proto, places_of(found, number), kind, path, repeated):
                     yield _Field(file, proto, each, kind, found, number)
 
 
 def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
-    """Yield the paths of the tensors in the field at `path`: one for numbers, one per large element of bytes."""
+    """Yield the paths of the tensors in the field at `path`.
+
+    A numeric field is one tensor. A bytes field is one tensor for each large element.
+    """
     size = sum(end - start for _, _, start, end, _ in places)
     if kind in _NUMBERS and repeated and size >= _LEAST:
         yield path
@@ -124,7 +127,7 @@ def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repe
 
 def _is_there(proto: RootProto, path: str) -> bool:
     """Return True when the value of the field at `path` is large."""
-    # The index lists every occurrence; only the last member of a oneof that was written is set.
+    # The index lists every occurrence of every field, but a oneof keeps only the member that was written last.
     try:
         return proto.document.view(path)[2].size >= _LEAST
     except NotFound:

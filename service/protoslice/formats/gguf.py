@@ -1,4 +1,4 @@
-"""GGUF files: metadata, tensors by name, and shards."""
+"""GGUF files: their metadata, named tensors, and shards."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FILE_TYPES: Final = {
     21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
 }  # fmt: skip
-"""Name of a quantization by its number."""
+"""The names of quantizations by the number in `general.file_type`."""
 _LONGEST: Final = 256 << 10
-"""Bytes of the longest text that is read."""
+"""The byte limit of a text. Longer texts are not read."""
 _UINT32: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """Facts about a model; texts are empty if the header has none."""
+    """Facts about a model. A text is empty if the header lacks it."""
 
     architecture: str
     file_type: str
@@ -77,11 +77,11 @@ def _number(source: RangeSource, path: str, header: GgufHeader, key: str) -> int
 
 
 LARGEST_HEADER: Final = 128 << 20
-"""Limit in bytes of a header; tokenizers of real models take up to some 20 MB."""
+"""The byte limit of a header. The tokenizers in headers of real models take up to about 20 MB."""
 _WINDOW: Final = 1 << 20
 _MOST_KEYS: Final = 1 << 16
 _MOST_ITEMS: Final = 1 << 22
-"""Limit of the strings and lists in all lists of a header: each is read on its own."""
+"""The most strings and lists that all lists of a header may contain. Each costs a separate read."""
 _DEEPEST: Final = 8
 _MOST_DIMENSIONS: Final = 8
 _LONGEST_NAME: Final = (1 << 16) - 1
@@ -100,14 +100,14 @@ SCALARS: Final = {
     11: ("int64", "q"),
     12: ("float64", "d"),
 }
-"""Name and `struct` code of each type of numbers."""
+"""The name and the `struct` code of each numeric type, by GGUF's type number."""
 STRING: Final = 8
 LIST: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in the metadata, by its type and its place."""
+    """The type and the file offset of a metadata value."""
 
     type: int
     offset: int
@@ -115,11 +115,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """One tensor; the offset counts from the beginning of the elements."""
+    """A tensor's entry in the header. `offset` counts from the start of the elements in the file."""
 
     name: str
     shape: tuple[int, ...]
-    """Lengths per dimension, row-major: in reverse order of the file's."""
+    """The length of each dimension in row-major order, which is the reverse of the file's order."""
     type: int
     offset: int
 
@@ -134,14 +134,14 @@ class GgufHeader:
     tensors: tuple[Info, ...]
     alignment: int
     data: int
-    """Offset of the elements in the file."""
+    """The file offset at which the elements start."""
 
 
 def read_header(source: RangeSource, path: str) -> GgufHeader:
-    """Return the header of a GGUF file, validated.
+    """Return the validated header of a GGUF file.
 
-    Raise `CorruptModel` for a damaged header, `Unsupported` for a version other than 2 and 3, `LimitExceeded` for a
-    header of more than 128 MiB.
+    Raise `CorruptModel` for a damaged header, and `Unsupported` for versions other than 2 and 3. Raise
+    `LimitExceeded` for a header of more than 128 MiB.
     """
     cursor = Cursor(source, path)
     if cursor.take(4) != GGUF_MAGIC:
@@ -169,12 +169,12 @@ def read_header(source: RangeSource, path: str) -> GgufHeader:
 
 
 class Cursor:
-    """Place in a GGUF file from which values are read."""
+    """A reader that moves through a GGUF file value by value."""
 
     def __init__(self, source: RangeSource, path: str, at: int = 0, order: str = "<") -> None:
         self.at = at
         self.order = order
-        """Byte order as `struct` has it."""
+        """The byte order, as a prefix of `struct` formats."""
         self._source = source
         self._path = path
         self._start = 0
@@ -193,7 +193,7 @@ class Cursor:
         return self._window[begin : begin + size]
 
     def number(self, code: str) -> int:
-        """Return the next integer, by its `struct` code."""
+        """Return the next integer, whose type is the `struct` code `code`."""
         found: int = struct.unpack(self.order + code, self.take(struct.calcsize(code)))[0]
         return int(found)
 
@@ -208,14 +208,14 @@ class Cursor:
         return self.take(self.number("Q"))
 
     def name(self) -> str:
-        """Return the next string, which is a key or a name."""
+        """Return the next string, which is a key or a name; raise `CorruptModel` above 65,535 bytes."""
         length = self.number("Q")
         if length > _LONGEST_NAME:
             raise CorruptModel(f"A name has {length} bytes; at most {_LONGEST_NAME} are allowed", self.at, self._path)
         return text_of(self.take(length))
 
     def list_head(self) -> tuple[int, int]:
-        """Return the type and number of the elements of the list that begins here."""
+        """Return the element type and the element count of the list that begins here."""
         return self.number("I"), self.number("Q")
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
@@ -282,11 +282,11 @@ TYPES: Final[Mapping[int, Dtype]] = {
         29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
     }.items()
 }  # fmt: skip
-"""Dtype by the number of the tensor type."""
+"""A map from GGUF's tensor type numbers to dtypes."""
 
 
 class Gguf:
-    """GGUF files, of llama.cpp and others."""
+    """The format of GGUF files, which llama.cpp and other programs write."""
 
     name = "gguf"
 
@@ -295,7 +295,7 @@ class Gguf:
         return model.proto is None and model.type == GGUF and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of the file, or of all splits if it is one of several."""
+        """Return all tensors of the file. If the file is a shard, return the tensors of all shards."""
         return joined({path: GgufFile(model.file(path), path) for path in shards_of(model.root)})
 
 
@@ -303,7 +303,7 @@ class GgufFile:
     """The tensors of one GGUF file."""
 
     def __init__(self, source: RangeSource, path: str) -> None:
-        """Read and validate the header; raise `CorruptModel` if tensors overlap or have the same name."""
+        """Read and validate the header; raise `CorruptModel` if two tensors overlap or have the same name."""
         self._source = source
         self._path = path
         self._header: GgufHeader = read_header(source, path)
@@ -317,11 +317,14 @@ class GgufFile:
         return len(self._header.tensors)
 
     def name(self, number: int) -> str:
-        """Return the name of tensor `number`, in the order of the header."""
+        """Return the name of the tensor with this number. Numbers follow the order of the header."""
         return self._header.tensors[number].name
 
     def tensor(self, number: int) -> Tensor:
-        """Return the tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
+        """Return the tensor with this number.
+
+        Its data is `Unreadable` if the elements reach beyond the end of the file or have an unknown type.
+        """
         info = self._header.tensors[number]
         data: Data
         try:
@@ -352,7 +355,7 @@ class GgufFile:
 
 
 def _size(info: Info) -> int | None:
-    """Return the bytes of a tensor; None for an unknown type. Raise `CorruptModel` for an impossible shape."""
+    """Return a tensor's size in bytes; None for an unknown type. Raise `CorruptModel` for an impossible shape."""
     dtype = TYPES.get(info.type)
     if dtype is None:
         return None

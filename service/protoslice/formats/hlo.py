@@ -1,4 +1,4 @@
-"""HLO: constants of programs, arguments and results of snapshots, constants of GPU executables."""
+"""XLA's HLO messages: constants of programs, arguments and results of snapshots, constants of GPU executables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
 _NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
 _INSTRUCTION: Final = _NAMED[1]
 _WITHOUT_DATA: Final = frozenset({13, 17})
-"""Element types without elements: tuples, whose members are separate literals, and tokens."""
+"""The types of literals without elements: tuples and tokens. The members of a tuple are separate literals."""
 _SMALL_FIELD: Final = 1024
 
 _BYTES: Final = {
@@ -34,29 +34,29 @@ _BYTES: Final = {
     21: ("I4", 21), 22: ("U4", 22), 26: ("I2", 26), 27: ("U2", 27), 30: ("I1", 30), 31: ("U1", 31),
     32: ("F4_E2M1", 32),
 }  # fmt: skip
-"""Element type → dtype and the number of the bytes field with the elements."""
+"""A map from XLA's element types to the dtype and the number of the bytes field with the elements."""
 _NUMBERS: Final = {
     1: ("BOOL", 2, Encoding.VARINT), 4: ("I32", 4, Encoding.VARINT), 5: ("I64", 5, Encoding.VARINT),
     8: ("U32", 6, Encoding.VARINT), 9: ("U64", 7, Encoding.VARINT), 11: ("F32", 8, Encoding.PLAIN),
     12: ("F64", 9, Encoding.PLAIN), 15: ("C64", 12, Encoding.PLAIN), 18: ("C128", 18, Encoding.PLAIN),
 }  # fmt: skip
-"""Element type → dtype, the number of the numeric field with the elements, and their encoding."""
+"""A map from XLA's element types to the dtype, the numeric field with the elements, and their encoding."""
 
 
 def dtype_of(element_type: int) -> Dtype | None:
-    """Return the dtype of an element type of XLA; None for a type that no tensor has."""
+    """Return the dtype of an XLA element type; None for a type that no tensor has."""
     name, *_ = _BYTES.get(element_type) or _NUMBERS.get(element_type) or [None]
     return None if name is None else DTYPES[name]
 
 
 class Hlo(ProtoFormat):
-    """Modules, snapshots, executables and other messages of XLA with literals."""
+    """The format of XLA's messages with literals, such as modules, snapshots and executables."""
 
     name = "hlo"
     package = "xla."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return all literals with elements, and the constants of GPU executables."""
+        """Return all literals that have elements, and the constants of GPU executables."""
         found = proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
         make = _Maker(model, proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
@@ -65,7 +65,10 @@ class Hlo(ProtoFormat):
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of constants, by the instructions that use them; arguments and results are no weights."""
+        """Return a function that finds a constant's role and kind from the instructions that use the constant.
+
+        Arguments and results are never weights.
+        """
         fields = Fields(name=[1], op=[2], inputs=[36], outputs=[35], numbers=True)
         constants = kinds_in(model.proto, _INSTRUCTION, fields).constants
 
@@ -79,7 +82,7 @@ class Hlo(ProtoFormat):
 
 
 class _Maker:
-    """Builder of tensors from the findings in one model."""
+    """A builder that makes tensors from the findings in one model. A finding is a message that the search found."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
@@ -89,7 +92,7 @@ class _Maker:
         self._found = found
 
     def has_elements(self, number: int) -> bool:
-        """Return True when a finding is a tensor: a literal with elements, or the content of a constant."""
+        """Return True when the finding is a tensor. Literals with elements and contents of constants are tensors."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._symbol(number) is not None and content(self._proto, found, 1) is not None
@@ -98,17 +101,17 @@ class _Maker:
         try:
             return parsed(self._literal, found).shape.element_type not in _WITHOUT_DATA
         except CorruptModel:
-            return True  # listed, with `Unreadable` for data
+            return True  # listed, so that clients see the error as `Unreadable` data
 
     def called(self, number: int) -> tuple[str, str]:
-        """Return the name and address of the tensor with that finding number."""
+        """Return the name and address of the tensor with this finding number."""
         found = self._found[number]
         if found.type == _LITERAL:
             return _name(found), f"path:{found.path}"
         return self._symbol(number) or found.path, f"path:{found.path}.data"
 
     def tensor(self, number: int) -> Tensor:
-        """Return the tensor with that finding number."""
+        """Return the tensor with this finding number."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
@@ -120,9 +123,12 @@ class _Maker:
         return builder.tensor(lambda builder: self._elements(builder, found, shape))
 
     def _symbol(self, number: int) -> str | None:
-        """Return the constant's symbol, else its path; None if the finding is not the content of a constant."""
+        """Return the symbol of the constant whose content is this finding, or its path if it has no symbol.
+
+        Return None if the finding is not the content of a constant.
+        """
         found = self._found[number]
-        # The finding of the constant comes directly before that of its content.
+        # The finding of a constant comes directly before the finding of its content.
         constant = self._found[number - 1] if number else found
         if constant.type != _CONSTANT or found.path != f"{constant.path}.content":
             return None
@@ -158,11 +164,11 @@ class _Maker:
 
 
 def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
-    """Return `data` with its encoding; for dtypes narrower than a byte, the size of `data` decides."""
+    """Return `data` with its encoding. For dtypes narrower than a byte, the encoding follows from the data's size."""
     data = data or Rope.joined(())
     if not dtype.narrow:
         return Stored(data)
-    # XLA writes narrow types one to a byte; older files hold them packed.
+    # XLA writes one element of a narrow type per byte; older versions packed several into a byte.
     packed = data.size != count and data.size == stored_size(dtype, count, Encoding.PACKED)
     return Stored(data, Encoding.PACKED if packed else Encoding.BYTE_PER_ELEMENT)
 
@@ -171,12 +177,12 @@ def _as_numbers(data: Stored | Deferred[Stored] | None, dtype: Dtype, count: int
     if data is None:
         return Stored(Rope.joined(()))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
-        return Stored(data.bytes)  # one byte per varint: the varints are the values
+        return Stored(data.bytes)  # each varint takes one byte, so the varints are the elements
     return data
 
 
 def _laid_out(data: Stored | Deferred[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
-    """Return `data` in the order given by `minor_to_major`: the dimension named first changes fastest."""
+    """Return `data` with strides that follow `minor_to_major`, whose first dimension changes fastest."""
     rank = len(shape)
     if not minor_to_major:
         return data
@@ -194,13 +200,16 @@ def _laid_out(data: Stored | Deferred[Stored], shape: Sequence[int], minor_to_ma
 
 
 def _kind(path: str) -> str:
-    """Return the kind of a literal, after the field that holds it: argument, result, constant or literal."""
+    """Return `argument`, `result`, `constant` or `literal`, depending on the field that holds the literal."""
     outer = path.partition(".tuple_literals")[0].rpartition(".")[2].partition("[")[0]
     return {"arguments": "argument", "result": "result", "literal": "constant"}.get(outer, "literal")
 
 
 def _name(found: _core.Finding) -> str:
-    """Return `COMPUTATION/INSTRUCTION` of a literal, with member numbers in tuples, else its path."""
+    """Return the name `COMPUTATION/INSTRUCTION` of a literal, or its path if neither has a name.
+
+    For a member of a tuple, the member's number follows the name.
+    """
     names = [schema.text_of(name) for kind, name in found.names if kind in _NAMED]
     if not names:
         return found.path.replace(".tuple_literals", "")

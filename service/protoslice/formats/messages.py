@@ -1,4 +1,4 @@
-"""Shared parts of formats of messages: a base class, fields of messages, builders of tensors, external files."""
+"""Shared code of protobuf formats: a base class, field readers, a tensor builder, and paths of external files."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto,
 
 
 class ProtoFormat(ABC):
-    """Base class of formats whose root is a message of one package."""
+    """A base class of formats whose root is a message of one protobuf package."""
 
     package: ClassVar[str]
-    """Beginning of the full names of the messages' types, such as `onnx.`."""
+    """The prefix of the package's full type names, such as `onnx.`."""
 
     def matches(self, model: Model) -> bool:
         """Return True when the root is a message of the package."""
         return model.proto is not None and (model.type or "").startswith(self.package)
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of `model`; none when its root is no proto."""
+        """Return all tensors of `model`, or none if the root is not a proto."""
         return Tensors.of(()) if model.proto is None else self.tensors_in(model, model.proto)
 
     @abstractmethod
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return all tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""
+        """Return all tensors of `model`, whose root is `proto`. This call blocks and reads metadata, no elements."""
 
 
 def resolve_location(root: str, location: str) -> str:
-    """Return the path within the model of the file at `location`, relative to the folder of `root`.
+    """Return the model path of the file at `location`, which is relative to the folder of `root`.
 
     Raise `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
     """
@@ -54,11 +54,11 @@ def resolve_location(root: str, location: str) -> str:
 
 
 _MOST_ENDS: Final = 4 << 20
-"""Bytes of the inputs and outputs of a model or a meta graph: they are parsed in memory."""
+"""The byte limit for the inputs and outputs of a model or meta graph, which are parsed in memory."""
 
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
-    """Return `found` parsed without its large fields; raise `CorruptModel` if it does not parse as `message_class`."""
+    """Parse the message `found` without its large fields; raise `CorruptModel` if it is not a `message_class`."""
     try:
         return schema.parsed(message_class, found.skeleton)
     except DecodeError as error:
@@ -66,9 +66,10 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
 
 
 def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[str], about: str) -> tuple[Any, int]:
-    """Return the message at `path` with only those `fields`, which declare inputs and outputs, and their bytes.
+    """Return the message at `path` with only the given `fields`, and the size of these fields in bytes.
 
-    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors mention the path `about`.
+    `fields` declare inputs and outputs. Raise `LimitExceeded` if they take more than 4 MiB, and `CorruptModel` if
+    they do not parse. The errors name the path `about`.
     """
     _, _, core = proto.document.view(path, fields)
     check_ends(core.size, about)
@@ -80,7 +81,7 @@ def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[st
 
 
 def check_ends(size: int, about: str = "") -> None:
-    """Raise `LimitExceeded` for inputs and outputs of more than 4 MiB."""
+    """Raise `LimitExceeded` if `size`, the bytes of inputs and outputs, is more than 4 MiB."""
     if size > _MOST_ENDS:
         raise LimitExceeded(
             f"The inputs and outputs have {size} bytes, but at most {_MOST_ENDS} are listed", path=about
@@ -89,7 +90,7 @@ def check_ends(size: int, about: str = "") -> None:
 
 @dataclass(slots=True)
 class TensorBuilder:
-    """Facts so far about the tensor at `path`."""
+    """The facts known so far about the tensor at `path`."""
 
     name: str
     path: str
@@ -101,9 +102,9 @@ class TensorBuilder:
     look: Callable[[Tensor], Use] | None = None
 
     def tensor(self, find: Callable[[TensorBuilder], Data]) -> Tensor:
-        """Return the finished tensor, with data from `find`, which may fill in the builder.
+        """Return the finished tensor with the data that `find` returns.
 
-        An error becomes `Unreadable`.
+        `find` may set attributes of this builder, which it receives. If it raises an error, the data is `Unreadable`.
         """
         try:
             data = find(self)
@@ -113,7 +114,7 @@ class TensorBuilder:
         return self._finished(data)
 
     def unreadable(self, error: ProtosliceError) -> Tensor:
-        """Return the finished tensor with `error` for data."""
+        """Return the finished tensor with unreadable data, whose reading raises `error`."""
         return self._finished(Unreadable(error))
 
     def _finished(self, data: Data) -> Tensor:
@@ -131,19 +132,20 @@ class TensorBuilder:
 
 
 Place = tuple[int, int, int, int, int]
-"""Field number, wire type, start, end, count.
+"""A place of a field in a proto: field number, wire type, start, end and count.
 
-Start and end enclose one field's content, or a run of fields with their tags.
+If the count is 1, start and end enclose the content of one field. Otherwise they enclose a run of equal fields
+including their tags.
 """
 
 _LENGTH = 2
 _WIDTHS = {1: 8, 5: 4}
 _MOST_UNPACKED = 64 << 20
-"""Limit in bytes for unpacked numbers: each of them has a tag, so they are copied together in memory."""
+"""The byte limit for unpacked numbers. Each has a tag, so the numbers must be copied into memory without tags."""
 
 
 def content(proto: RootProto, found: _core.Finding, number: int) -> Rope | None:
-    """Return the bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
+    """Return the content of the bytes field `number`; None if absent. As in protobuf, the last occurrence counts."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
@@ -158,10 +160,10 @@ def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Ro
 def numbers(
     proto: RootProto, found: _core.Finding, number: int, encoding: Encoding
 ) -> Stored | Deferred[Stored] | None:
-    """Return the values of the numeric field `number`, packed, unpacked or both; None if absent.
+    """Return the values of the numeric field `number`; None if absent.
 
-    `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. Raise `LimitExceeded` for more than
-    64 MiB of unpacked numbers.
+    The field may be packed, unpacked, or a mix of both. `encoding` is PLAIN for fixed-width fields; for other fields,
+    it is the encoding of the varints. Raise `LimitExceeded` for more than 64 MiB of unpacked numbers.
     """
     places = places_of(found, number)
     if not places:
@@ -172,9 +174,9 @@ def numbers(
 
 
 def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
-    """Return the elements in `data` after a check of their size; a tensor without elements needs no data.
+    """Return the elements in `data`; raise `CorruptModel` if the size does not match `dtype` and `shape`.
 
-    Raise `CorruptModel` with `lack` if there is no data for its elements.
+    `data` may be None for a tensor without elements. If other data is missing, the error message is `lack`.
     """
     if data is None and lack and element_count(shape):
         raise CorruptModel(lack)
@@ -183,7 +185,7 @@ def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequen
 
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:
-    """Return the number of values in the fixed-width field `number`, of `width` bytes each."""
+    """Return the number of values in the field `number`, whose values take `width` bytes each."""
     places = places_of(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
 
@@ -208,7 +210,7 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Rope:
 
 
 def _values(run: bytes, wire: int, offset: int) -> bytes:
-    """Return the values in a run of fields, without tags."""
+    """Return the values in a run of fields without the tags."""
     values = bytearray()
     at = 0
     while at < len(run):

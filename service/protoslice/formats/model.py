@@ -1,4 +1,4 @@
-"""Former import path for formats of other packages, until 0.3: use `protoslice.formats`."""
+"""The former import path for formats of other packages, kept until 0.3. Import from `protoslice.formats` instead."""
 
 from protoslice.formats.messages import ProtoFormat as ProtoFormat
 from protoslice.sources.ropes import Rope

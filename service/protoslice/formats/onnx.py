@@ -1,4 +1,4 @@
-"""ONNX: all TensorProtos, with their elements inside the model or in external files."""
+"""ONNX models: all TensorProtos, whose elements are in the model or in external files."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MODEL: Final = "onnx.ModelProto"
 TENSOR: Final = "onnx.TensorProto"
 NODE: Final = "onnx.NodeProto"
 EXTERNAL: Final = 1
-"""`data_location` of a tensor whose elements are in another file."""
+"""The `data_location` of tensors whose elements are in another file."""
 _RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 10, 11
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A value of `TensorProto.DataType`: its dtype, and the field for elements that are not raw."""
+    """An ONNX data type: the dtype, and the field and encoding of elements that are not in `raw_data`."""
 
     dtype: Dtype
     field: int
@@ -70,21 +70,21 @@ def _kind(number: int) -> _Kind:
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """Return the dtype of ONNX's type `number`; None if there is none."""
+    """Return the dtype of the ONNX data type `number`; None if there is none."""
     kind = _KINDS.get(number)
     return kind.dtype if kind is not None else None
 
 
 class Onnx(ProtoFormat):
-    """ONNX models, and other messages of the onnx package."""
+    """The format of ONNX models, and of other messages of the onnx package."""
 
     name = "onnx"
     package = "onnx."
     uses = None
-    """Its tensors say what they are for."""
+    """None, because each tensor has a `look` function that returns its role and kind."""
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return all TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
+        """Return all TensorProtos at any depth, such as those in initializers, node attributes and functions."""
         found = proto.document.find([TENSOR])
 
         def listed(look: Look | None) -> Tensors:
@@ -97,7 +97,10 @@ class Onnx(ProtoFormat):
 
 
 def _uses(proto: RootProto) -> Look:
-    """Return the roles of tensors, by the operators that use them; tensors in attributes are constants."""
+    """Return a function that finds a tensor's role and kind from the operators that use the tensor.
+
+    Tensors in attributes are constants, unless a layer uses them as weights.
+    """
     values, constants = kinds_in(proto, NODE, Fields(name=[3], op=[4], inputs=[1], outputs=[2]))
 
     def use(tensor: Tensor) -> Use:
@@ -110,17 +113,17 @@ def _uses(proto: RootProto) -> Look:
 
 
 class TensorMaker:
-    """Builder of tensors from the TensorProtos of one model."""
+    """A builder that makes tensors from the TensorProtos of one model."""
 
     def __init__(self, model: Model, proto: RootProto, look: Look | None = None) -> None:
-        """Set `look`, which returns the roles of the tensors."""
+        """Set `look`, a function that returns the role and kind of a tensor."""
         self._model = model
         self._proto = proto
         self._look = look
         self._message = schema.bundled().message_class(TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
-        """Return the TensorProto `found` as a tensor; errors in it become `Unreadable`, raised on reading."""
+        """Return the TensorProto `found` as a tensor. Errors in it are raised only when the tensor is read."""
         builder = TensorBuilder(found.path, found.path, _role(found.path), self._model.root, look=self._look)
         try:
             message = parsed(self._message, found)
@@ -183,9 +186,9 @@ _GRAPH_FIELDS: Final = ["graph.name", "graph.input", "graph.output", "graph.init
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
-    """Return the inputs and outputs of the main graph, without initializers, and the bytes read for them.
+    """Return the inputs and outputs of the main graph, and the number of bytes read for them.
 
-    `LimitExceeded` beyond 4 MiB.
+    Inputs that have an initializer are left out. Raise `LimitExceeded` if more than 4 MiB must be read.
     """
     model, size = parsed_ends(proto, MODEL, "", _GRAPH_FIELDS, "graph")
     graph: Any = model.graph
@@ -195,7 +198,7 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
 
 
 def _value(info: Any) -> SignatureTensor:
-    """Return an input or output; values that are not tensors, such as sequences, have neither type nor shape."""
+    """Return an input or output. Values other than tensors, such as sequences, have neither dtype nor shape."""
     dtype, dims = dtype_of(info.type.tensor_type.elem_type), info.type.tensor_type
     lengths = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims.shape.dim)
     shape = lengths if dims.HasField("shape") else None
@@ -212,13 +215,13 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
 
 
 def _role(path: str) -> str:
-    """Return the kind of a tensor, after the field that holds it."""
+    """Return the tensor's holder, which depends on the field that contains the tensor."""
     field = path.rpartition(".")[2].partition("[")[0]
     sparse = {"values": "sparse_values", "indices": "sparse_indices"}
     return sparse.get(field) or {"initializer": "initializer", "": "tensor"}.get(field, "attr")
 
 
 def _name(found: _core.Finding) -> str:
-    """Return the name of an unnamed tensor: `NODE/ATTRIBUTE` for the value of an attribute, else its path."""
+    """Return a name for an unnamed tensor: `NODE/ATTRIBUTE` if an attribute holds it, else its path."""
     names = [schema.text_of(name) for _, name in found.names[-2:] if name]
     return "/".join(names) if found.names[-1:] and found.names[-1][0] == "onnx.AttributeProto" else found.path

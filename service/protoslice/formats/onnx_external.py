@@ -1,4 +1,7 @@
-"""ONNX models with their weights in another file, or all in one file; only the small parts are new bytes."""
+"""Conversion of ONNX models: weights move to a separate file, or all parts into one file.
+
+Only small parts are new bytes; weights stay ranges of the stored files.
+"""
 
 from __future__ import annotations
 
@@ -31,28 +34,28 @@ from protoslice.tensors.model import Encoding, Stored, Strings, Tensor, Unreadab
 from protoslice.tensors.reading import locate, read
 
 WEIGHTS: Final = "weights.bin"
-"""Name of the file with the weights, as the model refers to it."""
+"""The name by which the model refers to its weights file."""
 ALIGNMENT: Final = 4096
-"""Default alignment of weights in bytes: that of a page, for loaders that map the file."""
+"""The default alignment of weights in bytes. It is a memory page, because some loaders map the file."""
 _MOST_ALIGNMENT: Final = 1 << 20
 _LEAST: Final = 1024
-"""Bytes of the smallest tensor that is moved to the file of weights."""
+"""The size in bytes from which a tensor is moved to the weights file."""
 _LARGEST_MODEL: Final = (1 << 31) - 1
-"""Bytes of the largest model that protobuf runtimes parse."""
+"""The size in bytes of the largest model that protobuf runtimes can parse."""
 _NAME, _RAW, _EXTERNAL_DATA, _LOCATION = 8, 9, 13, 14
 _LOCATION_TAGS: Final = frozenset({_LOCATION << 3, _LOCATION << 3 | 0x80})
-"""First bytes of the tag of the location, which may be written longer than need be."""
+"""The possible first bytes of the `data_location` tag. The second one begins a tag that is longer than necessary."""
 _ELEMENTS: Final = frozenset({4, 5, 6, 7, _RAW, 10, 11, _EXTERNAL_DATA, _LOCATION})
-"""Fields of a TensorProto that hold its elements, or say where they are."""
+"""The TensorProto fields that hold or locate the elements."""
 _PLACED: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t")
 _INITIALIZER: Final = re.compile(r"graph\.initializer\[[0-9]+\]")
 _TOPS: Final = {NODE: "node", INITIALIZER: "initializer", SPARSE_INITIALIZER: "sparse_initializer"}
-"""Fields of the graph in which tensors are."""
+"""The graph's fields that can contain tensors, by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxFiles:
-    """A model, and the file of weights that it refers to."""
+    """A model, and the weights file that it refers to."""
 
     model: Rope
     weights: Rope
@@ -68,11 +71,11 @@ def check_alignment(align: int) -> int:
 def with_external_data(
     proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT, graph: Graph | None = None
 ) -> OnnxFiles:
-    """Return the model of `proto`, or `part` of its `graph`, with tensors of at least 1 KiB in a file of weights.
+    """Return the model of `proto`, or `part` of its `graph`, and a file with its tensors of at least 1 KiB.
 
-    The moved tensors are initializers, and constants, which become initializers. Smaller tensors are put into the
-    model, even if they are external now. In inner graphs and attributes, only weights that are external now are moved.
-    Raise `Unsupported` if the model then has 2 GiB or more.
+    Initializers and constants of the main graph move to this weights file; constants become initializers. Tensors
+    in inner graphs and other attributes move only if they are external now. Smaller tensors are put into the model,
+    even if they are external now. Raise `Unsupported` if the model itself still has 2 GiB or more.
     """
     weights = _Weights(align)
     model = _composed(proto, part, weights, graph)
@@ -85,9 +88,9 @@ def with_external_data(
 
 
 def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | None = None) -> Rope:
-    """Return the model of `proto`, or `part` of its `graph`, with all its weights inside.
+    """Return the model of `proto`, or `part` of its `graph`, as one file with all weights.
 
-    Raise `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
+    Raise `Unsupported` if the file has 2 GiB or more, because no ONNX runtime parses such a file.
     """
     model = _composed(proto, part, None, graph)
     if model.size > _LARGEST_MODEL:
@@ -99,7 +102,7 @@ def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | N
 
 
 class _Weights:
-    """A file of weights that is being composed."""
+    """A builder of a weights file."""
 
     def __init__(self, align: int) -> None:
         self._sources = SourceList()
@@ -107,7 +110,7 @@ class _Weights:
         self._zeros = Rope.of(_core.Computed.filled(Rope.joined(()), 1, align))
 
     def add(self, data: Rope) -> int:
-        """Append `data`, aligned; return its offset."""
+        """Append `data` at the next aligned offset, and return that offset."""
         gap = -self._builder.size % self._zeros.size
         if gap:
             self._builder.add(self._zeros.part(0, gap))
@@ -116,12 +119,12 @@ class _Weights:
         return offset
 
     def bytes(self) -> Rope:
-        """Return all that was added."""
+        """Return the content of the file so far."""
         return Rope(_core.Rope(self._builder.ropes()), self._sources.listed)
 
 
 def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Rope:
-    """Return the model, with its weights in `weights`, or inside the model if `weights` is None."""
+    """Return the model. Add its weights to `weights`, or put them into the model if `weights` is None."""
     fields, added = (proto.graph, []) if part is None else extracted(proto, part, graph_names)
     kept = {field.start for field in fields}
     changes, constants = _changes(proto, part, kept, weights)
@@ -136,9 +139,9 @@ def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None,
 def _changes(
     proto: OnnxProto, part: SubModel | None, kept: set[int], weights: _Weights | None
 ) -> tuple[Changes, list[bytes]]:
-    """Return the new contents of tensors, and initializers in place of Constant nodes.
+    """Return the new contents of tensors, and the initializers that replace Constant nodes.
 
-    These nodes are removed from `kept`.
+    Remove the replaced nodes from `kept`.
     """
     tops = {f"{_TOPS[number]}[{place}]": field for (number, place), field in numbered(proto.graph) if number in _TOPS}
     maker, found = TensorMaker(proto.model, proto.proto), proto.document.find([TENSOR])
@@ -150,9 +153,10 @@ def _changes(
             continue
         tensor, skeleton = maker.tensor(found[number]), found[number].skeleton
         large = weights is not None and (tensor.size or 0) >= _LEAST
-        # Parsing again is spared if no byte can be the tag of the location.
+        # Parsing is slow, and needless if no byte can begin the tag of `data_location`.
         external = bool(_LOCATION_TAGS & set(skeleton)) and schema.parsed(kind, skeleton).data_location == EXTERNAL
-        # A tensor whose elements cannot be read is left unchanged, unless they are missing in another file.
+        # Strings and unreadable elements inside the model stay unchanged. Unreadable external elements are an
+        # error, which `_elements` raises.
         if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Unreadable) and not external):
             continue
         constant = _PLACED.fullmatch(found[number].path)
@@ -175,7 +179,7 @@ def _changes(
 
 
 def _put(changes: Changes, names: list[str], content: Rope | bytes) -> None:
-    """Set the new content of the message at a path."""
+    """Set `content` as the new content of the message whose path has the steps `names`."""
     for name in names[:-1]:
         inner = changes.setdefault(name, {})
         assert isinstance(inner, dict)
@@ -184,7 +188,7 @@ def _put(changes: Changes, names: list[str], content: Rope | bytes) -> None:
 
 
 class _Constants:
-    """Nodes that can become initializers: those that make a constant from a tensor in an attribute."""
+    """The Constant nodes that can become initializers."""
 
     def __init__(self, proto: OnnxProto, part: SubModel | None) -> None:
         self._proto = proto
@@ -192,7 +196,7 @@ class _Constants:
 
     @cached_property
     def names(self) -> Mapping[int, str]:
-        """Names of the constants' values, by the number of the node; looked up on first use."""
+        """The name of each constant's value, by node number. The first access searches the graph."""
         proto, found, number = self._proto, dict[int, str](), -1
         if proto.version < INITIALIZERS_AS_INPUTS:
             return found
@@ -204,13 +208,18 @@ class _Constants:
                 continue
             node, number = schema.parsed(kind, each.skeleton), number + 1
             is_constant = node.op_type == "Constant" and node.domain in STANDARD and len(node.output) == 1
-            if is_constant and node.output[0] not in outputs and "\\" not in node.output[0]:  # bytes that are no text
+            if (
+                is_constant and node.output[0] not in outputs and "\\" not in node.output[0]
+            ):  # a backslash stands for bytes that are not UTF-8
                 found[number] = node.output[0]
         return found
 
 
 def _elements(tensor: Tensor) -> Rope:
-    """Return the elements as `raw_data` and external files have them; raise the error of a faulty tensor."""
+    """Return the elements in the encoding of `raw_data` and external files.
+
+    Raise the error of a tensor that is unreadable.
+    """
     narrow, data = tensor.dtype is not None and tensor.dtype.narrow, tensor.data
     if isinstance(data, Stored) and data.encoding is (Encoding.PACKED if narrow else Encoding.PLAIN):
         return data.bytes
@@ -218,7 +227,7 @@ def _elements(tensor: Tensor) -> Rope:
 
 
 def _reference(offset: int, size: int) -> bytes:
-    """Return the fields of a TensorProto whose elements are in the file of weights."""
+    """Return the TensorProto fields that locate elements in the weights file."""
     place = (("location", WEIGHTS), ("offset", str(offset)), ("length", str(size)))
     entries = (_field(1, key.encode()) + _field(2, value.encode()) for key, value in place)
     return (
@@ -229,5 +238,5 @@ def _reference(offset: int, size: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Return a field with content of a length."""
+    """Return a length-delimited field with its tag."""
     return varints.write(number << 3 | 2) + varints.write(len(content)) + content

@@ -1,6 +1,7 @@
-"""Parts of ONNX graphs as models, without reading weights, and the element types of values, from their operators.
+"""Extraction of parts of ONNX graphs as models, and inference of element types from operators.
 
-`onnx_operators.json` has the rules of the operators, which `tools/onnx_operators.py` derives from `onnx.defs`.
+Neither reads weights. `onnx_operators.json` holds rules for the types of each operator's outputs.
+`tools/onnx_operators.py` derives these rules from `onnx.defs`.
 """
 
 from __future__ import annotations
@@ -42,45 +43,45 @@ _CONSTANTS: Final[Mapping[str, int]] = {
     "value_string": _STRING, "value_strings": _STRING,
 }  # fmt: skip
 _TENSOR_TYPES: Final = 1 << 16
-"""Above every number of `TensorProto.DataType`."""
+"""A number above all numbers of `TensorProto.DataType`."""
 STANDARD: Final = frozenset({"", "ai.onnx"})
-"""Both names of the domain of the operators of the standard."""
+"""The two names of the standard operators' domain."""
 
 
 class Maker(Protocol):
-    """A node of a graph."""
+    """A node of a graph, with the facts that type inference needs."""
 
     @property
     def domain(self) -> str:
-        """Domain of its operator."""
+        """The domain of the node's operator."""
 
     @property
     def operator(self) -> str:
-        """Name of its operator."""
+        """The name of the node's operator."""
 
     @property
     def inputs(self) -> Sequence[str]:
-        """Values that it takes."""
+        """The names of the values that the node takes."""
 
     @property
     def attributes(self) -> Mapping[str, int]:
-        """Integers of its attributes by name; 0 for attributes of other types."""
+        """The integer values of the node's attributes by name; 0 for attributes of other types."""
 
     @property
     def outputs(self) -> Sequence[str]:
-        """Values that it makes."""
+        """The names of the values that the node makes."""
 
     @property
     def constant(self) -> int:
-        """Element type of its tensor attribute, or 0."""
+        """The element type of the node's tensor attribute; 0 without such an attribute."""
 
     @property
     def inner(self) -> Sequence[int]:
-        """Element types of the outputs of its inner graph, 0 where unknown."""
+        """The element type of each output of the node's inner graph; 0 if unknown."""
 
 
 class ElementTypes:
-    """Element types of the values of a graph, computed on first use."""
+    """The element types of a graph's values. The first access computes them."""
 
     def __init__(
         self,
@@ -89,9 +90,10 @@ class ElementTypes:
         opsets: Mapping[str, int],
         own: Iterable[tuple[str, str]],
     ) -> None:
-        """Take the declared types, the types of initializers, and the opsets that the model imports, by domain.
+        """Set the nodes, in the order of the graph, and the facts that the model states.
 
-        `nodes` are in the order of the graph; `own` are domains and names of operators that the model defines.
+        `declared` maps declared values and initializers to element types. `opsets` maps the imported domains to
+        versions. `own` holds the domain and name of each operator that the model itself defines.
         """
         self._nodes = nodes
         self._declared = declared
@@ -99,11 +101,11 @@ class ElementTypes:
         self._own = frozenset((_domain(domain), name) for domain, name in own)
 
     def of(self, name: str) -> int:
-        """Return the element type of the value `name`, as `TensorProto.DataType` numbers it; 0 if unknown."""
+        """Return the element type of the value `name` as a number of `TensorProto.DataType`; 0 if unknown."""
         return self._declared.get(name) or self._made.get(name, 0)
 
     def reason(self, name: str) -> str:
-        """Return why the type of the value `name` is unknown."""
+        """Return the reason why the type of the value `name` is unknown."""
         for node in self._nodes:
             if name in node.outputs:
                 operator = f"{node.domain or 'ai.onnx'}.{node.operator}"[:200]
@@ -114,7 +116,7 @@ class ElementTypes:
 
     @cached_property
     def _made(self) -> Mapping[str, int]:
-        """Types of the values that nodes make."""
+        """The element types of the values that nodes make, by name."""
         found = dict[str, int]()
 
         def known(name: str) -> int:
@@ -128,7 +130,7 @@ class ElementTypes:
         return found
 
     def _rules(self, node: Maker) -> Sequence[str]:
-        """Return the rules of the outputs of a node; none for an operator that is not in the table."""
+        """Return the type rules for the outputs of a node; none for an operator that is not in the table."""
         domain = _domain(node.domain)
         opset = self._opsets.get(domain, 0)
         if (domain, node.operator) in self._own or not opset or opset > _table()["opsets"].get(domain, 0):
@@ -147,7 +149,7 @@ def _domain(name: str) -> str:
 
 
 def _by_rule(rules: Sequence[str], output: int, node: Maker, known: Callable[[str], int]) -> int:
-    """Return the element type of an output of a node; 0 if unknown."""
+    """Return the element type of the output number `output` of a node; 0 if unknown."""
     if output >= len(rules) and not rules[-1].endswith("*"):
         return 0
     alternatives = rules[min(output, len(rules) - 1)].removesuffix("*").split("|")
@@ -175,24 +177,24 @@ def _inputs(places: str, names: Sequence[str]) -> Iterable[str]:
     return chain.from_iterable(names[first : None if many else first + 1] for first, many in parts)
 
 
-# Parts between chosen values, as `onnx.utils.extract_model` makes them.
+# The rest extracts the part of a graph between chosen values, like `onnx.utils.extract_model`.
 
 _ABOUT: Final = frozenset({2, 10, 16})
-"""Name, documentation and metadata of the graph, which all parts have."""
+"""The graph's fields for name, documentation and metadata. Every extracted part keeps them."""
 _ANNOTATION: Final = 14
-"""What quantizes a value: kept with that value."""
+"""The field for quantization annotations. A part keeps the annotations of its values."""
 KNOWN: Final = _ABOUT | {NODE, INITIALIZER, SPARSE_INITIALIZER, INPUT, OUTPUT, VALUE_INFO, _ANNOTATION}
-"""All fields of a GraphProto: of a graph with others, no parts are made."""
+"""All known fields of a GraphProto. No parts are extracted from a graph with other fields."""
 _MOST_VALUES: Final = 1000
-"""Limit of the inputs and outputs that a request names."""
+"""The most inputs and outputs that a request may name."""
 _NODE_TYPE: Final = "onnx.NodeProto"
 _NO_ATTRIBUTES: Final[Mapping[str, int]] = MappingProxyType({})
 _NODE_WEIGHT: Final = 1000
 _NAME_WEIGHT: Final = 300
-"""Bytes of memory of a node and its values, and of another name, about."""
+"""The approximate memory in bytes of a node with its values, and of any other name."""
 _ANNOTATION_TYPE: Final = "onnx.TensorAnnotation"
 _ITEM: Final = re.compile(r"(graph(?:\.node\[[0-9]+\].*)?)\.([a-z_]+)\[([0-9]+)\](\.values)?", re.DOTALL)
-"""A direct part of the graph or of an inner graph: path of that graph, field and number."""
+"""The path of an item of the graph or of an inner graph. The groups are the graph's path, the field and the number."""
 _INNER_GRAPH: Final = re.compile(r"(.*)\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?:g|graphs\[[0-9]+\])", re.DOTALL)
 _INNER_OUTPUT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.g")
 _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?:t|sparse_tensor\.values)")
@@ -200,9 +202,10 @@ _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """The part of a graph between `inputs` and `outputs`, by default the graph's inputs and outputs.
+    """The part of a graph between the values `inputs` and `outputs`.
 
-    The name of a node means its inputs, if used as an input, and its outputs, if used as an output.
+    The defaults are the graph's own inputs and outputs. Both tuples may also name nodes. A node in `inputs` means
+    the inputs of the node, and a node in `outputs` means its outputs.
     """
 
     inputs: tuple[str, ...] = ()
@@ -211,25 +214,25 @@ class SubModel:
 
 @dataclass(slots=True)
 class OnnxNode:
-    """A node of the graph: its operator, and names of values."""
+    """A node of the graph: its operator, and the names of its values."""
 
     domain: str
     operator: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     attributes: Mapping[str, int]
-    """Integers of its attributes by name; 0 for attributes of other types."""
+    """The integer values of the node's attributes by name; 0 for attributes of other types."""
     constant: int = 0
-    """Element type of its tensor attribute; 0 without one."""
+    """The element type of the node's tensor attribute; 0 without such an attribute."""
     inner: list[int] = field(default_factory=list)
-    """Element types of the outputs of its first inner graph; 0 where unknown."""
+    """The element type of each output of the node's first inner graph; 0 if unknown."""
     outer: Sequence[str] = ()
-    """Values of the graph that its inner graphs use."""
+    """The names of the graph's values that the node's inner graphs use."""
     name: str = ""
 
     @classmethod
     def of(cls, message: Any) -> Self:
-        """Return the node of a NodeProto, whose large fields may be left out; equal names share their memory."""
+        """Make the node from a NodeProto, which may lack its large fields. Equal names share memory."""
         inputs, outputs, attributes = (
             tuple(map(intern, message.input)),
             tuple(map(intern, message.output)),
@@ -242,37 +245,37 @@ class OnnxNode:
 
 @dataclass
 class Graph:
-    """Names in the graph of a model, with which parts of the graph are found."""
+    """The names in a model's graph, from which parts of the graph can be found."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Field and number of each initializer by name, sparse ones too."""
+    """The field and number of each initializer by name. Sparse initializers are included."""
     types: dict[str, int] = field(default_factory=dict)
-    """Element types that the model states, of initializers and of declared values."""
+    """The element types of initializers and declared values, which the model states."""
     infos: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Field and number of each declaration of a value by name."""
+    """The field and number of each value's declaration, by the value's name."""
     annotations: list[tuple[str, Sequence[str]]] = field(default_factory=list)
-    """Values that are annotated, each with the names of the tensors that its annotation refers to."""
+    """The annotated values, each with the names of the tensors that the annotation refers to."""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     opsets: Mapping[str, int] = field(default_factory=dict)
-    """Version of the operators of each domain."""
+    """The operator version of each domain."""
     own: Collection[tuple[str, str]] = ()
-    """Domain and name of the operators that functions of the model define."""
+    """The domain and name of each operator that a function of the model defines."""
 
     @property
     def weight(self) -> int:
-        """Approximate bytes of memory."""
+        """The approximate memory of this object in bytes."""
         return _NODE_WEIGHT * (1 + len(self.nodes)) + _NAME_WEIGHT * (len(self.initializers) + len(self.infos))
 
     @cached_property
     def makers(self) -> Mapping[str, int]:
-        """Number of the node that makes each value."""
+        """The number of the node that makes a value, by the value's name."""
         return {name: number for number, node in enumerate(self.nodes) for name in node.outputs if name}
 
     @cached_property
     def named(self) -> Mapping[str, Sequence[OnnxNode]]:
-        """Nodes by name."""
+        """The nodes by name; several nodes may share a name."""
         found = dict[str, list[OnnxNode]]()
         for node in self.nodes:
             found.setdefault(node.name, []).append(node)
@@ -280,17 +283,18 @@ class Graph:
 
     @cached_property
     def element_types(self) -> ElementTypes:
-        """Element types of the values."""
+        """The element types of the graph's values."""
         return ElementTypes(self.nodes, self.types, self.opsets, self.own)
 
 
 def extracted(
     proto: OnnxProto, part: SubModel, graph: Graph | None = None
 ) -> tuple[Sequence[Field], list[Rope | bytes]]:
-    """Return the fields of the graph that make up `part`, in order, and new fields.
+    """Return the graph's fields that belong to `part`, in order, and the new fields that `part` needs.
 
-    `graph` is `graph_of(proto)`. Raise `NotFound` for a name that the graph lacks, `InvalidInput` if the outputs need a
-    value that is no input, `Unsupported` if the type of a value is neither declared nor can be computed.
+    `graph` is the result of `graph_of(proto)`, if the caller has it already. Raise `NotFound` for a name that the
+    graph lacks. Raise `InvalidInput` if the outputs need a graph input that `part` does not name. Raise `Unsupported`
+    if the type of an input or output is not declared and cannot be computed.
     """
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
         raise InvalidInput(f"Too many inputs and outputs: at most {_MOST_VALUES} are allowed")
@@ -321,9 +325,9 @@ def extracted(
 
 
 def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ...]:
-    """Return the values with these names, each once.
+    """Return the values that `names` mean, each once.
 
-    The name of a node means its inputs, without constants, or its outputs.
+    The name of a node means its outputs, or its inputs without constants if `taken`.
     """
     found = dict[str, None]()
 
@@ -346,7 +350,7 @@ def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ..
 
 
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
-    """Return the numbers of the nodes, the initializers and the inputs that `outputs` need."""
+    """Return what `outputs` depend on: the numbers of nodes, and the names of initializers and of `inputs`."""
     makers = graph.makers
     given, nodes, initializers, needed = set(inputs), set[int](), set[str](), set[str]()
     annotations, left, seen = dict(graph.annotations), list(outputs), set[str]()
@@ -402,7 +406,10 @@ def graph_of(proto: OnnxProto) -> Graph:
 
 
 def _parsed(proto: OnnxProto, type_name: str) -> Iterator[tuple[re.Match[str] | None, Any]]:
-    """Yield all messages of a type, without large fields, each with its place in the graph or in an inner one."""
+    """Yield each message of a type, parsed without its large fields, with the match of its path.
+
+    The match says in which graph the message is; it is None for messages elsewhere.
+    """
     kind = schema.bundled().message_class(type_name)
     for found in proto.document.find([type_name]):
         yield _ITEM.fullmatch(found.path), schema.parsed(kind, found.skeleton)
@@ -426,7 +433,7 @@ def _read_declarations(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
         elif place == OUTPUT:
             scopes.add(item[1], (), (info.name,))
             inner = _INNER_OUTPUT.fullmatch(item[1])
-            if inner and len(graph.nodes[int(inner[1])].inner) == number:  # those of a second graph have the same types
+            if inner and len(graph.nodes[int(inner[1])].inner) == number:  # a second inner graph has the same types
                 graph.nodes[int(inner[1])].inner.append(element)
 
 
@@ -447,20 +454,20 @@ def _read_tensors(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
 
 
 class _Scopes:
-    """Values that inner graphs make and use, by the path of the graph."""
+    """The values that inner graphs make and use, by the path of the inner graph."""
 
     def __init__(self) -> None:
         self._made = dict[str, set[str]]()
         self._used = dict[str, dict[str, None]]()
 
     def add(self, path: str, made: Collection[str], used: Collection[str]) -> None:
-        """Record values that the graph at `path` makes and uses."""
+        """Record that the graph at `path` makes the values `made` and uses the values `used`."""
         self._made.setdefault(path, set()).update(made)
         self._used.setdefault(path, {}).update(dict.fromkeys(used))
 
     def outer(self) -> Iterator[tuple[int, Collection[str]]]:
-        """Yield the number of each node with inner graphs, and the outermost graph's values that they use."""
-        for path in sorted(self._used, key=len, reverse=True):  # a graph comes before the one that it is in
+        """Yield the number of each node with inner graphs, and the values of the main graph that these use."""
+        for path in sorted(self._used, key=len, reverse=True):  # inner graphs come before the graphs that contain them
             placed = _INNER_GRAPH.fullmatch(path)
             if placed is None:
                 continue
@@ -472,14 +479,17 @@ class _Scopes:
 
 
 def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
-    """Yield the domain and name of the operators that functions of the model define."""
+    """Yield the domain and name of each operator that a function of the model defines."""
     if any(each.number == FUNCTIONS for each in proto.fields):
         for _, function in _parsed(proto, "onnx.FunctionProto"):
             yield function.domain, function.name
 
 
 def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Rope | bytes:
-    """Return the declaration of a value: the model's, else a new one with name and element type."""
+    """Return the model's declaration of a value, or else a new declaration with name and element type.
+
+    Raise `Unsupported` if the element type is unknown.
+    """
     if declared is not None:
         kind = declaration(proto, declared).type
         if kind.WhichOneof("value") and (kind.tensor_type.elem_type or not kind.HasField("tensor_type")):

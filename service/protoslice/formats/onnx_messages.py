@@ -1,4 +1,4 @@
-"""Messages of a proto as extents of their fields, from which other messages are composed."""
+"""The byte ranges of the fields of ONNX messages, and functions that compose other messages from these ranges."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from protoslice.sources.ropes import Rope
 from protoslice.tensors.model import Model, RootProto
 
 GRAPH, FUNCTIONS = 7, 25
-"""Fields of a ModelProto."""
+"""Field numbers of a ModelProto."""
 NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO, SPARSE_INITIALIZER = 1, 5, 11, 12, 13, 15
-"""Fields of a GraphProto."""
+"""Field numbers of a GraphProto."""
 INITIALIZERS_AS_INPUTS: Final = 4
-"""First version of the format whose initializers need not be inputs too."""
+"""The first format version in which initializers need not also be inputs."""
 _LARGEST_DECLARATION: Final = 1 << 20
 _MOST_FIELDS: Final = 100_000
-"""Fields of a model: versions, metadata, functions, and one graph, which may be written as several."""
+"""The most fields of a model outside of its graph: versions, metadata, functions, and the parts of the graph."""
 _LENGTH: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field, or a run of equal scalar fields: offsets of its tag, its content and its end."""
+    """A field, or a run of scalar fields with one number: the offsets of its tag, its content and its end."""
 
     number: int
     start: int
@@ -39,9 +39,9 @@ class OnnxProto:
     """The fields of an ONNX model and of its graph."""
 
     def __init__(self, model: Model) -> None:
-        """Raise `Unsupported` unless the root of `model` is an ONNX model with a graph.
+        """Read the fields; raise `Unsupported` unless the root of `model` is an ONNX model with a graph.
 
-        Raise `LimitExceeded` if it has too many fields outside of its graph, such as two million empty graphs.
+        Raise `LimitExceeded` if the model has more than 100,000 fields outside of its graph.
         """
         if model.proto is None or model.type != "onnx.ModelProto":
             raise Unsupported(f"The root is {model.type or 'not a protobuf'}, not an ONNX model: it has no ONNX files")
@@ -54,16 +54,16 @@ class OnnxProto:
         if not graphs:
             raise Unsupported("The ONNX model has no graph")
         self.graph = self._fields("onnx.GraphProto", "graph", graphs)
-        """All fields of the graph, which several fields of the model may make up."""
+        """All fields of the graph. Several fields of the model may together make up the graph."""
 
     @property
     def version(self) -> int:
-        """Version of the model's format."""
+        """The version of the model's format."""
         return int(self._skeleton.ir_version)
 
     @property
     def opsets(self) -> dict[str, int]:
-        """Version of the operators of each domain."""
+        """The operator version of each domain."""
         return {each.domain: each.version for each in self._skeleton.opset_import}
 
     def bytes(self, start: int, end: int) -> Rope:
@@ -88,7 +88,10 @@ class OnnxProto:
 def _in_order(
     places: Iterable[tuple[int, int, int, int, int]], spans: Sequence[tuple[int, int | None]], path: str
 ) -> Iterator[Field]:
-    """Yield the fields at `places` of a message that consists of `spans`, each with the bytes before it."""
+    """Yield the fields at `places` of a message that consists of `spans`.
+
+    A field starts where the field before it ends, so that it includes its tag.
+    """
     following = iter(spans)
     at, last = next(following)
     for number, wire, start, end, _ in places:
@@ -101,7 +104,7 @@ def _in_order(
 
 
 def declaration(proto: OnnxProto, field: Field) -> Any:
-    """Return the ValueInfoProto in `field`; raise `LimitExceeded` above 1 MiB."""
+    """Return the ValueInfoProto in `field`; raise `LimitExceeded` if it has more than 1 MiB."""
     size = field.end - field.content
     if size > _LARGEST_DECLARATION:
         raise LimitExceeded(f"A ValueInfoProto may have at most {_LARGEST_DECLARATION} bytes, but this one has {size}")
@@ -110,7 +113,7 @@ def declaration(proto: OnnxProto, field: Field) -> Any:
 
 
 def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]:
-    """Yield each field with its number, and its place among fields of that number."""
+    """Yield each field after a pair: its number, and its position among the fields with this number."""
     counts = dict[int, int]()
     for each in fields:
         place = counts.get(each.number, 0)
@@ -119,13 +122,16 @@ def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]
 
 
 Changes = dict[str, "Rope | bytes | Changes"]
-"""New contents of fields, by name and, if repeated, number: `node[3]`; of a message, the changes within it."""
+"""New contents of fields by name, such as `name` or, for repeated fields, `node[3]`.
+
+The value for a message may also be the changes within the message.
+"""
 _LEADING: Final = ("Attribute", "Function", "Graph", "Node", "SparseTensor", "TrainingInfo")
-"""Messages in which tensors are."""
+"""The names of messages that can contain tensors."""
 
 
 class Rewriting:
-    """Writer of a proto's messages with new contents of some of their fields."""
+    """A writer that copies messages of a proto and replaces some of their fields."""
 
     def __init__(self, proto: OnnxProto) -> None:
         self._proto = proto
@@ -138,7 +144,10 @@ class Rewriting:
     def message(
         self, type_name: str, path: str, fields: Sequence[Field], changes: Changes, kept: Collection[int] | None = None
     ) -> Iterator[Rope | bytes]:
-        """Yield the content of the message at `path`; with `kept`, only fields that begin there."""
+        """Yield the content of the message at `path` with `changes` made.
+
+        If `kept` is not None, yield only fields that begin at one of these offsets.
+        """
         kinds: Any = schema.bundled().message_class(type_name).DESCRIPTOR.fields_by_number
         places, run = Counter[int](), list[Field]()
         for field in fields:
@@ -168,7 +177,7 @@ class Rewriting:
 
 
 def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
-    """Yield the bytes of `fields`, joining neighbours."""
+    """Yield the bytes of `fields`. Adjacent fields become one rope."""
     start = end = -1
     for field in fields:
         if field.start != end and end >= 0:
@@ -181,7 +190,7 @@ def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
 
 
 def without(message: bytes, numbers: Collection[int]) -> bytes:
-    """Return a serialized message without its fields of these numbers; other fields keep their bytes."""
+    """Return the serialized `message` without the fields with these `numbers`. Other fields keep their bytes."""
     at, kept = 0, bytearray()
     while 0 <= at < len(message):
         start = at
@@ -196,7 +205,7 @@ def without(message: bytes, numbers: Collection[int]) -> bytes:
 
 
 def wrapped(number: int, content: Rope | bytes) -> Iterator[Rope | bytes]:
-    """Yield the field `number` with `content`."""
+    """Yield the field `number` with `content`: first its tag and length, then its content."""
     size = len(content) if isinstance(content, bytes) else content.size
     yield varints.write(number << 3 | _LENGTH) + varints.write(size)
     yield content
