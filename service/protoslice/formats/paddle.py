@@ -1,4 +1,4 @@
-"""Paddle's programs, as protos or JSON, and models of a program and its parameters."""
+"""Paddle's models: a program in protobuf or JSON, and the files with its parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_DEEP: Final = 50
 
 _DENSE, _ROWS = 7, 8
 _NOT_SAVED: Final = frozenset({9, 10, 15, 17})
-"""Kinds of persistable variables that no file holds: feeds, fetches, readers and raw state."""
+"""The kinds of persistable variables that no file holds: feeds, fetches, readers and raw state."""
 
 _JSON_TYPES: Final = {
     "bool": "BOOL", "i8": "I8", "ui8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
@@ -50,32 +50,38 @@ _ATTRIBUTES: Final[Mapping[type, tuple[tuple[str, int], tuple[str, int]]]] = {
     float: (("float64", 15), ("float64s", 12)),
     str: (("s", _TEXT), ("strings", 5)),
 }
-"""Fields of an attribute and their types by the type of the value in JSON: for one, and for a list."""
+"""A map from Python types of JSON values to fields of an attribute.
+
+Each entry has the field and type number for a single value, and those for a list.
+"""
 _NAMED: Final = frozenset({"data", "feed", "fetch"})
-"""Operations that name their value: an input or an output of the program."""
+"""The operations with a `name` attribute. It names an input or output of the program."""
 _MOST_TRANSLATED: Final = 64 << 20
-"""Bytes of all names of values in a program that is made of JSON."""
+"""The byte limit for all names of values in a program that is translated from JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A parameter as declared by its program."""
+    """A parameter as its program declares it."""
 
     name: str
     path: str
-    """Path of the declaration in the program."""
+    """The path of the declaration in the program."""
     dtype: Dtype | None
-    """Data type; None where the program has none, or an unknown one."""
+    """The dtype; None if the program states no type or an unknown type."""
     shape: tuple[int, ...] | None
-    """Lengths per dimension, -1 for any; None where the program has no shape."""
+    """The length of each dimension, or -1 for any length; None if the program states no shape."""
     rows: bool = False
-    """True for selected rows: a tensor of which only some rows are stored."""
+    """True for Paddle's selected rows, a tensor that stores only some of its rows."""
     odd: int | None = None
-    """Paddle's number for a kind that is no tensor; None for tensors."""
+    """Paddle's number for a kind of variable that is not a tensor; None for tensors."""
 
 
 def variables(model: Model) -> list[Variable]:
-    """Return the parameters of the program at the root of `model`, sorted by name, as combined files order them."""
+    """Return the parameters of the program at the root of `model`, sorted by name.
+
+    Files that combine all parameters have the same order.
+    """
     declared = _of_json(model.file(model.root)) if model.proto is None else _of_proto(model)
     first: dict[str, Variable] = {}
     for variable in declared:
@@ -84,14 +90,14 @@ def variables(model: Model) -> list[Variable]:
 
 
 def is_json(model: Model) -> bool:
-    """Return True when the root of `model` begins like a program in the JSON of Paddle 3."""
+    """Return True when the root of `model` begins like a JSON program of Paddle 3."""
     return model.proto is None and (model.detection.kind, model.detection.type_name) == ("json", PROGRAM)
 
 
 def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:
-    """Return the JSON program in `source` as a `ProgramDesc`, with its blocks, operators and the types of values.
+    """Translate the JSON program in `source` to a `ProgramDesc` with blocks, operators and types of values.
 
-    Raise `CorruptModel` for a malformed program, `LimitExceeded` for a program that is too large.
+    Raise `CorruptModel` for a malformed program, and `LimitExceeded` for a program that is too large.
     """
     translation = _Translation()
     with _reading_json():
@@ -103,15 +109,15 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
-    """Return the inputs and outputs of a program, and the bytes read for them.
+    """Return the inputs and outputs of a program, and the number of bytes read for them.
 
-    Raise `LimitExceeded` beyond 4 MiB of names and declarations, each counted as often as it is listed.
+    Raise `LimitExceeded` if their names and declarations take more than 4 MiB. Each counts as often as it is listed.
     """
     operator, ends, size, listed = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0, 0
     for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):
         found, size = parsed(operator, each), size + len(each.skeleton)
         if found.type in {"feed", "data", "fetch"}:
-            named = any(attribute.name == "name" for attribute in found.attrs)  # the results of Paddle 3 have names
+            named = any(attribute.name == "name" for attribute in found.attrs)  # Paddle 3 names its results
             slots = found.outputs if named or found.type != "fetch" else found.inputs
             names = [name for slot in slots for name in slot.arguments]
             check_ends(listed := listed + sum(map(len, names)))
@@ -135,7 +141,7 @@ def _end(name: str, variable: Variable | None) -> SignatureTensor:
 
 
 def kinds_of(model: Model) -> Mapping[str, Kind]:
-    """Return the kinds of parameters, by the operators that use them."""
+    """Return the kind of each parameter by name. The operators that use a parameter determine its kind."""
     return kinds_in(
         model.proto or json_as_proto(model.file(model.root)),
         _OPERATOR,
@@ -185,7 +191,7 @@ def _reading_json() -> Iterator[None]:
 
 
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:
-    """Yield the parameters in the regions of a program or an operation, and of all operations nested in them."""
+    """Yield the parameters in the regions of `holder`, which is a program or an operation, at any depth."""
     if depth > _MOST_DEEP:
         raise ValueError("the blocks of the program are nested too deeply")
     for i, region in enumerate(holder.get("regions", ())):
@@ -210,16 +216,16 @@ def _json_dtype(kind: Any) -> Dtype | None:
 
 
 class _Translation:
-    """A program in protobuf, made from the regions of a program in JSON."""
+    """A translator that makes a protobuf program from the regions of a JSON program."""
 
     def __init__(self) -> None:
         self.program: Any = schema.bundled().message_class(PROGRAM)()
         self._names: dict[int, str] = {}
-        """Names of values by their numbers; values without a name go by their number."""
+        """The names of values by number. A value without a name is called `%` and its number."""
         self._room = _MOST_TRANSLATED
 
     def add(self, holder: Any, parent: int, depth: int) -> list[int]:
-        """Append the blocks in the regions of `holder`, and return their numbers."""
+        """Append the blocks in the regions of `holder` to the program, and return the numbers of these blocks."""
         if depth > _MOST_DEEP:
             raise ValueError("the blocks of the program are nested too deeply")
         added = list[int]()
@@ -240,11 +246,11 @@ class _Translation:
             self._declare(block, made, name).persistable = True
             return
         attributes = {str(each["N"]): each["AT"] for each in operation.get("A", ())}
-        kind = kind.partition(".")[2] or kind  # before the dot stands the number of a dialect
+        kind = kind.partition(".")[2] or kind  # the part before the dot is a dialect number
         name = attributes.get("name", {}).get("D") if kind in _NAMED else None
         op = block.ops.add(type=_utf8(kind))
         for slot, value in enumerate(operation.get("I", ())):
-            if value["%"]:  # no value has the number 0: an optional input is absent
+            if value["%"]:  # the number 0 means that an optional input is absent
                 op.inputs.add(parameter=str(slot), arguments=[self._name(value["%"])])
         for slot, value in enumerate(made):
             if value["%"]:
@@ -255,7 +261,7 @@ class _Translation:
             op.attrs.add(name=f"block_{number}", type=_BLOCK, block_idx=number)
 
     def _declare(self, block: Any, value: Any, name: str | None = None) -> Any:
-        """Add the variable of a value to a block."""
+        """Add a variable for a value to a block, and return the variable."""
         number, described = value["%"], value.get("TT", {})
         if name is not None:
             self._names[number] = _utf8(name)
@@ -274,14 +280,14 @@ class _Translation:
         if type(number) is not int:
             raise TypeError(f"{number!r:.50} is not the number of a value")
         name = self._names.get(number, f"%{number}")
-        self._room -= len(name)  # a long name is written wherever its value is taken
+        self._room -= len(name)  # each use of a value repeats the value's name
         if self._room < 0:
             raise LimitExceeded(f"The names of values in a JSON program take more than {_MOST_TRANSLATED} bytes")
         return name
 
 
 def _set(attribute: Any, value: Any) -> None:
-    """Set an attribute of an operator to a value in JSON; without a type in protobuf, it is set as text."""
+    """Set an operator's attribute to a JSON value. A value that no protobuf field can hold becomes text."""
     is_list = isinstance(value, list)
     given = value if is_list else [value]
     items: list[Any] = [each.get("D") if isinstance(each, dict) else each for each in given]
@@ -300,7 +306,7 @@ def _set(attribute: Any, value: Any) -> None:
 
 
 def _utf8(text: str) -> str:
-    """Return `text` without lone surrogates, which JSON may contain."""
+    """Return `text` with lone surrogates, which JSON may contain, replaced by escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -311,16 +317,20 @@ _ENDING: Final = ".pdiparams"
 
 
 class Paddle:
-    """Inference models: `.pdmodel`, `__model__`, and the `.json` of Paddle 3."""
+    """The format of Paddle's inference models: `.pdmodel`, `__model__`, and the `.json` of Paddle 3."""
 
     name = "paddle"
 
     def matches(self, model: Model) -> bool:
-        """Return True when the root is a program of Paddle, in protobuf or JSON."""
+        """Return True when the root is a Paddle program in protobuf or JSON."""
         return is_json(model) if model.proto is None else model.type == PROGRAM
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all parameters, sorted by name. Headers in a combined file are read now, other files on access."""
+        """Return all parameters, sorted by name.
+
+        This call reads the headers of a file with all parameters. If each parameter has a file, the headers are read on
+        access.
+        """
         wanted = variables(model)
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
@@ -337,7 +347,10 @@ class Paddle:
         )
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of parameters, by the operators that use them."""
+        """Return a function that finds a parameter's role and kind.
+
+        The role follows from the name, and the kind from the operators that use the parameter.
+        """
         kinds = kinds_of(model)
 
         def use(tensor: Tensor) -> Use:
@@ -349,7 +362,7 @@ class Paddle:
 
 
 def _combined(root: str) -> Sequence[str]:
-    """Return the candidate paths of the file with all parameters."""
+    """Return the two paths at which the file with all parameters may be."""
     folder, name = posixpath.split(root)
     for ending in (*TEXT, ".pb"):
         name = name.removesuffix(ending)
@@ -358,9 +371,9 @@ def _combined(root: str) -> Sequence[str]:
 
 
 def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Blob]:
-    """Yield the blobs of a combined file, in the order of `wanted`: the file holds them without names.
+    """Yield the blobs of a file with all parameters. The file has no names, so the order must be that of `wanted`.
 
-    Raise `CorruptModel` where a blob does not match its variable, and where the file is too short or too long.
+    Raise `CorruptModel` if a blob does not match its variable, and if the file is too short or too long.
     """
     _refuse_pickle(source, path)
     heads = Heads(source, path)
@@ -384,7 +397,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 
 
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
-    """Return the tensor of `variable` from its blob in a combined file."""
+    """Return the tensor of `variable`, whose blob is in a file with all parameters."""
     name, address = _called(variable)
     details = partial(details_of, source, path, blob)
     return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob), details)
@@ -395,9 +408,9 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
-    """Return the tensor of `variable` from the file with its name, whose header is read.
+    """Return the tensor of `variable`, which is in a file with the variable's name. This call reads the file's header.
 
-    An error becomes `Unreadable`.
+    If an error occurs, the data of the tensor is `Unreadable`.
     """
     builder = TensorBuilder(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
     return builder.tensor(lambda builder: _own(model, variable, builder))
@@ -405,7 +418,7 @@ def _from_own(model: Model, variable: Variable) -> Tensor:
 
 def _own(model: Model, variable: Variable, builder: TensorBuilder) -> Data:
     if builder.shape is not None and min(builder.shape, default=0) < 0:
-        builder.shape = None  # the program leaves a dimension open; the header of the file has the shape
+        builder.shape = None  # a dimension has any length; the file's header has the actual shape
     if variable.odd is not None:
         raise Unsupported(f"A variable of Paddle's type number {variable.odd} is not a tensor")
     path = resolve_location(model.root, variable.name)
@@ -426,7 +439,7 @@ def _own(model: Model, variable: Variable, builder: TensorBuilder) -> Data:
 
 
 def _misfit(blob: Blob, variable: Variable) -> str | None:
-    """Return the mismatch between `blob` and `variable` in words; None if they agree."""
+    """Return a description of the mismatch between `blob` and `variable`; None if they match."""
     same = variable.shape is None or (
         len(variable.shape) == len(blob.shape)
         and all(due in (-1, found) for due, found in zip(variable.shape, blob.shape, strict=True))

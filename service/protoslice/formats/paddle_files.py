@@ -1,4 +1,4 @@
-"""Files of Paddle's parameters: several tensors in one file, or each in a file."""
+"""Paddle's parameter files. One file holds many tensors, or each tensor has a file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from protoslice.tensors.model import Data, Model, Stored, Tensor
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096
-"""Bytes read at once; for small tensors they often reach the next header."""
+"""The bytes of one read. After a small tensor, they often include the next header."""
 _MOST_LEVELS: Final = 1024
 _MOST_DESC: Final = 4096
 _MOST_NUMBERS: Final = 1 << 17
-"""Offsets of levels, or row numbers, that are held at once."""
+"""The most numbers that are held at once: offsets in levels of detail, or row numbers."""
 
 _TYPES: Final = {
     0: "BOOL", 1: "I16", 2: "I32", 3: "I64", 4: "F16", 5: "F32", 6: "F64", 19: "U64", 20: "U8", 21: "I8", 22: "BF16",
@@ -43,16 +43,16 @@ _NUMBERS: Final = {name: number for number, name in _TYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A saved tensor: dtype, shape, and the range of its elements in the file."""
+    """A saved tensor: its dtype, its shape, and the file range with its elements."""
 
     dtype: Dtype
     shape: tuple[int, ...]
     head: int
-    """Offset of the blob in the file."""
+    """The file offset of the blob."""
     start: int
-    """Offset of the first element in the file."""
+    """The file offset of the first element."""
     end: int
-    """Offset of the end of the elements, which is the end of the blob."""
+    """The file offset of the end of the elements, which is also the end of the blob."""
 
 
 def stored(source: RangeSource, blob: Blob) -> Stored:
@@ -61,25 +61,28 @@ def stored(source: RangeSource, blob: Blob) -> Stored:
 
 
 def details_of(source: RangeSource, path: str, blob: Blob, *, rows: bool = False) -> dict[str, object]:
-    """Return the levels of detail of `blob` in `source`, the file at `path`; with `rows`, rows and height."""
+    """Return the levels of detail of `blob`, or its row numbers and height if `rows` is set.
+
+    `source` is the file with the blob, and `path` is the path of this file. `Heads.details` describes the errors.
+    """
     return Heads(source, path, blob.head).details(rows=rows)
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """Return the dtype of Paddle's type `number`; None for types without elements of a fixed width."""
+    """Return the dtype of Paddle's type `number`; None for a type whose elements have no fixed width."""
     return DTYPES.get(_TYPES.get(number, ""))
 
 
 def number_of(dtype: Dtype) -> int:
-    """Return Paddle's number of a type; raise `KeyError` for a dtype that Paddle does not have."""
+    """Return Paddle's type number of `dtype`; raise `KeyError` for a dtype that Paddle lacks."""
     return _NUMBERS[dtype.name]
 
 
 class Heads:
-    """A reader of the headers in one file, which skips the elements."""
+    """A reader of the tensor headers in one file. It skips the elements between the headers."""
 
     def __init__(self, source: RangeSource, path: str, at: int = 0) -> None:
-        """Start to read `source`, the file at `path`, at the blob at offset `at`."""
+        """Take the file `source` and its `path`; the first blob to read is at offset `at`."""
         self._source = source
         self._path = path
         self._at = at
@@ -90,19 +93,18 @@ class Heads:
 
     @property
     def at(self) -> int:
-        """Offset of the next blob."""
+        """The file offset of the next blob."""
         return self._at
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
+        """The size of the file in bytes."""
         return self._source.size
 
     def next(self, *, rows: bool = False) -> Blob:
-        """Return the next blob; with `rows`, one that holds selected rows of a tensor.
+        """Return the next blob, which holds selected rows of a tensor if `rows` is set.
 
-        Raise `CorruptModel` for a malformed header or a file that ends too early, `Unsupported` for an unknown data
-        type.
+        Raise `CorruptModel` for a malformed header or a truncated file, and `Unsupported` for an unknown data type.
         """
         with self._blaming():
             head = self._at
@@ -112,9 +114,10 @@ class Heads:
             return self._tensor(head)
 
     def details(self, *, rows: bool = False) -> dict[str, object]:
-        """Return the levels of detail of the next blob, as offsets; with `rows`, row numbers and height.
+        """Return the levels of detail of the next blob as lists of offsets.
 
-        Raise `CorruptModel` for malformed ones, `LimitExceeded` for more than 131,072 numbers.
+        If `rows` is set, return its row numbers and height instead. Raise `CorruptModel` for malformed data, and
+        `LimitExceeded` for more than 131,072 numbers.
         """
         with self._blaming():
             self._version("the blob")
@@ -133,12 +136,12 @@ class Heads:
             raise self._bad(f"{what} has version {version}, but only version 0 is supported", back=4)
 
     def _levels(self) -> None:
-        """Skip the levels of detail: offsets of sequences, of no use for the elements."""
+        """Skip the levels of detail. They are offsets of sequences, which reading elements does not need."""
         for length in self._level_lengths():
             self._skip(length)
 
     def _level_lengths(self) -> Iterator[int]:
-        """Yield the length of each level of detail in bytes; the caller skips its numbers before the next."""
+        """Yield the length in bytes of each level of detail. The caller must skip a level before taking the next."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
             raise self._bad(f"A tensor has {levels} levels of detail, which is too many", back=8)
@@ -185,7 +188,7 @@ class Heads:
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
-        """Add the name of the file to each error that has none."""
+        """Add the path of the file to each error without a path."""
         try:
             yield
         except ProtosliceError as error:
@@ -211,16 +214,16 @@ class Heads:
 _KIND: Final = "parameter"
 _NAMES: Final = ".names"
 _JOINED: Final = (".pdiparams", "__params__")
-"""Endings of files that are called like their model, not like a tensor."""
+"""The endings of files that are named after their model, not after a tensor."""
 _MOST: Final = 1 << 18
-"""Limit of tensors in a file: their heads are read one after the other."""
+"""The most tensors of a file. Their headers have to be read one after another."""
 _MOST_NAMES: Final = 16 << 20
 _MOST_FILES: Final = 4096
-"""Limit of the files whose heads are read in search of parameters."""
+"""The most files whose beginnings are read to find parameter files."""
 
 
 class PaddleParameters:
-    """Parameter files without a program: one file with any number of tensors, or several with one tensor each."""
+    """The format of parameter files without a program: one file with many tensors, or files with one tensor each."""
 
     name = "paddle parameters"
 
@@ -229,10 +232,11 @@ class PaddleParameters:
         return model.proto is None and model.detection.kind == "paddle"
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors in the order of the file; if it has only one, the tensors of all such files.
+        """Return all tensors in the order of the root file.
 
-        Raise `CorruptModel` for a damaged header, and if there are not as many names as tensors, `LimitExceeded` for
-        more than 262,144 tensors.
+        If the root has only one tensor, return the tensors of all files with one tensor. Raise `CorruptModel` for a
+        damaged header, and for a list of names whose length differs from the number of tensors. Raise `LimitExceeded`
+        for more than 262,144 tensors.
         """
         source = model.file(model.root)
         rows = has_rows(_head(source))
@@ -255,9 +259,10 @@ class PaddleParameters:
 
 
 def _apart(model: Model) -> Sequence[str]:
-    """Return the paths of all parameter files of the model, sorted; each has one tensor with the file's name.
+    """Return the sorted paths of all parameter files of the model, each of which has one tensor.
 
-    Return only the root if its name says that it holds all tensors. Raise `LimitExceeded` for more than 4096 files.
+    Return only the root if its name, or a list of names next to it, says that it holds all tensors. Raise
+    `LimitExceeded` for more than 4096 files.
     """
     if model.root.endswith(_JOINED) or model.root + _NAMES in model.files:
         return [model.root]
@@ -270,7 +275,10 @@ def _apart(model: Model) -> Sequence[str]:
 
 
 def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
-    """Return the tensor of each file, by its path below their common folder; an error becomes `Unreadable`."""
+    """Return the tensor of each file. Its name is the file's path relative to the common folder of the files.
+
+    If a file has an error, the data of its tensor is `Unreadable`.
+    """
     folder = posixpath.join(posixpath.commonpath([posixpath.dirname(path) for path in paths]), "")
 
     def make(number: int) -> Tensor:
@@ -299,7 +307,7 @@ def _head(source: RangeSource) -> bytes:
 
 
 def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
-    """Return the offsets of all tensors of the file."""
+    """Return the offset of each tensor in the file."""
     heads, starts = Heads(source, path), array("Q")
     while heads.at < heads.size:
         if len(starts) == _MOST:
@@ -312,9 +320,10 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
 
 
 def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
-    """Return the names of the `count` tensors; empty if unknown.
+    """Return the names of the `count` tensors in the file at `path`; empty if the names are unknown.
 
-    The file of names next to the parameters has one name in each line; a tensor alone in its file has the file's name.
+    A file next to the parameters may list the names, one per line. Without it, a tensor that is alone in its file has
+    the file's name.
     """
     listed = files.get(path + _NAMES)
     if listed is None:

@@ -1,4 +1,4 @@
-"""Formats of models, built in or plug-ins of the group `protoslice.formats`: which one reads a model, and how."""
+"""The registry of model formats: built-in formats and plug-ins of the entry-point group `protoslice.formats`."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ from protoslice.tensors.model import Model, RootProto
 
 
 class Format(Protocol):
-    """A family of models, such as ONNX, and the extraction of its tensors."""
+    """A model format, such as ONNX, which finds the tensors of a model."""
 
     @property
     def name(self) -> str:
-        """Name of the format for users."""
+        """The name of the format as users see it."""
 
     def matches(self, model: Model) -> bool:
         """Return True when the format applies to `model`."""
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of `model`. Blocks; reads metadata, but no elements.
+        """Return all tensors of `model`. This call blocks and reads metadata, but no elements.
 
-        A format may also have a method `uses(model, found)`, which returns a function from one of these tensors to its
-        `Use`, or None if its tensors have a `look`. For other formats, names decide.
+        A format may also have a method `uses(model, found)`, where `found` are these tensors. It returns a function
+        that takes one of these tensors and returns its `Use`. If all tensors have a `look`, `uses` is None instead of
+        a method. For a format without the attribute, the names of tensors decide.
         """
 
 
 INTERFACE: Final = (1, 0)
-"""Version of `Format`; see `plugins.Version`."""
+"""The version of the `Format` interface; see `plugins.Version`."""
 
 _BUILT_IN: Final[tuple[Format, ...]] = (
     Bundle(),
@@ -68,7 +69,7 @@ _OTHERWISE: Final[Format] = GenericMessages()
 
 
 def tensors_of(model: Model) -> Tensors:
-    """Return the tensors of `model`, from all formats that apply; raise `Unsupported` if none does."""
+    """Return the tensors that all matching formats find in `model`; raise `Unsupported` if no format matches."""
     formats = formats_of(model)
     if not formats:
         known = ", ".join(each.name for each in _all())
@@ -78,37 +79,40 @@ def tensors_of(model: Model) -> Tensors:
 
 
 def _used(format: Format, model: Model) -> Tensors:
-    """Return the tensors of `model` in one format, with their roles."""
+    """Return the tensors that one format finds in `model`, with their roles."""
     found: Any = format.tensors(model)
-    if not isinstance(found, TensorList):  # of a format of another package
+    if not isinstance(found, TensorList):  # a plug-in may return another type
         found = Tensors(len(found), found.__getitem__, getattr(found, "called", None), found.numbers)
     uses: Callable[[Model, Tensors], Look] | None = getattr(format, "uses", lambda model, found: NamedUses(found))
     return found if uses is None else with_uses(found, lambda: uses(model, found))
 
 
 def formats_of(model: Model) -> Sequence[Format]:
-    """Return the formats that apply to `model`, else the fallback for known message types; may be empty."""
+    """Return the formats that match `model`.
+
+    If none matches, return the fallback format for known message types, or nothing for other files.
+    """
     found = [each for each in _all() if _matches(each, model)]
     return found or [each for each in (_OTHERWISE,) if _matches(each, model)]
 
 
 def _matches(format: Format, model: Model) -> bool:
-    # Formats of other packages may call it `wants` until 0.3.
+    # Until 0.3, formats of other packages may name this method `wants`.
     matches: Callable[[Model], bool] = getattr(format, "wants", None) or format.matches
     return matches(model)
 
 
 def register(name: str, factory: Callable[[], Format]) -> None:
-    """Register the format that `factory` returns, for this process.
+    """Register the format that `factory` returns for this process.
 
-    Raise `InvalidInput` for a name that is taken, `Unsupported` when the format lacks something.
+    Raise `InvalidInput` for a name that is taken, and `Unsupported` for a format that lacks a required attribute.
     """
     FORMATS.register(name, factory)
     _others.cache_clear()
 
 
 def unregister(name: str) -> None:
-    """Revert `register`; ignore an unknown name."""
+    """Remove a format that `register` added. Unknown names are ignored."""
     FORMATS.unregister(name)
     _others.cache_clear()
 
@@ -119,7 +123,7 @@ def _all() -> tuple[Format, ...]:
 
 @cache
 def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
-    """Return the formats of other packages; skip formats that cannot be used, with a warning."""
+    """Return the formats of other packages. Formats that cannot be used are skipped with a warning."""
     found = []
     for name in names:
         try:
@@ -130,7 +134,7 @@ def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
 
 
 def _lacks(factory: Callable[[], Format]) -> str | None:
-    """Return what is wrong with a factory of formats, or with the format that it returns; None if nothing is."""
+    """Return the problem of a format factory, or of the format that it returns; None if there is no problem."""
     try:
         made = factory()
     except Exception as error:
@@ -146,7 +150,7 @@ def _lacks(factory: Callable[[], Format]) -> str | None:
 FORMATS: Final[PluginGroup[Callable[[], Format]]] = PluginGroup(
     "protoslice.formats", "format", {each.name: type(each) for each in _BUILT_IN}, _lacks
 )
-"""Factories of formats by name."""
+"""The factories of all formats by name."""
 
 
 _OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int]]]] = {
@@ -154,13 +158,16 @@ _OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int
     coreml.MODEL: coreml.signature,
     paddle.PROGRAM: paddle.signature,
 }
-"""Formats whose models have one signature."""
+"""The readers of root types whose models have exactly one signature."""
 TYPES = (SAVED_MODEL, META_GRAPH, *_OF_ONE)
-"""Types of roots that have signatures."""
+"""The root types that have signatures."""
 
 
 def signatures_in(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
-    """Return the number of graphs that have signatures, and a reader of one of them; see `tensorflow.signatures`."""
+    """Return the number of graphs with signatures, and a function that reads the signatures of one graph.
+
+    `tensorflow.signatures` describes this function and the errors.
+    """
     read, proto = _OF_ONE.get(model.type or "") if tags is None else None, model.proto
     if proto is None and tags is None and paddle.is_json(model):
         read, proto = paddle.signature, paddle.json_as_proto(model.files[model.root])
@@ -171,9 +178,9 @@ def signatures_in(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSi
 
 
 def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-    """Return all signatures of `model`, or those of its first meta graph with exactly `tags`.
+    """Return all signatures of `model`, or only the signatures of its first meta graph with exactly `tags`.
 
-    Raise `Unsupported` for a format without signatures, `NotFound` if no meta graph has these tags.
+    Raise `Unsupported` for a format without signatures, and `NotFound` if no meta graph has these tags.
     """
     count, read = signatures_in(model, tags)
     return (signature for number in range(count) for signature in read(number)[0])

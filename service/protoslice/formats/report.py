@@ -1,4 +1,4 @@
-"""Inspection of a model: type, tensors, missing files, and parts whose checksums fail."""
+"""Reports on models: the type, the tensors, missing files, and parts whose checksums do not match."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from protoslice.tensors.model import MissingFile, Model, Strings, Tensor, Unread
 from protoslice.tensors.reading import read
 
 Check = Callable[[], object]
-"""Compares a part of a model with its checksum; raises `CorruptModel` on a difference."""
+"""A function that compares a part of a model with its checksum, and raises `CorruptModel` if they differ."""
 
 MOST_LISTED: Final = 20_000
-"""Default limit of the tensors that a report looks at."""
+"""The default number of tensors that a report examines at most."""
 MOST_NAMED: Final = 20
-"""Missing files, duplicate names and damages that a report lists, of each kind."""
+"""The most missing files that a report lists. The same limit applies to duplicate names and to damages."""
 _LARGEST_TOTAL: Final = (1 << 63) - 1
-"""Totals end here: shapes are claims, and clients read numbers of 63 bits."""
+"""The upper bound of totals. A damaged model may state absurd shapes, and clients read numbers of 63 bits."""
 _LISTED_AT_ONCE: Final = 256
 _READ_AT_ONCE: Final = 8 << 20
 
@@ -40,11 +40,11 @@ def report_job(
     checks: Iterable[tuple[str, Check]] = (),
     listed: Tensors | None = None,
 ) -> Job[ModelReport]:
-    """Return the report on `model`, after examining the first `most` tensors, or all for None.
+    """Return the report on `model` after examining its first `most` tensors, or all tensors if `most` is None.
 
-    With `compare`, tensors are read and compared with the model's checksums, up to as many bytes as the model's files
-    have; otherwise no elements are read. `checks` are further comparisons, each with the name of the part that it
-    compares. `listed` are the tensors of the model, if they are known.
+    If `compare` is set, read tensors and compare them with the model's checksums. The bytes read are at most the total
+    size of the model's files. Otherwise read no elements. `checks` are further comparisons, each after the name of
+    the part that it compares. `listed` are the tensors of the model, if the caller knows them.
     """
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)
@@ -53,7 +53,7 @@ def report_job(
         survey.take(tensor, model.root)
         if room >= 0 and compare and (check := comparing(tensor)) is not None:
             size = _claimed(tensor)
-            room -= size  # a short index may claim one file's bytes for each of a million tensors
+            room -= size  # a small index may assign the same bytes to a million tensors
             survey.check(tensor.name, check if room >= 0 else _overlapping)
             read += size
         if number % _LISTED_AT_ONCE == 0 or read >= _READ_AT_ONCE:
@@ -66,7 +66,10 @@ def report_job(
 
 
 def comparing(tensor: Tensor) -> Check | None:
-    """Return a check of `tensor` against the model's checksums, or None if it has none; for strings, it reads them."""
+    """Return a function that compares `tensor` with the model's checksums; None if the tensor has no checksum.
+
+    For a tensor of strings, the function reads all strings.
+    """
     if isinstance(tensor.data, Strings):
         return partial(read, tensor, form="json")
     compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
@@ -74,7 +77,7 @@ def comparing(tensor: Tensor) -> Check | None:
 
 
 def _claimed(tensor: Tensor) -> int:
-    """Return the bytes of data files that the check of `tensor` reads."""
+    """Return how many bytes of data files the check of `tensor` reads."""
     if isinstance(tensor.data, Strings):
         return tensor.data.claimed
     return sum(part.bytes.size for part in parts_of(tensor.data) if part.compare is not None)
@@ -93,21 +96,21 @@ def _all_of(steps: Iterable[Check]) -> None:
 
 @dataclass(slots=True)
 class _Survey:
-    """Results so far."""
+    """The results of an examination so far."""
 
     names: Counter[str] = field(default_factory=Counter)
     files: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     damaged: list[Damage] = field(default_factory=list)
     dtypes: dict[str | None, tuple[int, int, int]] = field(default_factory=dict)
-    """Tensors, elements and bytes of each data type."""
+    """The number of tensors, elements and bytes of each dtype."""
     roles: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The same of each role."""
+    """The number of tensors, elements and bytes of each role."""
     passed_over: bool = False
-    """True when there were more names than are compared."""
+    """True when some names were not compared, because there were too many."""
 
     def tensors_of(self, model: Model) -> Tensors | None:
-        """Return the tensors of `model`; None if no format applies, or metadata is missing, damaged or too large."""
+        """Return the tensors of `model`; None if no format matches, or if metadata is missing, damaged or too large."""
         try:
             return tensors_of(model)
         except MissingFile as error:
@@ -119,7 +122,7 @@ class _Survey:
         return None
 
     def take(self, tensor: Tensor, root: str) -> None:
-        """Record name, type, file and problem of `tensor`."""
+        """Record the name, the dtype, the role, the file and the problem of `tensor`."""
         if tensor.name in self.names or len(self.names) < MOST_LISTED:
             self.names[tensor.name] += 1
         else:
@@ -142,7 +145,7 @@ class _Survey:
         self.roles[role] = _sum(self.roles.get(role, (0, 0, 0)), more)
 
     def check(self, part: str, check: Check) -> None:
-        """Run `check` and record its `CorruptModel`; parts that cannot be compared count as sound."""
+        """Run `check` and record the damage that it finds. Parts that cannot be compared count as sound."""
         try:
             check()
         except CorruptModel as error:
@@ -151,11 +154,11 @@ class _Survey:
             pass
 
     def _damage(self, part: str, error: CorruptModel) -> None:
-        if len(self.damaged) <= MOST_NAMED:  # one more than is listed, which marks the report as incomplete
+        if len(self.damaged) <= MOST_NAMED:  # one more than a report lists: it then counts as incomplete
             self.damaged.append(Damage(part, error.message))
 
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
-        """Return the report; it is complete if `complete` is and no list was truncated."""
+        """Return the report. It is complete if `complete` is True and no list was truncated."""
         twice = [name for name, count in self.names.items() if count > 1]
         cut = self.passed_over or any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(

@@ -1,4 +1,4 @@
-"""Choice of a model's root among its files: ranking by name, kind and size."""
+"""The choice of a model's root among its files, which are ranked by name, kind and size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protoslice.formats.coreml import LARGEST_MANIFEST, is_manifest, named_root
 from protoslice.formats.weights import is_first_shard, variants_among
 
 _TRIES: Final = 64
-"""Files that are opened in search of a root, when the caller names none."""
+"""The most files that are opened to find a root if the caller does not name it."""
 
 _NAMES: Final = (
     "saved_model.cpb",
@@ -24,7 +24,7 @@ _NAMES: Final = (
 _PACKAGED: Final = "Data/com.apple.CoreML/model.mlmodel"
 _ENDINGS: Final = (".cpb", ".onnx", ".pdmodel", ".mlmodel", ".caffemodel", ".index")
 _LOOKS: Final = {"proto": 0, "riegeli": 0, "safetensors": 1, "gguf": 1, "text": 2, "json": 2, "table": 2, "paddle": 3}
-"""Ranks of kinds; parameters come after the JSON of a program, which has their names."""
+"""The rank of each kind. Paddle's parameters come after JSON, because a JSON program names the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Candidate:
 
 
 def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
-    """Return the manifests of Core ML packages among `files`: their contents name roots."""
+    """Return the manifests of Core ML packages among `files`. The content of a manifest names a root."""
     return [file for file in files if is_manifest(file.path) and file.size <= LARGEST_MANIFEST]
 
 
 def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
-    """Return the files sorted: known names first, then by kind (protos first), then by size, the largest first.
+    """Return `files` in the order of how likely each is the root.
 
-    If a model has several files, the file that names the other files comes first; variants of a file come after it.
-
-    `manifests` holds the contents of `manifests_of(files)` by path.
+    Known names come first, then kinds decide (protos first), then sizes (the largest first). Within a model of several
+    files, the file that names the others comes first. Variants of a file come after the file.
+    `manifests` maps the paths of `manifests_of(files)` to their contents.
     """
     candidates = list(files)
     return _sorted(candidates, _declared(manifests), variants_among(file.path for file in candidates))
@@ -56,7 +56,7 @@ def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Can
 def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """Yield the files in the order of `rank`, examining them group by group, likeliest names first."""
+    """Yield the files in the order of `rank`. Files are examined in groups, those with the likeliest names first."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 
@@ -72,7 +72,7 @@ def rank_lazily(
 
 
 def tried(ranked: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Return the first 64 of the `ranked` files that detection did not refuse."""
+    """Return the first 64 `ranked` files, without files that detection refused."""
     return islice((file for file in ranked if file.kind != "refused"), _TRIES)
 
 
@@ -94,12 +94,12 @@ def _looks(file: Candidate) -> int:
 
 
 def _counts_by_name(file: Candidate) -> bool:
-    """Return True when the content of a file does not contradict its name."""
+    """Return True when the name of a file counts, because the content has a kind that can be a root by name."""
     return _looks(file) < _LOOKS["paddle"]
 
 
 def _named(path: str, declared: bool) -> int:
-    """Return the rank of a file by its name; the lowest is the likeliest root."""
+    """Return the rank of a file by its name. The file with the lowest rank is the likeliest root."""
     tests = (
         *(_is_called(path, name) for name in _NAMES),
         declared,

@@ -1,4 +1,4 @@
-"""Models in safetensors files: one file, shards with or without an index, and pipelines of diffusers."""
+"""Models in safetensors files: single files, shards with or without an index, and pipelines of diffusers."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from protoslice.tensors.model import Data, Encoding, Model, Stored, Tensor, Unre
 from protoslice.tensors.safetensors_file import METADATA, PADDING
 
 LARGEST_ENTRY: Final = 1 << 20
-"""Limit in characters of what a header has about one tensor."""
+"""The most characters of a header that may describe one tensor."""
 LARGEST_HEADER: Final = 64 << 20
-"""Limit in bytes of a header. The format allows 100 MB; headers of real models have at most a few."""
+"""The byte limit of a header. The format allows 100 MB, but headers of real models take a few MB at most."""
 PREFIX: Final = 8
-"""Bytes before the header, which hold its length."""
+"""The number of bytes before the header. They hold the header's length."""
 _MOST_METADATA: Final = 1 << 16
 _DTYPES: Final = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors is not None}
 
@@ -53,7 +53,7 @@ _USUAL: Final = re.compile(
     rf'\{{"dtype":"([A-Z0-9_]{{1,20}})","shape":\[((?:{_SIZE}(?:,{_SIZE}){{0,99}})?)\],'
     rf'"data_offsets":\[({_SIZE}),({_SIZE})\]\}}([,}}])'
 )
-"""A value as all known writers spell it, which spares the general parser."""
+"""An entry in the spelling that all known writers use. Matching it is faster than the general parser."""
 
 _END: Final = re.compile(rf"{_SPACE}\}}")
 _NO_METADATA: Final = re.compile(rf"(?:null|\{{{_SPACE}\}}){_SPACE}([,}}])")
@@ -61,14 +61,14 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MEMBERS: Final = ["data_offsets", "dtype", "shape"]
 _USUAL_ENTRY: Final = 4096
 _DEEPEST: Final = 125
-"""Levels of arrays and objects below an entry, as many as the library allows."""
+"""The most levels of arrays and objects within an entry. The safetensors library has the same limit."""
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_UINT64: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """One tensor of a header; offsets are relative to the end of the header."""
+    """The entry of one tensor in a header. `start` and `end` count from the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -77,12 +77,12 @@ class HeaderEntry:
 
 
 class SafetensorsFile:
-    """A safetensors file and its header; only the header's text and the places of its entries are kept."""
+    """A safetensors file and its header. The object keeps the header's text and the places of its entries."""
 
     def __init__(self, source: RangeSource, path: str, prefix: str = "") -> None:
-        """Read and validate the header; `prefix` is put before the names of the tensors.
+        """Read and validate the header. `prefix` is added before the names of the tensors.
 
-        Raise `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps; raise `LimitExceeded` for
+        Raise `CorruptModel` for a damaged header, and for tensors that overlap or leave gaps. Raise `LimitExceeded` for
         a header of more than 64 MiB.
         """
         self._source = source
@@ -90,7 +90,7 @@ class SafetensorsFile:
         self._prefix = prefix
         self._text, self._data = _header(source, path)
         self.metadata: dict[str, str] = {}
-        """The text by key in `__metadata__`."""
+        """The texts in `__metadata__` by key."""
         found = self._scan()
         places = [(start, end, name) for name, (_, start, end) in found.items()]
         check_apart(places, path, dense=True)
@@ -103,19 +103,22 @@ class SafetensorsFile:
         return len(self._places)
 
     def name(self, number: int) -> str:
-        """Return the name of tensor `number`, in the order of the header."""
+        """Return the name of the tensor with this number. Numbers follow the order of the header."""
         found = _KEY.match(self._text, self._places[number])
         assert found is not None, "the scan has matched it"
         return self._prefix + self._unescaped(self._places[number], found[1])
 
     def entry(self, number: int) -> HeaderEntry:
-        """Return the HeaderEntry of tensor `number`."""
+        """Return the header's entry for the tensor with this number."""
         found = _KEY.match(self._text, self._places[number])
         assert found is not None, "the scan has matched it"
         return self._value(found.end())[0]
 
     def tensor(self, number: int) -> Tensor:
-        """Return the tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
+        """Return the tensor with this number.
+
+        Its data is `Unreadable` if the elements reach beyond the end of the file or have an unknown type.
+        """
         name, entry = self.name(number), self.entry(number)
         dtype = _DTYPES.get(entry.dtype)
         data: Data
@@ -141,9 +144,9 @@ class SafetensorsFile:
         return checked(Stored(Rope.of(self._source, start, end), encoding), dtype, entry.shape)
 
     def _scan(self) -> dict[str, tuple[int, int, int]]:
-        """Return, by name, the place of each entry in the header, and the start and end of its elements.
+        """Return a map from names to places: an entry's place in the header, and the start and end of its elements.
 
-        The place is -1 for padding. Of entries with one name, the last one counts.
+        Padding has -1 as its place in the header. If several entries have the same name, the last entry counts.
         """
         text = self._text
         at = text.index("{") + 1
@@ -176,7 +179,7 @@ class SafetensorsFile:
         return found
 
     def _value(self, at: int) -> tuple[HeaderEntry, int, str]:
-        """Return the entry at `at`, the place after it and the mark that follows."""
+        """Return the entry at `at`, the place after it, and the mark (a comma or a brace) that follows."""
         usual = _USUAL.match(self._text, at)
         if usual is not None:
             shape = tuple(map(int, usual[2].split(","))) if usual[2] else ()
@@ -218,7 +221,7 @@ class SafetensorsFile:
             size *= 4
 
     def _read_metadata(self, at: int) -> tuple[int, str]:
-        """Read `__metadata__` at `at`; return the place after it and the mark that follows."""
+        """Read the `__metadata__` object at `at`; return the place after it and the mark that follows."""
         none = _NO_METADATA.match(self._text, at)
         if none is not None:
             return none.end(), none[1]
@@ -254,7 +257,7 @@ class SafetensorsFile:
 
 
 def _header(source: RangeSource, path: str) -> tuple[str, int]:
-    """Return the text of the header, and the offset of the elements."""
+    """Return the text of the header, and the file offset of the elements."""
     if source.size < PREFIX:
         raise CorruptModel(f"A safetensors file has at least 8 bytes, but this one has {source.size}", 0, path)
     length = int.from_bytes(source.read(0, PREFIX), "little")
@@ -272,11 +275,11 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
 
 
 def _fault(entry: HeaderEntry) -> str | None:
-    """Return what is wrong with an entry, regardless of other entries."""
+    """Return the problem of an entry, or None. Other entries are not considered."""
     count = 1
     for length in entry.shape:
         count *= length
-        if count > _MAX_UINT64:  # also where a later length is 0
+        if count > _MAX_UINT64:  # an error even if a later length is 0
             return f"a tensor of {len(entry.shape)} dimensions has too many elements to address"
     try:
         element_count(entry.shape)
@@ -290,17 +293,17 @@ def _are_sizes(values: object) -> bool:
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object in their order, repeated ones too."""
+    """The members of a JSON object in their order, including repeated members."""
 
 
 def _is_cut_off(text: str, error: Exception) -> bool:
-    """Return True when the end of `text` may be the only reason for which the parser failed."""
+    """Return True when the parser may have failed only because `text` is cut off."""
     at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 16
     return at_end or str(error).startswith("Unterminated string")
 
 
 def _check_json(value: Any, depth: int = 0) -> None:
-    """Raise `ValueError` for lone surrogates and deep nesting, which Python's parser accepts."""
+    """Raise `ValueError` for lone surrogates and for deep nesting. Python's JSON parser accepts both."""
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if isinstance(value, str) and _SURROGATE.search(value):
@@ -312,7 +315,7 @@ def _check_json(value: Any, depth: int = 0) -> None:
 
 
 def _integer(text: str) -> int | float:
-    """Return an integer of up to 64 bits; other numbers as floats, as the format's library does."""
+    """Return an integer of up to 64 bits as an int, and any other as a float, like the safetensors library."""
     if len(text) <= 20 and text != "-0" and -_MAX_INT64 - 1 <= int(text) <= _MAX_UINT64:
         return int(text)
     return _float(text)
@@ -339,16 +342,19 @@ _MOST_FILES: Final = 4096
 
 
 class SafetensorsFormat:
-    """Safetensors files."""
+    """The format of safetensors files."""
 
     name = "safetensors"
 
     def matches(self, model: Model) -> bool:
-        """Return True when the root is a safetensors file, an index of shards, or the index of a pipeline."""
+        """Return True when the root is a safetensors file, a shard index, or the index of a pipeline."""
         return model.proto is None and model.type == SAFETENSORS and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors: of a file, or of a pipeline, prefixed with the names of its folders."""
+        """Return all tensors of the model.
+
+        A tensor of a pipeline has a name that begins with the folder of its component.
+        """
         if posixpath.basename(model.root) == PIPELINE:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
@@ -359,7 +365,7 @@ class SafetensorsFormat:
 def _of_index(model: Model) -> Tensors:
     """Return the tensors of all shards that an index names.
 
-    Tensors that are not where the index says become `Unreadable`.
+    The index may name tensors that no shard has. The data of these tensors is `Unreadable`.
     """
     declared = index_of(model.file(model.root), model.root)
     paths = sorted({resolve_location(model.root, each) for each in set(declared.values())})
@@ -372,7 +378,7 @@ def _of_index(model: Model) -> Tensors:
 
 
 def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
-    """Return the file of each tensor by name."""
+    """Return the file of each tensor by the tensor's name; raise `CorruptModel` if the index is malformed."""
     found = _json(source, path, _LARGEST_INDEX).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
         raise CorruptModel("The index needs a weight_map with the file of each tensor", path=path)
@@ -382,7 +388,7 @@ def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
 def _of_pipeline(model: Model) -> Tensors:
     """Return the tensors of all components of a pipeline, such as `unet/conv_in.weight`.
 
-    Each component is in the folder with its name.
+    The files of a component are in the folder with the component's name.
     """
     folders, files = dict[str, list[str]](), dict[str, SafetensorsFile]()
     for path in model.files:
@@ -399,7 +405,7 @@ def _of_pipeline(model: Model) -> Tensors:
 
 
 def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:
-    """Return the tensors of all files, with their metadata except keys with different values."""
+    """Return the tensors of all files, with the metadata of the files. Keys with different values are left out."""
     metadata, unequal = dict[str, str](), set[str]()
     for file in files.values():
         unequal.update(key for key, text in file.metadata.items() if metadata.setdefault(key, text) != text)
@@ -407,9 +413,10 @@ def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | N
 
 
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the files of the model without a variant such as `model.fp16`, or else of the first variant.
+    """Yield the paths of one variant's files. `paths` are the paths of all variants' files.
 
-    `paths` are the paths of all variants; missing shards are included.
+    The chosen files belong to no variant such as `model.fp16`, or else to the first variant. Paths of missing shards
+    are yielded too.
     """
     variants = dict[str, dict[str, Counter[str]]]()
     for path in paths:
@@ -422,7 +429,7 @@ def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
         return shards[first] < count, count, first
 
     for _, shards in sorted(variants[min(variants)].items()) if variants else ():
-        # A file may be there as shards of several numbers: take the fewest of which none is missing.
+        # A model may be present in several splits, such as 2 and 5 shards. The smallest complete split is taken.
         yield from shards_of(min(shards, key=partial(rank, shards)))
 
 

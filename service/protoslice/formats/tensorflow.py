@@ -1,4 +1,4 @@
-"""TensorFlow's protos: tensors of graphs and their functions, meta graphs, and signatures."""
+"""TensorFlow's protos: the tensors of graphs and functions, meta graphs, and signatures."""
 
 from __future__ import annotations
 
@@ -43,20 +43,26 @@ TYPES: Final = {
         28: "F8_E5M2FNUZ", 29: "I4", 30: "U4", 31: "I2", 32: "U2", 33: "F4_E2M1",
     }.items()
 }  # fmt: skip
-"""Number → dtype. Quantized types are plain integers; resources and variants, no arrays, are absent."""
+"""A map from TensorFlow's data types to dtypes.
+
+Quantized types map to plain integers. Resources and variants are absent, because they are not arrays.
+"""
 
 _OBJECTS: Final = {20: "resource", 21: "variant"}
 _REFERENCE: Final = 100
-"""Offset that makes a type's number that of a reference to such a tensor."""
+"""The number that TensorFlow adds to a data type to mark a reference to a tensor of this type."""
 
 
 def known(number: int) -> Dtype | None:
-    """Return the dtype with that number; None if there is none."""
+    """Return the dtype of the data type `number`; None if there is none."""
     return TYPES.get(_plain(number))
 
 
 def dtype_of(number: int) -> Dtype:
-    """Return the dtype with that number; raise `Unsupported` for resources and variants, `CorruptModel` if unknown."""
+    """Return the dtype of the data type `number`.
+
+    Raise `Unsupported` for resources and variants, and `CorruptModel` for an unknown data type.
+    """
     dtype = known(number)
     if dtype is not None:
         return dtype
@@ -78,18 +84,18 @@ _VARINTS: Final = {
     "I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17, **dict.fromkeys(_INTS, 7)
 }  # fmt: skip
 _BYTES: Final = dict.fromkeys(("F8_E5M2", "F8_E4M3FN", "F8_E4M3FNUZ", "F8_E4M3B11FNUZ", "F8_E5M2FNUZ", "F4_E2M1"), 18)
-"""Dtype → number of the field with its values: of fixed width, varints, or a byte for each element."""
+"""Three maps from dtypes to field numbers. The values have a fixed width, are varints, or take a byte per element."""
 _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
 _EMPTY: Final = Rope.joined(())
 _LONGEST: Final = 9
-"""Bytes of a length, at most."""
+"""The most bytes that a string's length takes."""
 
 
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
-    """Return the elements of `found`, of TensorFlow's type `number`.
+    """Return the elements of the TensorProto `found`, whose data type is `number`.
 
-    If elements are missing, the last element, or zero, is repeated.
+    The last element is repeated in place of missing elements. If the TensorProto has no elements, all are zero.
     """
     dtype, count = dtype_of(number), element_count(shape)
     whole = content(proto, found, _CONTENT)
@@ -109,7 +115,7 @@ def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequen
 
 
 def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Deferred[Stored] | None:
-    """Return the values in the field for `dtype`; None if absent."""
+    """Return the values in the field that TensorFlow uses for `dtype`; None if absent."""
     if dtype.name in _FIXED:
         return numbers(proto, found, _FIXED[dtype.name], Encoding.PLAIN)
     if dtype.name in _VARINTS:
@@ -135,7 +141,10 @@ def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: 
 
 
 def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
-    """Return `stored` if it has all elements, else repeat its last element; raise `CorruptModel` for too many."""
+    """Return `stored` if it has all elements; else return it with its last element repeated.
+
+    Raise `CorruptModel` if `stored` has too many elements.
+    """
     if stored.encoding is not Encoding.PLAIN:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
@@ -145,12 +154,16 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
 
 
 def _looked_at(stored: Stored, count: int) -> Deferred[Stored | Filled] | Filled:
-    """Return booleans: `Deferred` for up to 1 MiB of one-byte varints, which may be the elements, else `Filled`."""
+    """Return the booleans in `stored`, which are varints.
+
+    If there are `count` bytes, up to 1 MiB, each byte may be an element. The result is then `Deferred`, because only
+    reading the bytes decides this. Otherwise the result is `Filled`.
+    """
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)
 
     def look() -> Stored | Filled:
-        # Varints of one byte, 0 or 1, are the elements in PLAIN encoding.
+        # If all varints are single bytes of 0 or 1, the bytes are the elements in PLAIN encoding.
         plain = max(stored.bytes.read()) <= 1
         return Stored(stored.bytes) if plain else Filled(stored)
 
@@ -158,7 +171,7 @@ def _looked_at(stored: Stored, count: int) -> Deferred[Stored | Filled] | Filled
 
 
 def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
-    """Return the strings in `tensor_content`: all lengths, then all strings."""
+    """Return the strings in `tensor_content`, which holds all lengths and then all strings."""
     if whole.size > _PACKED_STRINGS:
         raise LimitExceeded(f"The strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
     data = whole.read()
@@ -169,7 +182,7 @@ def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
 
 
 class _Continued(Sequence[bytes]):
-    """A sequence of `count` values, of which the last stored one is repeated."""
+    """A sequence of `count` values. The last stored value is repeated for positions beyond it."""
 
     def __init__(self, values: list[bytes], count: int) -> None:
         self._values = values
@@ -191,7 +204,10 @@ class _Continued(Sequence[bytes]):
 
 
 def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
-    """Return the first `count` lengths in `data` and the offset of their end; raise `CorruptModel` if malformed."""
+    """Return the first `count` string lengths in `data`, and the offset after them.
+
+    Raise `CorruptModel` if the lengths are truncated or too large.
+    """
     lengths, at = list[int](), 0
     while len(lengths) < count:
         length, end = varints.read(data, at)
@@ -209,7 +225,7 @@ _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class TensorFlow(ProtoFormat):
-    """SavedModels, graphs, and other messages of TensorFlow."""
+    """The format of TensorFlow's SavedModels, graphs and other messages."""
 
     name = "tensorflow"
     package = "tensorflow."
@@ -219,10 +235,13 @@ class TensorFlow(ProtoFormat):
         return graph_tensors(model.root, proto)
 
     def uses(self, model: Model, found: Tensors) -> Look:
-        """Return the roles of constants, by the nodes that use them; with variables, constants are no weights."""
+        """Return a function that finds a constant's role and kind from the nodes that use the constant.
+
+        If the model has variables, constants are never weights.
+        """
         fields = Fields(name=[1], op=[2], inputs=[3], outputs=[1], qualified=True)
         constants = kinds_in(model.proto, _NODE, fields).constants
-        root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
+        root = PurePosixPath(model.root)  # list no folder: it may be remote or huge
         index = {"saved_model.pb": "variables/variables.index", f"{root.stem}.meta": f"{root.stem}.index"}.get(
             root.name
         )
@@ -243,7 +262,7 @@ def graph_tensors(root: str, proto: RootProto) -> Tensors:
 
 
 class _GraphTensors:
-    """Builder of the tensors of one proto."""
+    """A builder that makes tensors from the TensorProtos of one proto."""
 
     def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
@@ -253,7 +272,7 @@ class _GraphTensors:
         self._functions: dict[str, str] = {}
 
     def tensor(self, number: int) -> Tensor:
-        """Return the tensor `number`, in the order of the proto."""
+        """Return the tensor with this number. Numbers follow the order of the proto."""
         found = self.found[number]
         builder = TensorBuilder(self._name(found), found.path, self._kind(found), self._root)
         return builder.tensor(lambda builder: self._data(builder, found))
@@ -269,12 +288,12 @@ class _GraphTensors:
         return _elements(self._proto, found, message.dtype, dims)
 
     def key(self, number: int) -> tuple[str, str]:
-        """Return name and address of tensor `number`."""
+        """Return the name and the address of the tensor with this number."""
         found = self.found[number]
         return self._name(found), f"path:{found.path}"
 
     def _name(self, found: _core.Finding) -> str:
-        """Return `NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
+        """Return the name `NODE` or `FUNCTION/NODE` for the value of a node, and the path for other tensors."""
         if not _is_constant(found):
             return found.path or "tensor"
         node = text_of(found.names[-2][1])
@@ -282,7 +301,7 @@ class _GraphTensors:
         return node if function is None else f"{self._function(function[1])}/{node}"
 
     def _function(self, path: str) -> str:
-        """Return the name of the function at `path`; empty if it has none or it cannot be read."""
+        """Return the name of the function at `path`; empty if the name is missing or cannot be read."""
         name = self._functions.get(path)
         if name is None:
             try:
@@ -296,7 +315,7 @@ class _GraphTensors:
     def _kind(self, found: _core.Finding) -> str:
         if _is_constant(found):
             return "const" if _FUNCTION.match(found.path) is None else "function_const"
-        steps = _KEY.sub("", found.path).split(".")  # keys are arbitrary text, dots included
+        steps = _KEY.sub("", found.path).split(".")  # keys may contain dots
         if steps[-1].startswith("defaults["):
             return "signature_default"
         if any(step.startswith("attr[") for step in steps):
@@ -305,7 +324,7 @@ class _GraphTensors:
 
 
 def _is_constant(found: _core.Finding) -> bool:
-    """Return True when `found` is the attribute `value` of a node, such as Const."""
+    """Return True when `found` is the attribute `value` of a node, such as a Const node."""
     owner = found.names[-2:-1]
     return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
 
@@ -314,21 +333,21 @@ SAVED_MODEL: Final = "tensorflow.SavedModel"
 META_GRAPH: Final = "tensorflow.MetaGraphDef"
 
 _INITIAL: Final = "__saved_model_init_op"
-"""Signature that a loader calls; callers have no use for it."""
+"""The signature that only loaders call. It is not listed."""
 _FIELDS: Final = [
     "meta_info_def.tags", "signature_def[*].method_name", "signature_def[*].inputs", "signature_def[*].outputs",
 ]  # fmt: skip
 
 
 ReadSignatures = Callable[[int], tuple[Sequence[Signature], int]]
-"""Reads the signatures of a graph by number; gives the bytes read for them, too."""
+"""A function that takes the number of a graph, and returns its signatures and the number of bytes read."""
 
 
 def signatures(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
-    """Return the number of meta graphs, and a function that reads one; with `tags`, only the first match.
+    """Return the number of meta graphs, and a function that reads the signatures of one of them.
 
-    The function raises `NotFound` if there is none with the tags, and `LimitExceeded` beyond 4 MiB. Raise `Unsupported`
-    for another root.
+    If `tags` is not None, the number is 1, and the function reads the first meta graph with exactly these tags. It
+    raises `NotFound` if no meta graph has them, and `LimitExceeded` above 4 MiB. Raise `Unsupported` for other roots.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")
@@ -367,15 +386,15 @@ def _quoted(tag: str) -> str:
 
 
 _MOST_BYTES: Final = 4 << 20
-"""Bytes of the tags of all meta graphs."""
+"""The byte limit for the tags of all meta graphs."""
 _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """Return the tensors of the meta graph with exactly `tags`, and of no meta graph, such as variables.
+    """Return the tensors of the first meta graph with exactly `tags`, and tensors outside of meta graphs.
 
-    Blocks. `found` are the tensors of all meta graphs. Raise `Unsupported` for a root without meta graphs, `NotFound`
-    if none has these tags.
+    Tensors outside are variables, for example. `found` are all tensors of the model. This call blocks. Raise
+    `Unsupported` for a root without meta graphs, and `NotFound` if no meta graph has these tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
@@ -396,7 +415,7 @@ def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tens
 
 
 def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
-    """Return the root as a message with only this `field`."""
+    """Return the root message with only this `field`; raise `LimitExceeded` if it has more than 4 MiB."""
     _, _, core = proto.document.view("", [field])
     if core.size > _MOST_BYTES:
         raise LimitExceeded(f"The tags have {core.size} bytes, but at most {_MOST_BYTES} are read")
@@ -408,7 +427,7 @@ def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
 
 
 def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
-    """Return the number of the first meta graph with exactly `tags`."""
+    """Return the number of the first meta graph with exactly `tags`; raise `NotFound` if there is none."""
     for number, graph in enumerate(graphs):
         if set(graph.meta_info_def.tags) == set(tags):
             return number

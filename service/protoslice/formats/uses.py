@@ -15,11 +15,11 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import RootProto, Tensor, Use
 
 _MOST_NODES: Final = 50_000
-"""Operators of a graph that are looked at; in a larger one, kinds are taken from names."""
+"""The most operators of a graph that are examined. In a larger graph, names determine the kinds."""
 _MOST_HELD: Final = 64 << 20
-"""Bytes of memory of these operators, which may each have many inputs; the same holds for more."""
+"""The most memory in bytes of these operators, which may have many inputs. Above it, names determine the kinds."""
 _SMALL: Final = 4096
-"""Bytes of the largest field of an operator that is looked at."""
+"""The size in bytes up to which an operator's field is read."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -27,7 +27,7 @@ _INDEX: Final = re.compile(r"(?<=[./_])[0-9]+")
 _SUFFIX: Final = re.compile(
     r"(?:/\.ATTRIBUTES/VARIABLE_VALUE|(?:/Read)?/ReadVariableOp(?:/resource)?|:[0-9]+|(?<=\w)_quant(?:ized)?)$"
 )
-"""Ends of names that formats and quantizers add."""
+"""Suffixes that formats and quantizers append to names."""
 
 _WORDS_OF: Final[Mapping[Kind, str]] = {
     "normalization": "norm norms layernorm batchnorm groupnorm instancenorm rmsnorm layernormalization bn ln gn "
@@ -54,21 +54,21 @@ _PAIRS: Final[Mapping[Kind, frozenset[tuple[str, str]]]] = {
     "linear": frozenset({("feed", "forward")}),
 }
 _QUERY: Final = re.compile(r"(?:^|[./_])[qkv](?:_(?:proj|lin|linear|dense|bias))?(?=[./]|$)")
-"""A step that names a query, a key or a value."""
+"""A part of a name that means a query, a key or a value."""
 _CONTAINER: Final = re.compile(r"(?:attn|attention|conv|linear|dense)_?(?:layer|block)s(?=[._/])|^\w+/[mv]/(?=\w+/)")
-"""Steps that hold layers of all kinds, and those that an optimizer puts before a name."""
+"""Parts of names to ignore: containers with layers of all kinds, and prefixes that an optimizer adds."""
 _ABOVE_SHAPES: Final = frozenset({"normalization", "quantization", "recurrent", "embedding"})
-"""Kinds by words that count even for tensors with the shape of a convolution's."""
+"""The kinds whose words outweigh a shape that is typical of convolutions."""
 _SLOPES: Final = frozenset({"prelu", "alpha"})
-"""Words of numbers that an activation learned."""
+"""Words for the learned parameters of an activation function."""
 _DENSE: Final = frozenset({"linear", "dense", "project"})
-"""Words of a layer that follows an embedding, or is inside a recurrent block."""
+"""Words for a linear layer that follows an embedding or is part of a recurrent block."""
 _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
-"""Words of a layer that follows attention within a block of that name."""
+"""Words for a feed-forward layer in a block that is named after attention."""
 _FOLDED: Final = re.compile(r"(?:^|/)Constant(?:_[0-9]+)?(?:_output_[0-9]+)?$")
-"""Names of constants of nodes, as optimizers move them among the weights."""
+"""The names of Constant nodes' values, which graph optimizers turn into initializers."""
 _LEARNED: Final = [["weight"], ["bias"], ["gamma"], ["beta"], ["alpha"], ["scale"], ["w"], ["b"]]
-"""Last words of names of single factors that are learned."""
+"""The last words of names of tensors with one learned number."""
 _STATISTICS: Final = ("running_mean", "moving_mean", "running_var", "moving_variance")
 
 _OPERATORS: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (
@@ -89,14 +89,14 @@ _SCALES: Final[Mapping[str, Sequence[int]]] = {
     "matmulnbits": (2, 3, 4),
     "dynamicquantizelstm": (8, 9, 10, 11),
 }
-"""Inputs that scale quantized numbers."""
+"""The inputs that hold scales and zero points of quantized numbers, by operator."""
 _SLOTS: Final[Mapping[str, Sequence[tuple[int, Kind]]]] = {
     **{op: [(slot, "quantization") for slot in slots] for op, slots in _SCALES.items()},
     "embedlayernormalization": [(slot, "embedding") for slot in (2, 3, 4)],
 }
-"""Kinds of inputs that differ from that of their operator."""
+"""The inputs whose kind differs from the kind of their operator: slot and kind, by operator."""
 _PRODUCTS: Final = {"matmul": (0, 1), "batchmatmul": (0, 1), "matmulinteger": (0, 1), "qlinearmatmul": (0, 3)}
-"""Operators that multiply matrices, and the slots of their sides."""
+"""The operators that multiply two matrices, with the slots of both matrices."""
 _TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
     name: re.compile(text)
     for name, text in {
@@ -116,11 +116,11 @@ _TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
         "quantizing": "dynamicquantizelinear",
     }.items()
 }
-"""What operators do, as `uses.rs` of the core describes it."""
+"""Patterns for operators with a certain effect. `uses.rs` of the core describes these effects."""
 
 
 class Operator(NamedTuple):
-    """Roles of the inputs of operators of one type, by slot."""
+    """The facts about one operator type that determine the kinds of its inputs."""
 
     kind: Kind | None
     slots: Sequence[tuple[int, Kind]]
@@ -130,47 +130,51 @@ class Operator(NamedTuple):
 
 @lru_cache(1 << 12)
 def operator_of(op: str) -> Operator:
-    """Return the roles of the inputs of an operator type."""
+    """Return the facts about the operator type `op`."""
     plain = _plain(op)
     traits = frozenset(name for name, means in _TRAITS.items() if means.fullmatch(plain))
     return Operator(kind_of(op), _SLOTS.get(plain, ()), _PRODUCTS.get(plain), traits)
 
 
 class Fields(NamedTuple):
-    """Fields of an operator, by field number for each step down; see `Findings.uses` of the core."""
+    """The fields of an operator message. Each is a path of field numbers; see `Findings.uses` of the core."""
 
     name: Sequence[int]
     op: Sequence[int]
     inputs: Sequence[int]
     outputs: Sequence[int]
     qualified: bool = False
-    """True when names of values hold within one graph only, and inputs are written as in TensorFlow."""
+    """True when each graph has separate names of values, and inputs have TensorFlow's syntax."""
     keyed: bool = False
     """True when inputs are the entries of a map."""
     reassigned: bool = False
-    """True when results may have the names of inputs."""
+    """True when an output may have the name of an input."""
     numbers: bool = False
-    """True when values are named by numbers."""
+    """True when numbers identify the values, instead of names."""
 
 
 Look = Callable[[Tensor], Use]
-"""Says what a tensor is for."""
+"""A function that returns the role and kind of a tensor."""
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name, in lower case and without its numbers and the suffix of its format."""
+    """Return the words of a name in lower case, without numbers and without the suffixes that formats add."""
     while (plain := _SUFFIX.sub("", name)) != name:
         name = plain
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def kind_named(name: str, rank: int | None = None) -> Kind:
-    """Return the kind by whole words of `name`, or else by the number of dimensions; `other` without either."""
+    """Return the kind of layer that the words of `name` mean.
+
+    Without such a word, `rank`, the number of dimensions, determines the kind. The result is `other` if both say
+    nothing.
+    """
     return _kind_named(_NUMBER.sub("0", name), rank)
 
 
 def _kinds_said(name: str, words: Sequence[str]) -> set[Kind]:
-    """Return the kinds that the words of a name mean."""
+    """Return all kinds that the words of a name may mean."""
     found = {kind for kind, known in _WORDS.items() if not known.isdisjoint(words)}
     found |= {kind for kind, pairs in _PAIRS.items() if not pairs.isdisjoint(pairwise(words))}
     if _QUERY.search(name):
@@ -206,12 +210,12 @@ def _kind_named(name: str, rank: int | None) -> Kind:
 
 
 class Kinds(NamedTuple):
-    """Kinds of the values that no operator computes, if known; `other` for settings of operators."""
+    """The kinds of the values that no operator computes, as far as known. Settings of operators have `other`."""
 
     values: Mapping[str, Kind]
-    """By the names of the values."""
+    """The kinds by the names of the values."""
     constants: Mapping[str, Kind]
-    """By the paths of the operators without inputs that hold them."""
+    """The kinds of constants by the path of the operator that holds the constant; it has no inputs."""
 
 
 def kinds_in(
@@ -220,7 +224,10 @@ def kinds_in(
     fields: Fields,
     operator: Callable[[str], Operator] = operator_of,
 ) -> Kinds:
-    """Return the kinds of stored values, by the operators that use them, messages of the type `type_name`."""
+    """Return the kinds of stored values, derived from the operators that use them.
+
+    Operators are the messages of the type `type_name`. A graph that is too large has no known kinds.
+    """
     found = proto.document.find([type_name], small=_SMALL) if proto is not None else None
     if found is None or len(found) > _MOST_NODES or found.held > _MOST_HELD:
         return Kinds({}, {})
@@ -233,7 +240,7 @@ def _plain(op: str) -> str:
 
 
 def kind_of(op: str) -> Kind | None:
-    """Return the kind of an operator; None if it belongs to no kind of layer."""
+    """Return the kind of layer that an operator implements; None if it implements none."""
     plain = _plain(op)
     return next((kind for kind, means in _OPERATORS if means.search(plain)), None)
 
@@ -243,18 +250,18 @@ _NUMBERS: Final = {
     for name, dtype in DTYPES.items()
     if dtype.block is not None or "F" in name or (0 < dtype.bits <= 8 and name != "BOOL")
 }
-"""Types of elements that a model computes with: floats, quantized ones, and integers of a byte or less."""
+"""The dtypes that a model computes with: floats, quantized types, and integers of at most one byte."""
 
 
 _LAYERED: Final = {kind: Use("weight", kind) for kind in _WORDS if kind not in {"quantization", "embedding"}}
-"""Uses of what the model keeps for a layer."""
+"""The use of tensors that a model keeps for a layer, by the layer's kind."""
 
 
 def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
-    """Return the use of a tensor, with the `kind` from its graph, if any.
+    """Return the use of a tensor. `kind` is the kind that the graph gives it, or None.
 
-    `weight` says that the model keeps the tensor among its weights. Such a tensor is a weight, unless its numbers are a
-    shape, an index or a factor that is not learned. Any other tensor is a weight only if a layer uses it as a weight.
+    `weight` is True if the model keeps the tensor among its weights. Such a tensor is a weight, unless its numbers are
+    a shape, an index or a factor that is not learned. Any other tensor is a weight only if a layer uses it as a weight.
     """
     is_number = tensor.dtype is not None and tensor.dtype.name in _NUMBERS
     if weight and kind in _LAYERED and tensor.shape and is_number:
@@ -263,7 +270,7 @@ def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
         kind = None
     single = tensor.shape is not None and all(length == 1 for length in tensor.shape)
     is_sum = weight and kind in {"linear", "convolution"} and tensor.dtype is not None and tensor.dtype.name == "I32"
-    counts = (is_number or is_sum) and kind != "quantization"  # biases of quantized layers are sums
+    counts = (is_number or is_sum) and kind != "quantization"  # quantized layers have 32-bit integer biases
     is_layer = kind not in {None, "other", "quantization"}
     kept = weight and not _FOLDED.search(tensor.name) and (not single or words_of(tensor.name)[-1:] in _LEARNED)
     is_weight = counts and (is_layer or (kept and kind is None))
@@ -281,7 +288,7 @@ def _use_named(name: str, dtype: Dtype | None, rank: int | None) -> Use:
 
 
 class NamedUses:
-    """Uses of tensors by their names."""
+    """A function that derives the uses of tensors from their names."""
 
     def __init__(self, found: Tensors) -> None:
         self._found = found
@@ -298,7 +305,7 @@ class NamedUses:
         return Use(use.role, self._sibling(module)) if dot and use.kind == "other" else use
 
     def _sibling(self, module: str) -> Kind:
-        """Return the kind of the weights of the same layer."""
+        """Return the kind of the tensor `weight` in the same module; `other` if it is absent or one-dimensional."""
         for number in self._found.numbers(f"{module}.weight")[:1]:
             shape = self._found[number].shape
             if shape is not None and len(shape) > 1:
@@ -307,7 +314,7 @@ class NamedUses:
 
     @cached_property
     def _normalized(self) -> frozenset[str]:
-        """Layers that have means or variances."""
+        """The names of the modules that have running means or variances."""
         names = (self._found.key(number)[0] for number in range(len(self._found)))
         return frozenset(name.rpartition(".")[0] for name in names if name.endswith(_STATISTICS))
 
@@ -323,7 +330,7 @@ _OF_PROGRAMS: Final = re.compile(
 
 
 def role_named(name: str, dtype: Dtype | None) -> Role:
-    """Return the role of a tensor among the weights of a model, by its name and type."""
+    """Return the role of a tensor among a model's weights, derived from its name and dtype."""
     return _role_named(_INDEX.sub("0", name), dtype)
 
 
@@ -338,7 +345,10 @@ def _role_named(name: str, dtype: Dtype | None) -> Role:
 
 
 def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
-    """Return a function that calls `make` when its result is needed, and returns `otherwise` for a damaged graph."""
+    """Return a `Look` that delegates to the result of `make`, or of `otherwise` if the graph is damaged.
+
+    `make` is called once, when the first use is needed.
+    """
 
     @cache
     def known() -> Look:
@@ -351,7 +361,7 @@ def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
 
 
 def with_uses(found: Tensors, make: Callable[[], Look]) -> Tensors:
-    """Return tensors with their roles, which `make` determines for tensors without a role.
+    """Return the tensors `found`; those without a `look` get the one that `make` returns.
 
     `make` is called when the first role is needed.
     """

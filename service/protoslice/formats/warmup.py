@@ -1,4 +1,4 @@
-"""Records with tensors: warm-up requests of a SavedModel, and events of TensorBoard."""
+"""Record files with tensors: the warm-up requests of a SavedModel, and the events of TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from protoslice.tensors.model import Model, RootProto, Tensor
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _TYPES: Final = (_LOG, "tensorflow.Event")
-"""Message types of the records."""
+"""The message types of records that have tensors."""
 _MOST_RECORDS: Final = 10_000
-"""Limit of records in a file; servers replay a thousand at most."""
+"""The most records of a file. Servers replay at most a thousand warm-up requests."""
 _HEAD: Final = 12
 _TAIL: Final = 4
-"""Bytes of a TFRecord before its content and after it: its length, and checksums."""
+"""The bytes of a TFRecord before and after its content, which hold a length and checksums."""
 
 
 class Warmup:
-    """TFRecord files of prediction logs or of events."""
+    """The format of TFRecord files with prediction logs or events."""
 
     name = "warm-up requests"
 
     def matches(self, model: Model) -> bool:
-        """Return True when the root is a record file of one of these types."""
+        """Return True when the root is a TFRecord file of prediction logs or events."""
         return model.proto is None and model.type in _TYPES
 
     def tensors(self, model: Model) -> Tensors:
-        """Return all tensors of all records, in order; reads the file. Names repeat, addresses are unique.
+        """Return all tensors of all records, in order. This call reads the whole file.
 
-        Raise `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged record.
+        Tensors of different records may share a name; addresses are unique. Raise `LimitExceeded` for more than
+        10,000 records, and `CorruptModel` for a damaged record.
         """
         source, graphs = model.file(model.root), list[Tensors]()
         read = _core.Sources([source])
@@ -65,7 +66,7 @@ def _proto(record: Rope, type_name: str) -> RootProto:
 
 
 def _of_record(found: Tensors, record: int, type_name: str) -> Tensors:
-    """Return the tensors of one record, at their addresses in the file."""
+    """Return the tensors of one record, with addresses that are unique in the file."""
 
     def make(number: int) -> Tensor:
         tensor = found[number]

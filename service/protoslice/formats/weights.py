@@ -1,4 +1,4 @@
-"""Files of tensors by name; several may make up a model."""
+"""Files of named tensors, and models that consist of several such files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIND: Final = "weight"
 ENDING: Final = ".safetensors"
 _SHARD: Final = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})((?:\.[^./]+)+)", re.DOTALL)
 _MOST: Final = 1 << 20
-"""Limit of the tensors of a model, in all its files."""
+"""The most tensors that all files of a model may have together."""
 
 
 class TensorFile(Protocol):
@@ -25,21 +25,21 @@ class TensorFile(Protocol):
         """Return the number of tensors."""
 
     def name(self, number: int, /) -> str:
-        """Return the name of tensor `number`."""
+        """Return the name of the tensor with this number."""
 
     def tensor(self, number: int, /) -> Tensor:
-        """Return the tensor `number`; an error in it becomes `Unreadable`."""
+        """Return the tensor with this number. If it has an error, its data is `Unreadable`."""
 
 
 def address_of(name: str) -> str:
-    """Return the address of the tensor `name`, which no other tensor of the model has."""
+    """Return the address of the tensor `name`. Addresses are unique in a model."""
     return f"tensor:{name}"
 
 
 def shards_of(path: str) -> list[str]:
-    """Return the paths of all shards of a model, given the path of one, such as `model-00001-of-00003.gguf`.
+    """Return the paths of all shards of a model. `path` is one of them, such as `model-00001-of-00003.gguf`.
 
-    Return only `path` if it is not a shard.
+    Return only `path` if it is not the path of a shard.
     """
     found = _SHARD.fullmatch(path)
     if found is None:
@@ -49,9 +49,9 @@ def shards_of(path: str) -> list[str]:
 
 
 def shard_facts(path: str) -> tuple[str, str, int]:
-    """Return a shard's path without number and ending, the path of the first shard, and the number of shards.
+    """Return a shard's path without number and ending, the path of the first shard, and the shard count.
 
-    A whole file is the only shard of its model.
+    A file that is not a shard counts as the only shard of its model.
     """
     found = _SHARD.fullmatch(path)
     if found is None:
@@ -61,28 +61,31 @@ def shard_facts(path: str) -> tuple[str, str, int]:
 
 
 def is_first_shard(path: str) -> bool:
-    """Return True when a file of this name is the first of several."""
+    """Return True when the name at `path` is that of the first shard of a model."""
     found = _SHARD.fullmatch(path)
     return found is not None and found[2] == "00001" and found[4].endswith((ENDING, ".gguf"))
 
 
 def variants_among(paths: Iterable[str]) -> set[str]:
-    """Return the `paths` that are variants of another path: `model.fp16.safetensors` and `model.safetensors`."""
+    """Return the `paths` that are variants of another path.
+
+    For example, `model.fp16.safetensors` is a variant of `model.safetensors`.
+    """
     stems = {path: shard_facts(path.removesuffix(".index.json"))[0] for path in paths if ENDING in path}
     names = set(stems.values())
     return {path for path, stem in stems.items() if stem.rpartition(".")[0] in names}
 
 
 def check_count(count: int, path: str) -> None:
-    """Raise `LimitExceeded` if a model has too many tensors: `count` so far."""
+    """Raise `LimitExceeded` if `count`, the tensors of a model so far, is above the limit."""
     if count > _MOST:
         raise LimitExceeded(f"The model has more than {_MOST} tensors", path=path)
 
 
 def check_apart(places: Iterable[tuple[int, int, str]], path: str, *, dense: bool = False) -> None:
-    """Raise `CorruptModel` if any of `places` (start, end, name of the tensor) overlap.
+    """Raise `CorruptModel` if two of the `places` overlap. A place has a start, an end and a tensor name.
 
-    With `dense`, there must be no gap between them either.
+    If `dense` is set, raise `CorruptModel` for a gap between places too.
     """
     end, before = 0, ""
     for start, stop, name in sorted(places):
@@ -98,10 +101,10 @@ def joined(
     missing: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> Tensors:
-    """Return the tensors of all `files` by path, as one model.
+    """Return the tensors of all `files`, a map by path, as the tensors of one model.
 
-    Tensors in `missing`, which maps their names to the paths of absent files, are `Unreadable`. `metadata` is the
-    metadata that the files have in common. Raise `CorruptModel` if two tensors have the same name.
+    `missing` maps the names of missing tensors to file paths; the data of these tensors is `Unreadable`. `metadata` is
+    the metadata that the files have in common. Raise `CorruptModel` if two tensors have the same name.
     """
     absent = list((missing or {}).items())
     check_count(sum(map(len, files.values())) + len(absent), next(iter(files), ""))
