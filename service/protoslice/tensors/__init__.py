@@ -1,1 +1,1 @@
-"""Tensors: where and how their elements are stored, and how they are listed, read and written to other files."""
+"""Tensors: the place and encoding of their elements, and code to list, read and export them."""

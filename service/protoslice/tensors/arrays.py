@@ -1,4 +1,4 @@
-"""Tensors as numpy arrays, from raw little-endian elements in row-major order."""
+"""Conversion of tensors to NumPy arrays from raw little-endian elements in row-major order."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _NUMPY: Final[Mapping[str, str]] = {
     "I4": "i1", "U6": "u1", "U4": "u1", "U3": "u1", "I2": "i1", "U2": "u1", "I1": "i1", "U1": "u1",
     "BOOL": "?", "C64": "<c8", "C128": "<c16",
 }  # fmt: skip
-"""Types that numpy has; those narrower than a byte come one element to a byte."""
+"""The dtypes that NumPy supports. Elements narrower than a byte take one byte each."""
 _ML_DTYPES: Final[Mapping[str, str]] = {
     "BF16": "bfloat16", "F8_E4M3FN": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3",
     "F8_E3M4": "float8_e3m4", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E4M3B11FNUZ": "float8_e4m3b11fnuz", "F8_E8M0FNU": "float8_e8m0fnu",
     "F6_E2M3FN": "float6_e2m3fn", "F6_E3M2FN": "float6_e3m2fn", "F4_E2M1": "float4_e2m1fn",
 }  # fmt: skip
-"""Types that the package ml_dtypes adds to numpy."""
+"""The dtypes that the package ml_dtypes adds to NumPy."""
 
 
 class LazyArray:
-    """Use a tensor of an opened model as an array; an index reads the elements that it selects.
+    """A tensor of an opened model, used like an array. Indexing reads only the selected elements.
 
-    `tensor[17, :5]` and `tensor[...]` are NumPy arrays, and NumPy's functions accept the tensor. A tensor of strings
-    has elements of `bytes`; a quantized one has rows of bytes, which consist of blocks.
+    `tensor[17, :5]` and `tensor[...]` are NumPy arrays, and NumPy's functions accept the tensor. Elements of a string
+    tensor are `bytes`. A quantized tensor has rows of bytes, which consist of blocks.
 
     Args:
         facts: Name, address, data type and shape of the tensor.
-        read: Function that reads a slice, given as text, or the whole tensor for None.
+        read: Function that takes the text of a slice, or None for the whole tensor, and reads the elements.
 
     Examples:
         >>> with protoslice.open_model("model.onnx") as model:
@@ -55,7 +55,7 @@ class LazyArray:
 
     def __init__(self, facts: TensorEntry, read: Callable[[str | None], np.ndarray[Any, Any]]) -> None:
         self.facts = facts
-        """Name, address, type and shape as the model has them, and more."""
+        """The facts that the model states about the tensor, such as name, address, type and shape."""
         self._read = read
 
     def __repr__(self) -> str:
@@ -66,22 +66,22 @@ class LazyArray:
 
     @property
     def name(self) -> str:
-        """Name in the model; several tensors may share a name."""
+        """The name in the model. Several tensors may share a name."""
         return self.facts.name
 
     @property
     def address(self) -> str:
-        """Identifies the tensor in the model, even if several share its name."""
+        """The address, which identifies the tensor even if several tensors share its name."""
         return self.facts.address
 
     @property
     def dimensions(self) -> str:
-        """Shape in readable form, such as `3×4`."""
+        """The shape in readable form, such as `3×4`."""
         return "?" if self.facts.shape is None else "×".join(map(str, self.facts.shape)) or "scalar"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array; raise `CorruptModel` if the model has no valid one."""
+        """The shape of the array. Access raises `CorruptModel` if the model has no valid shape."""
         if self.facts.shape is None:
             raise CorruptModel(self.facts.problem or f"The shape of tensor {self.name!r} is unknown", path=self.address)
         dtype = DTYPES.get(self.facts.dtype or "")
@@ -89,7 +89,10 @@ class LazyArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the array's elements; raise `Unsupported` if NumPy has none, `CorruptModel` if the model has none."""
+        """The NumPy dtype of the array.
+
+        Access raises `Unsupported` if NumPy lacks the type, and `CorruptModel` if the model has no valid type.
+        """
         require_numpy()
         if self.facts.dtype is None:
             raise CorruptModel(self.facts.problem or f"The type of tensor {self.name!r} is unknown", path=self.address)
@@ -101,17 +104,17 @@ class LazyArray:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """The size of the array in bytes."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -123,7 +126,7 @@ class LazyArray:
         return iter(self[...])
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the elements that NumPy's basic indexing selects: integers, slices, `...` and None.
+        """Return the elements that `index` selects. It may contain integers, slices, `...` and None, as in NumPy.
 
         Raise `InvalidIndex`, which is an `IndexError`, for other indices and for indices out of range.
         """
@@ -147,7 +150,10 @@ class LazyArray:
 def _basic(
     index: Any, shape: tuple[int, ...], block: tuple[int, int] | None
 ) -> tuple[str | None, tuple[slice | int | EllipsisType | None, ...]]:
-    """Return the slice to read as text, None for all, and the index that remains to apply to what was read."""
+    """Return the slice to read, and the index that must then be applied to the array read.
+
+    The slice is a text, or None for the whole tensor.
+    """
     items = [_item(each) for each in (index if isinstance(index, tuple) else (index,))]
     count = sum(each is not None and each is not ... for each in items)
     if count > len(shape):
@@ -186,7 +192,10 @@ def _item(each: Any) -> int | slice | EllipsisType | None:
 
 
 def _step_of(item: int | slice, length: int, block: tuple[int, int] | None) -> tuple[str, list[slice | int]]:
-    """Return the slice of one dimension as text, and what remains of its index; a row of blocks is cut between them."""
+    """Return the slice of one dimension as text, and the index that must then be applied to this dimension.
+
+    A dimension of quantized blocks is cut only between blocks, so that the slice may contain more than `item` selects.
+    """
     if isinstance(item, slice):
         rows = range(*item.indices(length))
     elif -length <= item < length:
@@ -209,7 +218,7 @@ def _step_of(item: int | slice, length: int, block: tuple[int, int] | None) -> t
 
 
 def require_numpy() -> None:
-    """Raise `Unsupported` without numpy, before a service is asked for anything."""
+    """Raise `Unsupported` if NumPy is not installed. Callers check this before they send a request."""
     try:
         import numpy  # noqa: F401 - only its presence matters
     except ImportError as error:
@@ -217,7 +226,7 @@ def require_numpy() -> None:
 
 
 def slice_text(wanted: Slice) -> str:
-    """Return a slice as the service's query text: `0:128,:,-3,::2`."""
+    """Return a slice as text for the service's query parameter, such as `0:128,:,-3,::2`."""
     if isinstance(wanted, str):
         return wanted
     steps = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -225,10 +234,10 @@ def slice_text(wanted: Slice) -> str:
 
 
 def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return the elements as a writable array; raise `IntegrityError` when `data` does not fit `shape`.
+    """Return the elements in `data` as a writable array; raise `IntegrityError` if `data` does not fit `shape`.
 
-    The array is a view of writable `data`, otherwise a copy. Quantized tensors are arrays of bytes, whose rows consist
-    of blocks.
+    The array is a view if `data` is writable, and otherwise a copy. A quantized tensor becomes an array of bytes, whose
+    rows consist of blocks.
     """
     quantized = DTYPES.get(dtype)
     if quantized is not None and quantized.block is not None:
@@ -245,7 +254,7 @@ def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np
 
 
 def as_strings(data: Any) -> np.ndarray[Any, Any]:
-    """Return the array of `bytes` from the JSON of a tensor of strings; raise `IntegrityError` for other JSON."""
+    """Return the JSON of a string tensor as an array of `bytes`; raise `IntegrityError` for malformed JSON."""
     try:
         values = [b64decode(value, validate=True) for value in data["values"]]
         return strings_array(values, [int(size) for size in data["shape"]])
@@ -254,7 +263,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
 
 
 def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Return the strings as an array of `bytes`."""
+    """Return the strings as an array with elements of type `bytes`."""
     import numpy as np
 
     array = np.empty(len(values), object)
@@ -263,7 +272,10 @@ def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[A
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """Return the shape from the header X-Tensor-Shape, with or without brackets."""
+    """Return the shape in `text`, the value of the header X-Tensor-Shape, with or without brackets.
+
+    Raise `IntegrityError` for another text.
+    """
     plain = text.strip().strip("[]()").strip().rstrip(",")
     try:
         return tuple(int(size) for size in plain.split(",")) if plain else ()

@@ -1,4 +1,4 @@
-"""Dtypes of tensors, by their names in the API, and shapes from untrusted models."""
+"""The dtypes of tensors by their names in the API, and checks of shapes from untrusted models."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from protoslice.errors import CorruptModel
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A dtype: its width, and its names elsewhere."""
+    """A dtype: its width, and its names in other formats."""
 
     name: str
     bits: int
-    """Bits of one element; 0 for strings."""
+    """The bits of one element; 0 for strings, and 8 for quantized dtypes."""
     numpy: str | None = None
-    """Name in `.npy` files and zarr; None where NumPy has no such dtype."""
+    """The name in `.npy` files and zarr; None if NumPy has no such dtype."""
     safetensors: str | None = None
-    """Name in safetensors files; None where the format has no such dtype."""
+    """The name in safetensors files; None if the format has no such dtype."""
     signed: bool = False
-    """True for signed integers: narrow ones are sign-extended."""
+    """True for signed integers. Those narrower than a byte are sign-extended."""
     block: tuple[int, int] | None = None
-    """Elements and bytes of a block, for quantized dtypes, whose `bits` are those of a byte of it; else None."""
+    """The number of elements and of bytes in a block of a quantized dtype; None for other dtypes."""
 
     @property
     def width(self) -> int:
-        """Bytes of one element; 1 for dtypes narrower than a byte."""
+        """The bytes of one element; 1 for dtypes narrower than a byte."""
         return -(-self.bits // 8)
 
     @property
     def part(self) -> int:
-        """Bytes of one number: half an element for complex dtypes, else the width."""
+        """The bytes of one number. This is half an element for complex dtypes, and an element for others."""
         return self.width // 2 if self.name in ("C64", "C128") else self.width
 
     def bytes_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of a quantized tensor as rows of bytes.
+        """Return the shape of a quantized tensor if its blocks are seen as bytes.
 
         Raise `CorruptModel` unless a row consists of whole blocks.
         """
@@ -120,7 +120,7 @@ _BLOCKS: Final = {
     "NVFP4": (64, 36),
     "Q1_0": (128, 18),
 }
-"""Elements and bytes of a block of each of GGML's quantized types."""
+"""The number of elements and of bytes in a block, for each of GGML's quantized types."""
 
 DTYPES: Final = {
     **{dtype.name: dtype for dtype in _ALL},
@@ -132,7 +132,7 @@ _COUNTS_END: Final = 1 << 63
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """Return the number of elements; raise `CorruptModel` for a negative dimension, and from 2^63 elements on."""
+    """Return the number of elements; raise `CorruptModel` for a negative dimension and for 2^63 or more elements."""
     count = 1
     for length in shape:
         if length < 0:
@@ -144,6 +144,6 @@ def element_count(shape: Sequence[int]) -> int:
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """Return `shape` for an error message, at most 16 dimensions of it."""
+    """Return `shape` as text for an error message, with at most 16 of its dimensions."""
     shown = ", ".join(map(str, shape[:16]))
     return f"({shown}{', …' if len(shape) > 16 else ''})"

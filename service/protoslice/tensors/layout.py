@@ -1,4 +1,4 @@
-"""Elements of tensors in PLAIN encoding, converted on the fly from any other."""
+"""Access to the elements of tensors in PLAIN encoding. Other encodings are converted on the fly."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from protoslice.tensors.model import Data, Deferred, Encoding, Filled, Stored, S
 from protoslice.tensors.slices import TensorSlice, whole
 
 LEAST: Final = 1 << 30
-"""Bytes that may be computed for any request."""
+"""The bytes that any request may compute."""
 PER_STORED: Final = 64
-"""Bytes that may be computed for each stored byte that a request refers to."""
+"""The bytes that a request may compute for each stored byte that it reads."""
 
 
 class OverBudget(LimitExceeded):
-    """Raised when a request would compute too many elements."""
+    """The error for a request that would compute too many elements."""
 
 
 def check_budget(computed: int, stored: int, remedy: str) -> None:
-    """Raise `OverBudget` if a request would compute `computed` bytes from `stored` ones.
+    """Raise `OverBudget` if `computed` bytes are too many to compute from `stored` bytes.
 
-    `remedy` says what to request instead.
+    The limit is 1 GiB, or 64 times the stored bytes if that is more. `remedy` is the part of the error message that
+    suggests another request.
     """
     most = max(LEAST, PER_STORED * stored)
     if computed > most:
@@ -39,7 +40,7 @@ def check_budget(computed: int, stored: int, remedy: str) -> None:
 
 
 def stored_bytes(data: Rope) -> int:
-    """Return how many stored bytes `data` is made from; the bytes of each computed source count once."""
+    """Return the number of stored bytes from which `data` is made. A source of computed bytes counts only once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):
@@ -52,7 +53,10 @@ def stored_bytes(data: Rope) -> int:
 
 
 def distinct_bytes(data: Rope) -> int:
-    """Return the size of the first elements of `data`, after which one element repeats; of all if none does."""
+    """Return the size in bytes of the part of `data` before one element repeats up to the end.
+
+    Return the whole size if no element repeats up to the end.
+    """
     if data.core.piece_count == 1:
         (piece,) = data.core.pieces()
         if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
@@ -65,9 +69,9 @@ _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
 def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """Return the elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
+    """Return the elements of a tensor that `cut` selects, in row-major order.
 
-    Raise `CorruptModel` if the size of `data` does not match `shape`.
+    Contiguous PLAIN elements are not copied. Raise `CorruptModel` if the size of `data` does not match `shape`.
     """
     match data:
         case Stored():
@@ -84,9 +88,10 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
 
 
 def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
-    """Return `stored` with varints replaced by a computed source, which remembers offsets after one pass.
+    """Return `stored` with its varints replaced by a source that decodes them. Other encodings are unchanged.
 
-    With `repeat`, the last element is repeated for all missing ones up to `count`.
+    The source remembers offsets after one pass over the varints. If `repeat` is set, the last element is repeated until
+    there are `count` elements. Raise `Unsupported` for repeated bit-packed elements.
     """
     match stored.encoding:
         case Encoding.VARINT | Encoding.ZIGZAG:
@@ -105,7 +110,7 @@ def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = F
 
 
 def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
-    """Return all `count` elements of `stored`, in PLAIN encoding."""
+    """Return all `count` elements of `stored` in PLAIN encoding."""
     stored = decode_varints(stored, dtype, count)
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
     _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
@@ -120,7 +125,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
-    """Return the elements of `first`, the last of which is repeated until there are `count`."""
+    """Return `count` elements: those of `first`, and then repetitions of its last element."""
     if first.encoding in VARINTS:
         return _plain(decode_varints(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
@@ -132,7 +137,7 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _repeated(elements: Rope, dtype: Dtype, compute: Callable[[Rope], Computed]) -> Rope:
-    """Return the elements computed from `elements` one by one; repeated ones are computed once."""
+    """Return the result of `compute` for each of `elements`. An element that repeats up to the end is computed once."""
     first = min(elements.size, distinct_bytes(elements) + dtype.width)
     found = Rope.of(compute(elements.part(0, first)))
     if first == elements.size:
@@ -146,14 +151,14 @@ def _check_size(stored: Stored, need: int) -> None:
 
 
 def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """Return the selection `cut` of row-major elements."""
+    """Return those of the row-major `elements` that `cut` selects."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
     gathered = _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
     distinct = distinct_bytes(elements)
     if distinct == elements.size:
         return gathered
-    # Selected elements keep their order: behind the first of those that repeat there is no other.
+    # Selected elements keep their order. After the first repeated element, all others are equal to it.
     before = _selected_before(-(-distinct // dtype.width), shape, cut)
     if before >= cut.count:
         return gathered
@@ -163,7 +168,7 @@ def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlic
 
 
 def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int:
-    """Return the number of the elements selected by `cut` that come before element `number`, row-major."""
+    """Return how many of the elements that `cut` selects come before element `number` in row-major order."""
     if number >= prod(shape):
         return cut.count
     before, left = 0, cut.count
@@ -190,7 +195,10 @@ def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Te
 
 
 def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None:
-    """Return the tiles in the order of their elements; None unless each tile is one contiguous run of the tensor."""
+    """Return the numbers of the tiles in the order of their elements.
+
+    Return None unless each tile is one contiguous run of the tensor.
+    """
     strides = _strides(shape)
     order: list[tuple[int, int]] = []
     for number, tile in enumerate(tiles):
@@ -202,10 +210,10 @@ def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None
 
 
 def _run(shape: Sequence[int], cut: TensorSlice) -> tuple[int, int] | None:
-    """Return the first and last index (exclusive) of the elements that `cut` selects; None if not contiguous."""
+    """Return the range of row-major element numbers that `cut` selects; None if they are not contiguous."""
     if not cut.count:
         return 0, 0
-    inside = True  # all elements of the inner dimensions are selected
+    inside = True  # `cut` selects all elements of the inner dimensions
     first = 0
     for length, start, step, count, stride in zip(
         reversed(shape), *map(reversed, (cut.starts, cut.steps, cut.counts, _strides(shape))), strict=True
@@ -235,11 +243,11 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 Located = Stored | Filled | Strided | Tiled
-"""Elements whose location is known."""
+"""The types of `Data` whose elements have a known location."""
 
 
 def parts_of(data: Data) -> Sequence[Stored]:
-    """Return the contiguous parts of `data`; none if their location is not known yet."""
+    """Return the contiguous parts of `data`, or none if their location is not known yet."""
     match data:
         case Stored():
             return [data]
@@ -254,7 +262,7 @@ def parts_of(data: Data) -> Sequence[Stored]:
 
 
 def count_varints(data: Located, dtype: Dtype, shape: Sequence[int]) -> Located:
-    """Return `data` with its varints computed to fixed width, after a pass over all of them.
+    """Return `data` with varints converted to elements of fixed width. This call reads all varints.
 
     Raise `CorruptModel` unless there are as many varints as elements.
     """
@@ -276,13 +284,13 @@ def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) 
     if stored.encoding not in VARINTS:
         return stored
     found = decode_varints(stored, dtype, count, repeat=repeat)
-    # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
+    # Reading the last byte counts all varints. The error for a wrong count then comes before the response begins.
     found.bytes.read(max(found.bytes.size - 1, 0))
     return found
 
 
 def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
-    """Return the bytes of `count` elements in `encoding`; None for varints, whose size depends on the values."""
+    """Return the size in bytes of `count` elements; None for varints, whose size depends on the values."""
     match encoding:
         case Encoding.PACKED:
             return -(-count * dtype.bits // 8)

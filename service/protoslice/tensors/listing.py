@@ -1,4 +1,4 @@
-"""The tensors of a model by number, name, address, dtype and pattern, and their facts as rows of listings."""
+"""Lists of a model's tensors, look-ups by name, address, dtype and pattern, and rows for listings."""
 
 from __future__ import annotations
 
@@ -20,44 +20,47 @@ from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.model import Tensor, Unreadable
 
 _COMPARED: Final = 64
-"""Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
+"""The most entries with one hash that are compared with the key. Above it, equal hashes count as equal keys."""
 
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
-"""Names matched in one slice of work: each of them against all patterns."""
+"""The names that one slice of work matches against all patterns."""
 _LONGEST: Final = 200
-"""Characters of a name that an error quotes."""
+"""The most characters of a name that an error quotes."""
 _SHOWN: Final = 20
-"""Addresses that the error for an ambiguous name lists."""
+"""The most addresses that the error for an ambiguous name lists."""
 _MOST_COMPARED: Final = 20_000
-"""Names that are compared with one that does not exist."""
+"""The most names that are compared with an unknown name to make suggestions."""
 _SUGGESTED: Final = 3
 
 _NUMBER: Final = re.compile("[0-9]+")
 _MOST_DIGITS: Final = 31
-"""Longer numbers are in the order of their digits; any number is before letters."""
+"""The digits up to which numbers are sorted by length. Longer numbers follow the order of their digits.
+
+A number of any length comes before letters.
+"""
 
 
 class Named(Protocol):
-    """A tensor, or the facts of one."""
+    """A tensor, or the facts about a tensor."""
 
     @property
     def name(self) -> str:
-        """Name, which may be shared by several tensors."""
+        """The name. Several tensors may share a name."""
 
     @property
     def address(self) -> str:
-        """Unique in the model."""
+        """The address, which is unique in the model."""
 
 
 Row = TypeVar("Row", bound=Named)
 
 
 class HashIndex:
-    """Index from keys to their numbers, without the keys: 16 to 24 bytes per key."""
+    """An index from keys to their numbers. It holds hashes instead of keys, and takes 16 to 24 bytes per key."""
 
     def __init__(self, keys: Iterable[str], count: int) -> None:
-        """Build the index of `keys`, at most `count` of them."""
+        """Build the index of `keys`, which are at most `count` keys."""
         self._mask = (1 << count.bit_length()) - 1
         self._first = array("I", bytes(4 * (self._mask + 1)))
         self._next = array("I")
@@ -70,7 +73,7 @@ class HashIndex:
             self._first[slot] = number + 1
 
     def find(self, key: str) -> list[int]:
-        """Return the numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
+        """Return the ascending numbers of all keys with the hash of `key`. Callers must compare the keys."""
         wanted, found = hash(key), list[int]()
         at = self._first[wanted & self._mask]
         while at:
@@ -81,9 +84,10 @@ class HashIndex:
 
 
 class TensorList(Sequence[Row]):
-    """The tensors of a model, or their facts, in its order: built on access, and found by name or address.
+    """A list of a model's tensors, or of facts about them, in the model's order.
 
-    Each tensor takes a few bytes of memory until it is built.
+    Tensors are built on access, and can be found by name or address. A tensor takes a few bytes of memory until it is
+    built.
     """
 
     def __init__(
@@ -94,10 +98,10 @@ class TensorList(Sequence[Row]):
         numbers: Callable[[str], Sequence[int]] | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take `make`, which builds a tensor by number, and `key`, which returns its name and address at less cost.
+        """Take `make`, which builds the tensor with a number, and `key`, which returns only its name and address.
 
-        `numbers` replaces the index of names and addresses. All functions must be thread-safe. `metadata` are texts by
-        key that the files have in addition to the tensors.
+        `key` should cost less than `make`. `numbers` finds tensors by name or address; it replaces the built-in index.
+        All functions must be thread-safe. `metadata` holds the texts that the files contain besides tensors, by key.
         """
         self.metadata = metadata
         self._count = count
@@ -148,14 +152,17 @@ class TensorList(Sequence[Row]):
         return self._make(number)
 
     def key(self, number: int) -> tuple[str, str]:
-        """Return name and address of tensor `number`."""
+        """Return the name and the address of the tensor with this number."""
         if self._key is not None:
             return self._key(number)
         row = self._make(number)
         return row.name, row.address
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """Return the number of the tensor with that address, else the numbers of all with that name; may be empty."""
+        """Return the number of the tensor with this address.
+
+        If no tensor has this address, return the numbers of all tensors with this name, of which there may be none.
+        """
         if self._numbers is not None:
             return self._numbers(name_or_address)
         found = self._index.find(name_or_address)
@@ -166,7 +173,7 @@ class TensorList(Sequence[Row]):
 
     @cached_property
     def _index(self) -> HashIndex:
-        """Hashes of names under even numbers and of addresses under odd ones: 2n and 2n + 1 for tensor n."""
+        """The index of names and addresses. Tensor n has its name under number 2n, and its address under 2n + 1."""
         return HashIndex((each for number in range(self._count) for each in self.key(number)), 2 * self._count)
 
 
@@ -177,19 +184,19 @@ Wanted = Callable[[Tensor], bool]
 
 
 def natural(name: str) -> str:
-    """Return a key that sorts `layer.2` before `layer.10`, and names with the same complete steps together."""
+    """Return a sort key for `name` that puts `layer.2` before `layer.10`, and keeps the tensors of a layer together."""
     return _NUMBER.sub(lambda found: chr(min(len(found[0]), _MOST_DIGITS)) + found[0], name)
 
 
 def tags_of(text: str | None) -> list[str] | None:
-    """Return the tags of a meta graph in `text`, which has commas between them; None for None."""
+    """Return the meta graph's tags in `text`, which are separated by commas; None if `text` is None."""
     return None if text is None else [tag for tag in text.split(",") if tag]
 
 
 def wanted(name: str | None, dtype: str | None) -> Wanted:
-    """Return a predicate for tensors of this name, address or pattern, and of this dtype; None matches any.
+    """Return a predicate that matches tensors by name and dtype. None matches any name or any dtype.
 
-    Raise `InvalidInput` for an unknown dtype.
+    `name` may be a name, an address or a pattern. Raise `InvalidInput` for an unknown dtype.
     """
     if dtype is not None and dtype not in DTYPES:
         raise InvalidInput(f"Unknown dtype {dtype[:40]!r}; use one of {', '.join(DTYPES)}")
@@ -204,16 +211,16 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
 
 
 def keys(found: TensorList[Row]) -> Iterator[str]:
-    """Yield the names of all tensors, in order; the address where a name is ambiguous."""
+    """Yield the name of each tensor in order, or its address if several tensors share the name."""
     for number in range(len(found)):
         name, address = found.key(number)
         yield name if list(found.numbers(name)) == [number] else address
 
 
 def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
-    """Return the numbers of the tensors that match any of `names`, in order.
+    """Return the sorted numbers of the tensors that match any of `names`.
 
-    Raise `NotFound` for a name without a match, `InvalidInput` for more than 64 names with a `*`.
+    Raise `NotFound` for a name without a match, and `InvalidInput` for more than 64 names with a `*`.
     """
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
@@ -231,7 +238,7 @@ def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
 def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
-    """Return the members of `numbers` whose names match any of `patterns`; add the matching patterns to `met`."""
+    """Return those `numbers` whose tensors have names that match any of `patterns`. Add the patterns met to `met`."""
     kept = list[int]()
     for number in numbers:
         name, _ = found.key(number)
@@ -243,7 +250,7 @@ def _fitting_any(
 
 
 def _exactly(found: Tensors, name: str) -> Sequence[int]:
-    """Return the numbers of tensors with the name or address `name`; raise `NotFound` if there is none."""
+    """Return the numbers of the tensors with the name or address `name`; raise `NotFound` if there is none."""
     numbers = [number for number in found.numbers(name) if name in found.key(number)]
     if not numbers:
         raise NotFound(no_tensor(name))
@@ -251,7 +258,10 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
 
 
 def single(found: Tensors, name: str) -> Tensor:
-    """Return the one tensor of this name or address; raise `NotFound` if there is none, `Conflict` for several."""
+    """Return the only tensor with this name or address.
+
+    Raise `NotFound` if there is none, and `Conflict` if several tensors share the name.
+    """
     numbers = found.numbers(name)
     if not numbers:
         raise NotFound(no_tensor(name))
@@ -261,12 +271,12 @@ def single(found: Tensors, name: str) -> Tensor:
 
 
 def no_tensor(name: object) -> str:
-    """Return the message for a tensor that does not exist."""
+    """Return the error message for a tensor that does not exist."""
     return f"No tensor {name[:_LONGEST] if isinstance(name, str) else name!r}"
 
 
 def several(name: str, addresses: Sequence[str], count: int | None = None) -> Conflict:
-    """Return the error for a name of several tensors, of which `addresses` are the first."""
+    """Return the error for a name that `count` tensors share. `addresses` holds the first of their addresses."""
     count = count or len(addresses)
     more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
     return Conflict(
@@ -276,7 +286,7 @@ def several(name: str, addresses: Sequence[str], count: int | None = None) -> Co
 
 
 def _fitting(name: str) -> Wanted:
-    """Return a predicate for tensors with `name` as name or address, or with a name that matches the `*` in it."""
+    """Return a predicate for tensors with the name or address `name`. A `name` with `*` is a pattern for names only."""
     if "*" not in name:
         return lambda tensor: name in {tensor.name, tensor.address}
     fits = pattern(name)
@@ -284,7 +294,7 @@ def _fitting(name: str) -> Wanted:
 
 
 def pattern(name: str) -> Callable[[str], bool]:
-    """Return a predicate for names that match `name`, in which `*` matches any characters."""
+    """Return a predicate for names that match `name`, where `*` stands for any characters."""
     if "*" not in name:
         return lambda other: other == name
     first, *parts, last = name.split("*")
@@ -292,8 +302,8 @@ def pattern(name: str) -> Callable[[str], bool]:
 
 
 def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
-    """Return True when `name` is `first`, then each of `parts` in order, then `last`, with anything between them."""
-    # Taking the leftmost place of each part is enough and linear; a regular expression would backtrack.
+    """Return True when `name` consists of `first`, each of `parts` in order, and `last`, with any text in between."""
+    # Taking the leftmost match of each part is correct and takes linear time; a regular expression would backtrack.
     at, end = len(first), len(name) - len(last)
     if at > end or not (name.startswith(first) and name.endswith(last)):
         return False
@@ -306,18 +316,18 @@ def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a suggestion of names in `known` that contain `name` or are spelled like it; None without any."""
+    """Return a suggestion of `known` names that contain `name` or resemble its spelling; None if there are none."""
     names = list(dict.fromkeys(islice(known, _MOST_COMPARED)))
     folded = name.casefold()
     found = [each for each in names if folded and folded in each.casefold()]
-    # Comparing spellings takes long: names of a quite different length are no typing errors.
+    # Comparing spellings is slow, and names of very different length are no typing errors: skip them.
     alike = [each for each in names if abs(len(each) - len(name)) <= max(3, len(name) // 4)]
     found = (found or get_close_matches(name, alike, _SUGGESTED, 0.7))[:_SUGGESTED]
     return f"did you mean {' or '.join(map(repr, found))}?" if found else None
 
 
 def entry_of(tensor: Tensor) -> TensorEntry:
-    """Return the facts of `tensor` as a `TensorEntry`."""
+    """Return the facts about `tensor` as a `TensorEntry`."""
     use = tensor.use
     return TensorEntry(
         name=tensor.name,
@@ -333,7 +343,7 @@ def entry_of(tensor: Tensor) -> TensorEntry:
 
 
 def row(tensor: Tensor) -> dict[str, Any]:
-    """Return the facts of `tensor` as members of a JSON object, `problem` only if there is one."""
+    """Return the facts about `tensor` as a JSON object. It has the member `problem` only if there is a problem."""
     entry = entry_of(tensor)
     shown = {name: getattr(entry, name) for name in TensorEntry.__slots__}
     if shown["problem"] is None:
@@ -342,10 +352,10 @@ def row(tensor: Tensor) -> dict[str, Any]:
 
 
 class UniqueNames:
-    """Names of tensors in order, and a unique label for each once all are known."""
+    """A collector of tensor names, which makes a unique label for each tensor once all are known."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:
-        """Take `reserved`, labels that no tensor gets."""
+        """Set `reserved`, the labels that no tensor may get."""
         self._reserved = frozenset(reserved)
         self._names: list[str] = []
         self._addresses: list[str | None] = []
@@ -359,7 +369,10 @@ class UniqueNames:
         self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
 
     def labels(self) -> Iterator[str]:
-        """Yield a unique label per tensor, encodable in UTF-8: the name, or the address where the name is shared."""
+        """Yield a unique label for each tensor, which can be encoded in UTF-8.
+
+        The label is the name, or the address if the name is shared or reserved.
+        """
         counts = Counter(self._names)
         taken = {*self._reserved, *counts}
         for name, address in zip(self._names, self._addresses, strict=True):

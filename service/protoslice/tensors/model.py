@@ -1,4 +1,4 @@
-"""Models and their tensors: files, the root proto among them, and where and how elements are stored."""
+"""Models and their tensors: the files, the root proto, and the place and encoding of elements."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Found = TypeVar("Found", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class RootProto:
-    """The root proto as indexed by the engine; ropes of `document` refer to `sources`."""
+    """The indexed root proto. The ropes of `document` refer to `sources` by number."""
 
     document: _core.Document
     sources: Sequence[RangeSource]
 
 
 class MissingFile(NotFound):
-    """Raised when a file that the model refers to is missing."""
+    """The error for a missing file that the model refers to."""
 
     def __init__(self, message: str, file: str) -> None:
         super().__init__(message)
@@ -38,49 +38,50 @@ class MissingFile(NotFound):
 
 @dataclass(frozen=True)
 class Model:
-    """The files of a model, by path."""
+    """A model: its root and its other files."""
 
     root: str
     type: str | None
-    """Message type of the root proto, or of the records in a TFRecord file; None if unknown."""
+    """The message type of the root proto, or of the records in a TFRecord file; None if unknown."""
     files: Mapping[str, RangeSource]
     proto: RootProto | None
-    """Root proto; None for a root of another kind, such as the index of a bundle or a program in JSON."""
+    """The root proto; None for a root of another kind, such as a bundle's index or a JSON program."""
     detected: Detection | None = None
-    """Kind and type of the root; None where they have not been detected."""
+    """The kind and type of the root, if the caller has detected them; otherwise None."""
 
     @cached_property
     def detection(self) -> Detection:
-        """Kind and type of the root; its first bytes are read unless they have been detected."""
+        """The kind and type of the root. Unless the caller has detected them, this reads the root's first bytes."""
         if self.detected is not None:
             return self.detected
         source = self.files.get(self.root)
         return detect(b"") if source is None else look_at(source, self.root)
 
     def file(self, path: str) -> RangeSource:
-        """Return the file at `path`, to which the model refers; raise `MissingFile` if absent."""
+        """Return the file at `path`, which the model refers to; raise `MissingFile` if it is absent."""
         try:
             return self.files[path]
         except KeyError as error:
             raise MissingFile(f"The model refers to the file {path!r}, which is not among its files", path) from error
 
     beside = file
-    """Its name in formats of other packages, until 0.3."""
+    """The former name of `file`, which formats of other packages may use until 0.3."""
 
 
 class Encoding(Enum):
-    """Representation of a tensor's elements in its bytes."""
+    """The encoding of a tensor's elements as bytes."""
 
     PLAIN = auto()
-    """Row-major, little-endian; types narrower than a byte take one byte each, signed ones sign-extended."""
+    """Row-major, little-endian elements. Each element narrower than a byte takes a byte; signed ones are sign-extended.
+    """
     BYTE_PER_ELEMENT = auto()
-    """As PLAIN, but the upper bits of types narrower than a byte are undefined."""
+    """Like PLAIN, but the upper bits of elements narrower than a byte are undefined."""
     BIG_ENDIAN = auto()
-    """As PLAIN, with the bytes of each element (of each half of a complex one) in reverse order."""
+    """Like PLAIN, but each element has its bytes in reverse order. For complex numbers, each half is reversed."""
     PACKED = auto()
-    """A bit stream: the first element in the lowest bits of the first byte."""
+    """A bit stream. The first element is in the lowest bits of the first byte."""
     VARINT = auto()
-    """Varints in two's complement, as in a packed field; excess upper bits are dropped."""
+    """Varints in two's complement, as in a packed field. Excess upper bits are dropped."""
     ZIGZAG = auto()
     """Zigzag varints, as in sint32 and sint64 fields."""
     PACKED_VARINT = auto()
@@ -89,24 +90,27 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All elements, contiguous."""
+    """All elements of a tensor in one contiguous rope."""
 
     bytes: Rope
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
-    """Reads all elements, `CorruptModel` if the model's checksum differs; None for a model without one."""
+    """A function that reads all elements, and raises `CorruptModel` if they do not match the model's checksum.
+
+    None if the model has no checksum for them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The first elements, the last of which is repeated to the end of the tensor; zeros if there are none."""
+    """The first elements of a tensor. The last of them, or zero if there are none, repeats to the end of the tensor."""
 
     first: Stored
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """All elements, in an order other than row-major; `strides` per dimension, in elements."""
+    """All elements in an order other than row-major. `strides` has a stride per dimension, counted in elements."""
 
     stored: Stored
     strides: tuple[int, ...]
@@ -114,7 +118,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A box of a tensor: its first index and its length in each dimension, and its elements."""
+    """A rectangular part of a tensor: its first index and length in each dimension, and its elements."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -123,25 +127,25 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A tensor in boxes that cover it without overlap."""
+    """Elements in tiles, which cover the tensor without overlap."""
 
     tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred(Generic[Found]):
-    """Elements whose location is known only after `locate` has read something."""
+    """Elements at an unknown location. Calling `locate` reads metadata and returns the elements with their location."""
 
     locate: Callable[[], Found]
 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Elements of varying length; `read` reads all of them."""
+    """Strings, which vary in length. Calling `read` reads all of them."""
 
     read: Callable[[], Sequence[bytes]]
     claimed: int = 0
-    """Bytes of a data file that `read` reads; 0 for strings within the root proto."""
+    """The number of bytes of a data file that `read` reads; 0 for strings within the root proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ Data = Stored | Filled | Strided | Tiled | Deferred[Stored | Filled | Strided] |
 
 
 class Use(NamedTuple):
-    """Role of a tensor, and the kind of layer that uses it."""
+    """The role of a tensor, and the kind of layer that uses the tensor."""
 
     role: Role
     kind: Kind
@@ -166,38 +170,38 @@ _UNKNOWN: Final = Use("other", "other")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
-    """One tensor: metadata, and the location of its elements."""
+    """A tensor: its metadata, and the location of its elements."""
 
     name: str
-    """The name in the model, which may be shared by several tensors."""
+    """The name in the model. Several tensors may share a name."""
     address: str
-    """Unique in the model: `bundle:KEY`, or `path:` and the path from the root proto."""
+    """The address, which is unique in the model, such as `bundle:KEY` or `path:` and the path in the root proto."""
     dtype: Dtype | None
-    """Data type; None where the model names an unknown type: `data` is then `Unreadable`."""
+    """The dtype. It is None if the model names an unknown type; `data` is then `Unreadable`."""
     shape: tuple[int, ...] | None
-    """Lengths per dimension; None where the model has no valid shape."""
+    """The length of each dimension; None if the model has no valid shape."""
     holder: str
-    """What holds it in the format: `initializer`, `constant`, `variable`, `parameter`, `weight` …"""
+    """The part of the format that holds the tensor: `initializer`, `constant`, `variable`, `parameter`, `weight` …"""
     file: str | None
-    """Path of the file with the elements; None where there is no such file or more than one."""
+    """The path of the file with the elements; None if no file or several files hold them."""
     data: Data
     details: Callable[[], Mapping[str, object]] | None = None
-    """Reads further facts of the tensor, as JSON: levels of detail, its entry in a bundle."""
+    """A function that reads further facts as JSON, such as levels of detail or the entry in a bundle."""
     look: Callable[[Tensor], Use] | None = None
-    """Returns what the tensor is for; None if unknown."""
+    """A function that returns the role and kind of the tensor; None if they are unknown."""
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions; None for an unknown shape."""
+        """The number of dimensions; None for an unknown shape."""
         return None if self.shape is None else len(self.shape)
 
     @property
     def use(self) -> Use:
-        """Role of the tensor, from the graph of the model if it has one, else from its name."""
+        """The role and kind of the tensor. They follow from the model's graph if it has one, else from the name."""
         return _UNKNOWN if self.look is None else self.look(self)
 
     def used(self, look: Callable[[Tensor], Use]) -> Tensor:
-        """Return a copy with `look`, in a third of the time that `replace` takes."""
+        """Return a copy with `look`. This takes a third of the time of `dataclasses.replace`."""
         return Tensor(
             self.name,
             self.address,
@@ -216,7 +220,7 @@ class Tensor:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all elements, in PLAIN; None for strings, and for unknown dtypes or shapes."""
+        """The size in bytes of all elements in PLAIN encoding; None for strings and for unknown dtypes or shapes."""
         if self.dtype is None or self.shape is None or not self.dtype.bits:
             return None
         elements, size = self.dtype.block or (1, self.dtype.width)

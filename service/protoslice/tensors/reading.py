@@ -1,4 +1,4 @@
-"""Reading of tensors and slices as bytes, NumPy files, JSON and other forms, and as floats of another type."""
+"""Reading of tensors and slices in several forms, such as bytes, NumPy files and JSON, and conversion to floats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALIGNMENT: Final = 64
 def npy_descr(dtype: Dtype) -> str:
     """Return NumPy's `descr` of `dtype`, or of integers of the same width if NumPy has no such type.
 
-    Integers narrower than a byte appear as `|i1` or `|u1`, floats without a NumPy type as `|u1` or `<u2`.
+    Integers narrower than a byte appear as `|i1` or `|u1`. Floats without a NumPy type appear as `|u1` or `<u2`.
     """
     if dtype.numpy is not None:
         return dtype.numpy
@@ -39,7 +39,7 @@ def npy_descr(dtype: Dtype) -> str:
 
 
 def npy_head(dtype: Dtype, shape: Sequence[int]) -> bytes:
-    """Return the header of an `.npy` file, padded so that the elements are aligned to 64 bytes."""
+    """Return the header of an `.npy` file. Its padding aligns the elements to 64 bytes."""
     lengths = "".join(f"{length}, " for length in shape)
     lengths = lengths[:-1] if len(shape) == 1 else lengths[:-2]
     text = f"{{'descr': '{npy_descr(dtype)}', 'fortran_order': False, 'shape': ({lengths}), }}".encode()
@@ -50,10 +50,13 @@ def npy_head(dtype: Dtype, shape: Sequence[int]) -> bytes:
 
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
-"""Form of a tensor's bytes.
+"""The forms in which a tensor can be read.
 
-`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: the tensor's facts, strings
-also in base64; `lod`: levels of detail, as JSON.
+- `raw`: elements in PLAIN encoding
+- `packed`: like `raw`, but elements narrower than a byte are a bit stream
+- `npy`: an `.npy` file
+- `json`: facts about the tensor, or the elements of a string tensor in base64
+- `lod`: levels of detail as JSON
 """
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
@@ -61,17 +64,17 @@ FORMS: Final[tuple[Form, ...]] = get_args(Form)
 _BYTE: Final = DTYPES["U8"]
 _LARGEST_TENSOR: Final = (1 << 63) - 1
 _MOST_COMPARED: Final = 64 << 20
-"""Bytes of the largest part of a tensor whose checksum is compared before a full read."""
+"""The size in bytes up to which a full read compares the checksum of a part of a tensor."""
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
 _LEAST: Final = 256
 _COUNTED_AS_ONE: Final = 8192
-"""Bytes of counted varints per byte of memory that their offsets take, at least."""
+"""The number of varint bytes for which the remembered offsets take at most one byte of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableTensor:
-    """A tensor, or a slice of it, in some form."""
+    """A tensor, or a slice of a tensor, in one of `FORMS`."""
 
     bytes: Rope
     dtype: Dtype
@@ -79,7 +82,7 @@ class ReadableTensor:
 
     @property
     def as_bytes(self) -> ReadableTensor:
-        """Rows of bytes for a quantized tensor; return any other tensor unchanged."""
+        """The tensor as rows of bytes if it is quantized; any other tensor unchanged."""
         if self.dtype.block is None:
             return self
         return ReadableTensor(self.bytes, _BYTE, self.dtype.bytes_shape(self.shape))
@@ -87,7 +90,7 @@ class ReadableTensor:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Extent of a tensor's elements in a file, in the bytes that are served."""
+    """The file range that contains a tensor's elements exactly as they are served."""
 
     file: str
     offset: int
@@ -97,8 +100,8 @@ class Place:
 def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> ReadableTensor:
     """Return the elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
-    A full read compares the checksums of the model, if any, for parts up to 64 MiB; any read counts varints.
-    `compare=False` skips both. Errors of the model mention the tensor.
+    If `compare` is True, the read counts varints, and a full read compares the checksums of parts up to 64 MiB.
+    A `CorruptModel` error names the tensor.
     """
     with _blaming(tensor):
         if tells_facts(tensor, form):
@@ -112,7 +115,7 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
 
 
 def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
-    """Return all elements of a tensor of strings, in row-major order, and its shape."""
+    """Return all elements of a tensor of strings in row-major order, and the shape of the tensor."""
     with _blaming(tensor):
         _, shape = _known(tensor)
         assert isinstance(tensor.data, Strings), "tensors of other types have no strings"
@@ -120,18 +123,21 @@ def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
 
 
 def tells_facts(tensor: Tensor, form: str) -> bool:
-    """Return True when `form` of `tensor` returns facts about it, and no elements."""
+    """Return True when reading `tensor` in `form` returns facts about the tensor instead of its elements."""
     has_strings = tensor.dtype is not None and not tensor.dtype.bits
     return form == "lod" or (form == "json" and not has_strings)
 
 
 def is_resolved(tensor: Tensor) -> bool:
-    """Return True when a read of `tensor` needs no look-up and no pass over varints first."""
+    """Return True when the elements of `tensor` have a known location and contain no varints.
+
+    A read then needs neither a look-up nor a pass over varints.
+    """
     return not isinstance(tensor.data, Deferred) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
 
 
 def resolve(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return the tensor with located elements and counted varints, and its approximate bytes of memory."""
+    """Return `tensor` with located elements and counted varints, and the approximate memory of these in bytes."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
@@ -139,9 +145,9 @@ def resolve(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def locate(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return the tensor with located elements, and its approximate bytes of memory.
+    """Return `tensor` with located elements, and the approximate memory of these in bytes.
 
-    On a model error the tensor is returned unchanged; reading it raises the error.
+    If the model has an error, return the tensor unchanged. Reading the tensor then raises the error.
     """
     try:
         data = tensor.data.locate() if isinstance(tensor.data, Deferred) else tensor.data
@@ -156,7 +162,7 @@ def _held(data: Data) -> int:
 
 @contextmanager
 def _blaming(tensor: Tensor) -> Iterator[None]:
-    """Set `tensor` as the path of each `CorruptModel` that has none."""
+    """Set the address of `tensor` as the path of each `CorruptModel` that has no path."""
     try:
         yield
     except CorruptModel as error:
@@ -166,7 +172,10 @@ def _blaming(tensor: Tensor) -> Iterator[None]:
 
 
 def place(tensor: Tensor, elements: Rope, files: Mapping[str, RangeSource]) -> Place | None:
-    """Return the extent of `elements`, given by `read`, in the file of `tensor`; None unless it is exactly one."""
+    """Return the range of the tensor's file that contains `elements`; None unless there is exactly one such range.
+
+    `elements` are the bytes that `read` returned for `tensor`.
+    """
     source = None if tensor.file is None else files.get(tensor.file)
     match elements.core.pieces():
         case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
@@ -186,7 +195,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
     data = _placed(tensor.data)
     if count and wanted.count:
         data = count_varints(data, dtype, shape)
-    # Either checks the number of elements.
+    # Both branches check the number of elements.
     if dtype.block is None:
         elements = selected(data, dtype, shape, wanted)
     else:
@@ -203,7 +212,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
 
 
 def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
-    """Return the dtype and shape of a readable tensor; raise the error of `Unreadable`."""
+    """Return the dtype and shape of a readable tensor; raise the error of an `Unreadable` tensor."""
     if isinstance(tensor.data, Unreadable):
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
@@ -215,14 +224,14 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
 
 
 def _placed(data: Data) -> Located:
-    """Return the elements with their location, looked up if necessary."""
+    """Return `data` with a known location, which is looked up if necessary."""
     found = data.locate() if isinstance(data, Deferred) else data
     assert not isinstance(found, Strings | Unreadable), "these have been dealt with"
     return found
 
 
 def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
-    """Return the facts of a tensor as JSON, or its levels of detail, even if its elements are unreadable."""
+    """Return the facts about a tensor, or its levels of detail, as JSON. This works for unreadable elements too."""
     if slice_ is not None:
         raise InvalidInput(f"Format {form} describes the whole tensor {tensor.name!r}: leave out the slice")
     stored = _stored(tensor)
@@ -235,7 +244,7 @@ def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
 
 
 def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
-    """Return the further facts of a tensor as a member `stored`; empty without any."""
+    """Return the further facts about a tensor as a member `stored`; empty if there are none."""
     return {} if tensor.details is None else {"stored": tensor.details()}
 
 
@@ -269,7 +278,7 @@ def _all_strings(data: Strings, shape: Sequence[int]) -> Sequence[bytes]:
 
 
 def _numbers(shape: Sequence[int], wanted: TensorSlice) -> Iterator[int]:
-    """Return the row-major numbers of the selected elements."""
+    """Return the row-major numbers of the elements that `wanted` selects."""
     if not wanted.count:
         return iter(())
     ranges: list[range] = []
@@ -282,29 +291,29 @@ def _numbers(shape: Sequence[int], wanted: TensorSlice) -> Iterator[int]:
     return map(sum, product(*reversed(ranges)))
 
 
-# Conversion to floats of another type: dequantized, or rounded to the nearest.
+# Conversion to floats of another type: quantized elements are dequantized, floats are rounded to the nearest.
 
 FLOATS: Final = ("F64", "F32", "F16", "BF16")
-"""Types that tensors can be converted to."""
+"""The dtypes to which tensors can be converted."""
 _WIDENED: Final = frozenset({"F16", "BF16"})
 
 
 def float_type(name: str) -> Dtype:
-    """Return the type of floats called `name`, in any case; raise `InvalidInput` for another type."""
+    """Return the float dtype `name`, in upper or lower case; raise `InvalidInput` for any other name."""
     if name.upper() not in FLOATS:
         raise InvalidInput(f"Cannot convert tensors to {name[:40]!r}: use one of {', '.join(FLOATS)}")
     return DTYPES[name.upper()]
 
 
 def is_float(dtype: Dtype) -> bool:
-    """Return True for floats of any width, and for quantized ones."""
+    """Return True for floats of any width, and for quantized dtypes."""
     return dtype.block is not None or dtype.name.startswith(("F", "BF"))
 
 
 def dequantized(tensor: Tensor) -> Tensor:
-    """Return a quantized tensor, or one of F16 or BF16, as F32; return any other tensor unchanged.
+    """Convert a quantized tensor, or a tensor of F16 or BF16, to F32. Return any other tensor unchanged.
 
-    Raise `Unsupported` for blocks of a type that cannot be decoded.
+    Raise `Unsupported` for a quantized dtype that cannot be decoded.
     """
     dtype = tensor.dtype
     wanted = dtype is not None and (dtype.block is not None or dtype.name in _WIDENED)
@@ -312,9 +321,10 @@ def dequantized(tensor: Tensor) -> Tensor:
 
 
 def converted(tensor: Tensor, to: Dtype) -> Tensor:
-    """Return `tensor` as floats of the type `to`, computed when they are read; raise the error of a faulty tensor.
+    """Return `tensor` with floats of the dtype `to`, which are computed when they are read.
 
-    Raise `Unsupported` for strings, complex numbers, and blocks of a type that cannot be decoded.
+    Raise the error of a faulty tensor. Raise `Unsupported` for strings, complex numbers, and quantized dtypes that
+    cannot be decoded.
     """
     if tensor.dtype is to:
         return tensor
@@ -328,13 +338,16 @@ def _computed(stored: ReadableTensor, to: Dtype, big_endian: bool) -> _core.Comp
 
 
 def _has_big_blocks(tensor: Tensor) -> bool:
-    """Return True for blocks of quantized elements with big-endian scales."""
+    """Return True for a quantized tensor whose blocks have big-endian scales."""
     big_endian = isinstance(tensor.data, Stored) and tensor.data.encoding is Encoding.BIG_ENDIAN
     return big_endian and tensor.dtype is not None and tensor.dtype.block is not None
 
 
 class _Joined:
-    """Placeholder for the elements of all tensors of one stored type, until all of them are known."""
+    """A placeholder source for the converted elements of all tensors of one stored dtype.
+
+    It is in use until all these tensors are known.
+    """
 
     def __init__(self) -> None:
         self.size = 0
@@ -342,28 +355,34 @@ class _Joined:
         self.stored = RopeBuilder(self.sources)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Fail: elements have no bytes yet."""
+        """Raise an error, because the elements are not known yet."""
         raise AssertionError("`Converted.finish` comes first")  # pragma: no cover
 
 
 class Converted:
-    """Tensors converted to one type: all of one stored type are one computed source, however many they are."""
+    """A converter of many tensors to one dtype.
+
+    All tensors of one stored dtype share a single computed source, so that the sources of the file stay few.
+    """
 
     def __init__(self, to: Dtype, sources: SourceList) -> None:
-        """Take the `sources` of the file, which `finish` completes."""
+        """Take the dtype `to` and the `sources` of the file, whose placeholders `finish` replaces."""
         self._to = to
         self._sources = sources
         self._joined: dict[tuple[Dtype, bool], _Joined] = {}
 
     def takes(self, tensor: Tensor) -> bool:
-        """Return True for floats of any other type, and for quantized elements."""
+        """Return True when `tensor` must be converted: it has floats of another dtype, or quantized elements."""
         dtype = tensor.dtype
         return dtype is not None and dtype is not self._to and is_float(dtype)
 
     def add(self, tensor: Tensor) -> ReadableTensor:
-        """Return `tensor` as floats that can be placed now and read after `finish`; raise the errors of `converted`."""
+        """Return the converted `tensor`. Its rope has its final size, but can be read only after `finish`.
+
+        Raise the errors of `converted`.
+        """
         stored, big_endian = read(tensor, compare=False), _has_big_blocks(tensor)
-        size = _computed(stored, self._to, big_endian).size  # a faulty tensor fails here, and alone
+        size = _computed(stored, self._to, big_endian).size  # an error concerns only this tensor if it is raised here
         joined = self._joined.setdefault((stored.dtype, big_endian), _Joined())
         start = joined.size
         joined.size += size
@@ -371,7 +390,7 @@ class Converted:
         return ReadableTensor(Rope.of(joined, start, joined.size), self._to, stored.shape)
 
     def finish(self) -> None:
-        """Replace the placeholders in the sources of the file by the elements."""
+        """Replace the placeholders in the file's sources with the computed elements."""
         for (dtype, big_endian), joined in self._joined.items():
             data = Rope(_core.Rope(joined.stored.ropes()), joined.sources.listed)
             elements = joined.size // self._to.width

@@ -1,4 +1,4 @@
-"""Tensors as fsspec references (kerchunk version 1) under zarr version 2 keys: one chunk per tensor."""
+"""References to tensors for fsspec (kerchunk version 1). The keys are those of zarr version 2, one chunk per tensor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from protoslice.tensors.omitted import MOST_NAMED, Omitted
 from protoslice.tensors.reading import ReadableTensor, npy_descr, place, read
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
-"""Characters and segments of a name with a special meaning for zarr or fsspec."""
+"""The characters and segments of names that have a special meaning for zarr or fsspec."""
 _GROUP: Final = '{"zarr_format":2}'
 _DEEPEST: Final = 32
-"""Limit of folders above an array. Each is a separate entry: a name full of slashes has many."""
+"""The most folders above an array. Each folder is a separate entry, and a name may consist of slashes."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A tensor that zarr can show, without its name: metadata of the array and the reference to its elements."""
+    """A tensor that zarr can show: the metadata of the array, and the reference to its elements."""
 
     array: str
     address: str
@@ -35,10 +35,10 @@ class _Shown:
 
 
 class References:
-    """References to all added tensors that zarr can show.
+    """A builder of references to tensors. It leaves out tensors that zarr cannot show.
 
-    A tensor whose bytes are in a file unchanged is a reference into that file, with a URL from `file_url(path)`; all
-    others refer to `tensor_url(address)`.
+    If a file contains the elements as they are served, the reference is a range of `file_url(path)`. Otherwise the
+    reference is `tensor_url(address)`.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class References:
 
     @property
     def omitted(self) -> Omitted | None:
-        """Tensors without a reference."""
+        """The tensors without a reference; None if there are none."""
         return Omitted.of(self._left_out, self._left_out_names)
 
     def add(self, tensor: Tensor) -> None:
-        """Append a reference to `tensor`, unless zarr cannot show it or its elements are faulty."""
+        """Append a reference to `tensor`. Leave out the tensor if zarr cannot show it or its elements are faulty."""
         reading = _reading(tensor)
         if reading is None:
             self._left_out += 1
@@ -83,9 +83,10 @@ class References:
         self._shown.append(shown)
 
     def text(self) -> Iterator[bytes]:
-        """Yield the references as JSON, in pieces, with the metadata of all arrays in one entry too.
+        """Yield the references as JSON in pieces.
 
-        zarr 3 and xarray need that entry: they cannot list a group within references.
+        One entry repeats the metadata of all arrays. zarr 3 and xarray need this entry, because they cannot list a
+        group within references.
         """
         keys = _keys(list(self._labels.labels()))
         groups = list(dict.fromkeys(_groups(keys)))
@@ -101,9 +102,9 @@ class References:
         yield b"}}"
 
     def _consolidated(self, keys: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
-        """Yield the metadata of all groups and arrays.
+        """Yield the metadata of all groups and arrays in sorted order.
 
-        Zarr 3 recognizes members of a group only if they follow each other.
+        Zarr 3 recognizes the members of a group only if they follow each other.
         """
         numbers = {key: number for number, key in enumerate(keys)}
         yield f'{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{_GROUP}'
@@ -133,7 +134,7 @@ def references(
 
 
 def _reading(tensor: Tensor) -> ReadableTensor | None:
-    """Return the elements of `tensor`; None for strings and for faulty tensors."""
+    """Return the elements of `tensor`; None for a tensor of strings and for a faulty tensor."""
     if isinstance(tensor.data, Strings | Unreadable):
         return None
     try:
@@ -143,12 +144,12 @@ def _reading(tensor: Tensor) -> ReadableTensor | None:
 
 
 def _groups(keys: Sequence[str]) -> list[str]:
-    """Return the keys of the group entries above all arrays, the root's included."""
+    """Return the keys of the entries for all groups that contain arrays, including the root group."""
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 
 def _about(name: str, key: str, shown: _Shown) -> str:
-    # xarray requires names of dimensions; each array has different ones, as lengths differ.
+    # xarray requires names of dimensions. Equal names would require equal lengths, so each array has its own names.
     dimensions = [f"{key}[{axis}]" for axis in range(shown.rank)]
     return _json({"name": name, "address": shown.address, "dtype": shown.dtype, "_ARRAY_DIMENSIONS": dimensions})
 
@@ -161,9 +162,9 @@ def _array(reading: ReadableTensor) -> str:
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """Return a key per name: the name itself, or a percent-encoded form for odd, deep and nested names."""
+    """Return a key for each name. Odd, deep and nested names are percent-encoded; other names are the keys."""
     known = set(names)
-    # An array may not lie within another one: `a/b` is encoded if there is an `a`.
+    # zarr does not allow an array within another array: `a/b` is encoded if there is an array `a`.
     return [name if _is_plain(name) and known.isdisjoint(_above(name)) else _quoted(name) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Virtual `.safetensors` files of tensors: the header is computed without reading elements."""
+"""Virtual `.safetensors` files. Their headers are computed without reading elements."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from protoslice.tensors.omitted import Omitted
 from protoslice.tensors.reading import Converted, ReadableTensor, float_type, read
 
 PADDING: Final = "protoslice.padding."
-"""Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""
+"""The name prefix of entries that fill the gaps before aligned tensors. The format does not allow gaps."""
 METADATA: Final = "__metadata__"
 _PREFIX: Final = 8
-"""Bytes before the header, which hold its length."""
+"""The number of bytes before the header. They hold the header's length."""
 
 _LARGEST_HEAD: Final = 100_000_000  # bytes; the safetensors library refuses larger headers
 _ALIGNMENT: Final = 8
-"""The elements begin at a multiple of this, in files of any layout."""
+"""The alignment of the first element in files of any layout."""
 _MOST_ALIGNMENT: Final = 1 << 20
 
 
 _FORMAT: Final = {"format": "pt"}
-"""Metadata without which `transformers` opens no file: elements lie as PyTorch's do."""
+"""The metadata that `transformers` requires of every file. It means that elements have PyTorch's layout."""
 SHARD_BYTES: Final = 5_000_000_000
-"""Elements of a shard, as clients of Hugging Face cut models."""
+"""The bytes of elements in a shard. Clients of Hugging Face cut models at the same size."""
 WHOLE: Final = "model.safetensors"
-"""Name of the file of a model that is not cut."""
+"""The file name of a model that is not split into shards."""
 INDEX: Final = f"{WHOLE}.index.json"
-"""Name of the file that says which shard has which tensor."""
+"""The name of the index file, which maps tensors to shards."""
 _SHARD: Final = re.compile(r"model-([0-9]{5,9})-of-([0-9]{5,9})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """Layout of tensors in a file."""
+    """The layout of the tensors in a file."""
 
     align: int | None = None
-    """The offset of each tensor in the file is a multiple of this power of two; None leaves no gaps between tensors."""
+    """The power of two to whose multiples the offset of each tensor is aligned; None means no gaps between tensors."""
     dtype: str | None = None
-    """Type that floats and quantized tensors are converted to; None leaves them as they are."""
+    """The dtype to which floats and quantized tensors are converted; None means no conversion."""
 
     @classmethod
     def of(cls, align: int | None, dtype: str | None) -> FileLayout:
-        """Return the requested layout; raise `InvalidInput` for an impossible one."""
+        """Return the requested layout; raise `InvalidInput` for an invalid alignment or dtype."""
         if align is not None and (not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1)):
             raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
         return cls(align, None if dtype is None else float_type(dtype).name)
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """Facts that distinguish the file from one of the default layout."""
+        """The facts that distinguish this layout from the default layout; empty for the default layout."""
         return () if self == PLAIN_LAYOUT else (self.align, self.dtype)
 
 
 PLAIN_LAYOUT: Final = FileLayout()
-"""Tensors of unchanged types, aligned to their elements."""
+"""The default layout: tensors keep their dtypes, and are aligned to the width of their elements."""
 
 
 class _Group:
-    """Tensors of one element width: number, size and part of the header of each, and the joined bytes."""
+    """The tensors of one element width: for each, its number, size and header entry, and the joined bytes of all."""
 
     def __init__(self, sources: SourceList) -> None:
         self.numbers = array("Q")
@@ -80,7 +80,7 @@ class _Group:
 
 
 class _File:
-    """Tensors of one file; the widest elements come first, so that all are aligned to their width."""
+    """The tensors of one file. The widest elements come first, so that all elements are aligned to their width."""
 
     def __init__(self, sources: SourceList, align: int) -> None:
         self._sources = sources
@@ -88,12 +88,12 @@ class _File:
         self._zeros = Rope.of(_core.Computed.filled(Rope.joined(()), 1, align))
         self._groups: dict[int, _Group] = {}
         self.size = 0
-        """Bytes of all elements."""
+        """The bytes of all elements so far."""
         self.shown_as: dict[int, str] = {}
         self.left_out: dict[int, str] = {}
 
     def add(self, number: int, shown: Dtype, reading: ReadableTensor, head: str) -> None:
-        """Append a tensor by its number among the labels."""
+        """Append the tensor whose label has the number `number`."""
         if shown is not reading.dtype:
             self.shown_as[number] = reading.dtype.name
         group = self._groups.setdefault(shown.bits, _Group(self._sources))
@@ -108,14 +108,14 @@ class _File:
         return chain.from_iterable(group.numbers for group in self._ordered())
 
     def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Rope:
-        """Return the file; raise `LimitExceeded` for a header above 100 MB."""
+        """Return the file; raise `LimitExceeded` if its header has more than 100 MB."""
         ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
         if self._align > 1:
             ropes = self._padded(_core.Rope(ropes))
         return Rope(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
 
     def _padded(self, elements: _core.Rope) -> list[_core.Rope]:
-        """Return the elements of all tensors, each aligned, with zeros in between."""
+        """Return the elements of all tensors. Each tensor is aligned, and zeros fill the gaps."""
         builder, at = RopeBuilder(self._sources), 0
         for group in self._ordered():
             for size in group.sizes:
@@ -127,7 +127,7 @@ class _File:
         return builder.ropes()
 
     def _gap(self, at: int) -> int:
-        """Return the bytes from `at` to the next aligned tensor."""
+        """Return the number of bytes from offset `at` to the next aligned offset."""
         return -at % self._align
 
     def _ordered(self) -> list[_Group]:
@@ -162,14 +162,14 @@ class _File:
 
 
 class Safetensors:
-    """Builder of one file, or of the shards of a model.
+    """A builder of one safetensors file, or of the shards of a model.
 
-    Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
-    metadata of the file names both kinds, and `omitted` names the tensors that were left out.
+    Tensors whose dtype the format lacks appear as one-byte integers. Tensors that cannot be shown or read are left
+    out. The metadata of the file lists both kinds of tensors, and `omitted` lists those that are left out.
     """
 
     omitted: Omitted | None = None
-    """Tensors left out, once the file is finished."""
+    """The tensors that are left out; None before the file is finished, and if no tensor is left out."""
 
     def __init__(
         self,
@@ -178,9 +178,9 @@ class Safetensors:
         metadata: Mapping[str, str] = MappingProxyType({}),
         layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
-        """Take the `metadata` of the model's files, which every file gets.
+        """Set the `metadata` of the model's files, which every written file gets.
 
-        `shard_bytes`: most bytes of elements in a shard, unless one tensor has more; None for one file.
+        `shard_bytes` is the most bytes of elements in a shard; only a single tensor may exceed it. None makes one file.
         """
         self._align = layout.align or 1
         self._most = shard_bytes
@@ -193,7 +193,7 @@ class Safetensors:
         self._files = [_File(self._sources, self._align)]
 
     def add(self, tensor: Tensor) -> None:
-        """Append a tensor, unless it cannot be shown; this takes a few hundred bytes of memory."""
+        """Append a tensor, or record that it is left out. Each tensor takes a few hundred bytes of memory."""
         number = len(self._labels)
         self._labels.add(tensor)
         try:
@@ -211,12 +211,12 @@ class Safetensors:
         self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
 
     def finish(self) -> Rope:
-        """Return the one file; raise `LimitExceeded` for a header above 100 MB."""
+        """Return the only file; raise `LimitExceeded` if its header has more than 100 MB."""
         (file,) = self._files
         return file.finish(self._named(), self._metadata)
 
     def _named(self) -> list[str]:
-        """Return labels of all tensors; record which are left out, and make the converted elements readable."""
+        """Return the labels of all tensors, set `omitted`, and make the converted elements readable."""
         if self._converted is not None:
             self._converted.finish()
         names = list(self._labels.labels())
@@ -225,7 +225,10 @@ class Safetensors:
         return names
 
     def shards(self) -> dict[str, Rope]:
-        """Return the files by name, in the form for clients of Hugging Face: none, one, or several and their index."""
+        """Return the files by name, as clients of Hugging Face expect them.
+
+        The result is empty without tensors. It is one file for a single shard, and shards with an index otherwise.
+        """
         names, count = self._named(), len(self._files)
         if count == 1:
             if next(self._files[0].numbers(), None) is None:
@@ -245,13 +248,13 @@ class Safetensors:
 
 
 def may_be_shard(name: str) -> bool:
-    """Return True for a possible name of a file from `Safetensors.shards`."""
+    """Return True when `Safetensors.shards` may return a file with this name."""
     shard = _SHARD.fullmatch(name)
     return name in {WHOLE, INDEX} if shard is None else 1 <= int(shard[1]) <= int(shard[2])
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Rope:
-    """Return a file of `tensors`; see `Safetensors`."""
+    """Return one safetensors file with `tensors`; see `Safetensors`."""
     file = Safetensors()
     for tensor in tensors:
         file.add(tensor)
@@ -259,7 +262,10 @@ def safetensors(tensors: Iterable[Tensor]) -> Rope:
 
 
 def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
-    """Return the dtype under which a tensor appears, and its elements; raise `Unsupported` for strings and C128."""
+    """Return the dtype that the file states for a tensor, and the elements of the tensor.
+
+    Raise `Unsupported` for strings and C128.
+    """
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
         name = tensor.name
         raise Unsupported(
@@ -274,7 +280,7 @@ def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
 
 
 def _whole_bytes(tensor: Tensor) -> bool:
-    """Return True when safetensors packs the dtype of `tensor`, and its elements end at a byte."""
+    """Return True when safetensors packs the dtype of `tensor` and the packed elements fill whole bytes."""
     dtype = tensor.dtype
     if dtype is None or dtype.safetensors is None or not dtype.narrow:
         return False

@@ -1,4 +1,4 @@
-"""Parser of slice expressions: NumPy's basic slicing with positive steps."""
+"""A parser of slice expressions, which follow NumPy's basic slicing with positive steps."""
 
 from __future__ import annotations
 
@@ -20,32 +20,35 @@ _Item: TypeAlias = int | slice | EllipsisType
 
 @dataclass(frozen=True, slots=True)
 class TensorSlice:
-    """A parsed slice: `counts` indices per dimension, from `starts` in steps of `steps`."""
+    """A parsed slice: for each dimension, the first index, the step, and the number of indices."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]
     counts: tuple[int, ...]
     shape: tuple[int, ...]
-    """Shape of the result, without the dimensions that a single index selects from."""
+    """The shape of the result. It lacks the dimensions for which the expression has a single index."""
 
     @property
     def count(self) -> int:
-        """Number of selected elements."""
+        """The number of selected elements."""
         return prod(self.counts)
 
     def of(self, array: Any) -> Any:
-        """Return the selected elements of a NumPy array of the tensor."""
+        """Return the selected elements of `array`, a NumPy array of the whole tensor."""
         ranges = zip(self.starts, self.steps, self.counts, strict=True)
         return array[tuple(slice(at, at + step * count, step) for at, step, count in ranges)].reshape(self.shape)
 
 
 def whole(shape: Sequence[int]) -> TensorSlice:
-    """Return the cut that selects all of a tensor of `shape`."""
+    """Return the slice that selects all elements of a tensor of `shape`."""
     return TensorSlice((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
 
 
 def of_blocks(wanted: TensorSlice, dtype: Dtype) -> TensorSlice:
-    """Return the slice of the rows of bytes of a quantized tensor; raise `InvalidInput` if it cuts a block."""
+    """Convert a slice of a quantized tensor to a slice of its rows of bytes.
+
+    Raise `InvalidInput` if the slice cuts a block.
+    """
     assert dtype.block is not None
     elements, size = dtype.block
     start, step, count = wanted.starts[-1], wanted.steps[-1], wanted.counts[-1]
@@ -60,9 +63,9 @@ def of_blocks(wanted: TensorSlice, dtype: Dtype) -> TensorSlice:
 
 
 def parsed_slice(text: str, shape: Sequence[int]) -> TensorSlice:
-    """Return the cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`.
+    """Return the slice that `text`, such as `0:128,:,-3,::2`, describes for `shape`.
 
-    Raise `InvalidInput` if malformed.
+    Raise `InvalidInput` if `text` is malformed or does not fit `shape`.
     """
     items = _spread(_parse(text), shape)
     ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]
@@ -93,7 +96,7 @@ def _item(text: str, place: int) -> _Item:
 
 
 def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
-    """Return one item per dimension: `...` and missing items become full slices."""
+    """Return one item per dimension. Full slices replace `...` and missing items."""
     wild = [place for place, item in enumerate(items) if item is ...]
     if len(wild) > 1:
         raise _bad(wild[1], "A slice may contain '...' only once")
@@ -113,7 +116,7 @@ def _range(item: int | slice, length: int, place: int) -> range:
 
 
 def _parts(found: range) -> tuple[int, int, int]:
-    # Normalized: with no element the start may lie outside, and with fewer than two the step has no meaning.
+    # Normalize: an empty range may start outside of the dimension, and the step of fewer than two indices is arbitrary.
     count = len(found)
     return (found.start if count else 0, found.step if count > 1 else 1, count)
 

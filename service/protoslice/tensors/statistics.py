@@ -1,4 +1,4 @@
-"""Statistics of tensors: extremes, mean, deviation and histogram, of all elements or of a sample."""
+"""Statistics of tensors: extremes, mean, deviation and histogram of all elements or of a sample."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from protoslice.tensors.model import Tensor
 from protoslice.tensors.reading import ReadableTensor, dequantized, is_resolved, read, resolve
 
 SAMPLE: Final = 1 << 24
-"""Elements that are looked at, at most, unless the caller says otherwise."""
+"""The default number of elements that are read at most."""
 _BINS: Final = 64
 RUNS: Final = 64
-"""Stretches of neighbouring elements that make up a sample: each is a separate read."""
+"""The most runs of neighbouring elements in a sample. Each run is a separate read."""
 _READ_AT_ONCE: Final = 8 << 20
 
 
 def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> Job[TensorStatistics]:
-    """Return the statistics of `tensor`, or of a slice of it.
+    """Return the statistics of `tensor`, or of a slice of the tensor.
 
-    A tensor of more than `sample` elements is sampled in evenly spread runs; 0 reads all elements. An element that
-    repeats up to the end is read once. Raise `OverBudget` for more computed elements than a request may have.
+    If there are more than `sample` elements, read only evenly spread runs of elements. A `sample` of 0 reads all.
+    An element that repeats up to the end is read once. Raise `OverBudget` if the request would compute too many bytes.
     """
     tensor = tensor if is_resolved(tensor) else resolve(tensor)[0]
-    # Statistics of quantized elements are those of the numbers that they stand for.
+    # Quantized elements are dequantized: users want statistics of the numbers, not of the blocks.
     quantized = tensor.dtype is not None and tensor.dtype.block is not None
     reading = read(dequantized(tensor) if quantized else tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
@@ -63,7 +63,10 @@ def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
 
 
 def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[tuple[int, int]]:
-    """Return start and end of each run of elements to read, out of `count`; all if `sample` is 0."""
+    """Return the start and end of each run of elements to read among `count` elements.
+
+    A `sample` of 0 means all elements, and None means the default sample.
+    """
     most = SAMPLE if sample is None else sample
     if not 0 <= most < 1 << 63:
         raise InvalidInput("Invalid sample: use a number of elements, or 0 for all")
@@ -73,7 +76,7 @@ def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[t
     runs = min(most_runs, most)
     length = most // runs
     for number in range(runs):
-        # The first run begins at the first element, the last one ends at the last.
+        # The first run begins at the first element, and the last run ends at the last element.
         start = (count - length) * number // max(runs - 1, 1)
         yield start, start + length
 
@@ -81,9 +84,10 @@ def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[t
 def runs_and_repeats(
     count: int, distinct: int, sample: int | None, most_runs: int = RUNS
 ) -> tuple[list[tuple[int, int]], int]:
-    """Return the runs of elements to read, out of `count`, and how many further times the last element counts.
+    """Return the runs of elements to read among `count`, and the number of further times that the last element counts.
 
-    Elements from `distinct` on are all the same: if the others are no more than a sample, all elements count.
+    All elements from number `distinct` on are equal. If the elements before it fit into a sample, they are read, and
+    the statistics cover all elements.
     """
     runs = list(runs_of(distinct, sample, most_runs))
     if distinct < count and runs == [(0, distinct)]:
@@ -92,7 +96,10 @@ def runs_and_repeats(
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
+    """Return byte ranges that together hold the elements from `start` up to `end`, of `width` bytes each.
+
+    Each range is read in one step of a job.
+    """
     step = max(1, _READ_AT_ONCE // width)
     return ((first * width, min(end, first + step) * width) for first in range(start, end, step))
 
