@@ -1,4 +1,4 @@
-"""Detection of the kind and message type of a file, by its name and a tolerant parse of its first kilobytes."""
+"""Detection of a file's kind and message type from its name and from a tolerant parse of its first 64 KiB."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from protoslice.schema.types import bundled
 from protoslice.sources.source import RangeSource
 
 FieldRow = tuple[int, str, int, bool, int, int]
-"""Number, name, type as in descriptor.proto, repeated, oneof from 1, number of the message or enum."""
+"""A field of a type: number, name, type as in descriptor.proto, repeated, oneof number from 1, message or enum number.
+"""
 
 MAX_FIELDS = 600
-"""Limit of fields in one walk, which bounds its time for a hostile file."""
+"""The most fields that one walk visits, which limits its time for a hostile file."""
 
 MAX_DEPTH = 24
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -43,23 +44,24 @@ _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r") | {127}
 
 @dataclass(frozen=True, slots=True)
 class TypeLookup:
-    """The engine's table of a type, indexed by field numbers."""
+    """The fields and enums of a type from the engine's table, indexed by field numbers."""
 
     fields: tuple[dict[int, FieldRow], ...]
     enums: tuple[frozenset[int], ...]
 
     @classmethod
     def of(cls, table: Schema) -> TypeLookup:
-        """Return the lookup for `table`."""
+        """Make the lookup for `table`."""
         fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
         return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Result of a walk: `weight` for the type, `doubt` against it, and number paths of the fields met.
+    """The result of a walk over a file's first bytes as if they were a message of a type.
 
-    `broken` is True when the fields of the root do not parse, so that the bytes are no message of any type.
+    `weight` counts for the type, and `doubt` against it. `seen` contains the number paths of the fields that occur.
+    `broken` is True when the fields of the root do not parse, so that the bytes are not a message of any type.
     """
 
     weight: float = 0.0
@@ -69,12 +71,12 @@ class Evidence:
 
     @property
     def score(self) -> float:
-        """Score for comparisons between types, in which each doubt counts four times."""
+        """The score for comparisons between types, in which doubt counts four times."""
         return self.weight - 4 * self.doubt
 
 
 def score(head: bytes, shape: TypeLookup) -> Evidence:
-    """Return the evidence that a file that begins with `head` has the root type of `shape`."""
+    """Return the evidence for the root type of `shape` in a file that begins with `head`."""
     walk = _Walk(head, shape)
     walk.message(0, _ENDLESS, 0, ())
     return walk.found
@@ -89,7 +91,7 @@ class _Walk:
         self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
 
     def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:
-        """Walk the message from `start` to its declared `end`, which may be after the end of the head."""
+        """Walk over the message from `start` to its declared `end`, which may lie beyond the head."""
         fields, met, at = self.shape.fields[index], set[int](), start
         while 0 <= at < min(end, len(self.head)) and self._goes_on():
             tag, at = self._varint(at)
@@ -103,12 +105,12 @@ class _Walk:
             at = self._value(row, tag & 7, at, end, (*path, number))
 
     def _goes_on(self) -> bool:
-        """Return True until the limit of fields is reached or the type is ruled out."""
+        """Return False once the field limit is reached or the type is ruled out."""
         self.budget -= 1
         return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
 
     def _broken(self, at: int, end: int) -> int:
-        """Count a value that does not parse, unless the head ends within it; return `_BAD`."""
+        """Count a value that does not parse, unless the head ends within the value. Return `_BAD`."""
         if at != _CUT or end <= len(self.head):
             self.found.doubt += 1.5
             self.found.broken |= end == _ENDLESS
@@ -122,7 +124,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judge one value; return the offset of the next field, negative when this message cannot continue."""
+        """Judge one value, and return the offset of the next field. It is negative if the message cannot continue."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)
@@ -190,7 +192,10 @@ class _Walk:
             self.found.weight += 0.25
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """Return the value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
+        """Return the value and end of a varint.
+
+        The end is `_CUT` if the head ends within the varint, and `_BAD` if it has more than ten bytes.
+        """
         value, end = varints.read(self.head, at)
         if end < 0:
             return 0, _CUT if at + 10 >= len(self.head) else _BAD
@@ -203,7 +208,7 @@ def _signed32(value: int) -> int:
 
 
 _MAX_OF_TENSOR = 64
-"""Limit of fields in a check of values."""
+"""The most fields that a consistency check of values reads."""
 _MAX_DIMS = 256
 
 _Dims = Callable[[int, int, int, bytes], list[int]]
@@ -216,7 +221,7 @@ _TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def is_consistent(head: bytes, name: str) -> bool:
-    """Return True when the values in `head` are consistent with the type `name`; False for types without a check."""
+    """Return True when the values in `head` prove the type `name`; False for types without such a check."""
     if name == "tensorflow.TensorProto":
         return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
     if name == "onnx.TensorProto":
@@ -225,14 +230,14 @@ def is_consistent(head: bytes, name: str) -> bool:
 
 
 def _is_manifest(head: bytes) -> bool:
-    """Return True when a dotted type name comes first and all other fields are records."""
+    """Return True when the first field is a dotted type name and all other fields are field 2."""
     fields = list(_fields(head))
     named = bool(fields) and fields[0][:2] == (1, _LENGTH) and _TYPE_NAME.fullmatch(fields[0][3]) is not None
     return named and all(each[:2] == (2, _LENGTH) for each in fields[1:])
 
 
 def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
-    """Return True when the length of the content matches dtype and shape."""
+    """Return True when the length of a tensor's content matches its dtype and shape."""
     width, length, shape = 0, -1, list[int]()
     for number, wire, value, data in _fields(head):
         if number == dtype and wire == _VARINT:
@@ -245,7 +250,7 @@ def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], d
 
 
 def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[int]:
-    """Return the dimensions in field 2, a TensorShapeProto; empty for other fields."""
+    """Return the dimensions if the field is number 2, a TensorShapeProto; empty for other fields."""
     if number != 2 or wire != _LENGTH:
         return []
     sizes = [list(_fields(dim)) for each, kind, _, dim in _fields(data) if (each, kind) == (2, _LENGTH)]
@@ -253,7 +258,10 @@ def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[i
 
 
 def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
-    """Return the dimensions in field 1, packed or not; empty for other fields and above 256 dimensions."""
+    """Return the dimensions if the field is number 1, packed or not.
+
+    Return nothing for other fields and for more than 256 dimensions.
+    """
     if number != 1:
         return []
     sizes = [value] if wire == _VARINT else list(islice(_packed(data), _MAX_DIMS + 1))
@@ -269,7 +277,10 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the fields of a message as far as they parse: number, wire type, value or length, available bytes."""
+    """Yield the fields of a message as far as they parse.
+
+    A field is yielded as its number, its wire type, its value or length, and its available bytes.
+    """
     at = 0
     for _ in range(_MAX_OF_TENSOR):
         tag, at = varints.read(data, at)
@@ -284,34 +295,34 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 HEAD = 64 * 1024
-"""Bytes at the start of a file that detection looks at; any beyond are ignored."""
+"""The bytes at the start of a file that detection reads. It ignores all further bytes."""
 
 BY_NAME = 0.5
-"""Confidence in a type that is known from the file's name alone."""
+"""The confidence in a type that follows only from the file's name."""
 
 _WARMUP: Final = "tf_serving_warmup_requests"
 _EVENTS: Final = ".tfevents."
-"""Part of the names of event files, which end in a time and a machine."""
+"""The part that the names of event files share. A time stamp and a machine name follow it."""
 TEXT: Final = (".pbtxt", ".textproto", ".txtpb")
 
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A type of whole files: how its fields identify it, and what its files are called."""
+    """A message type that files have: the fields that identify the type, and the usual names of its files."""
 
     type: str
     marks: tuple[str, ...] = ()
-    """Alternative sets of fields, all of which a file has: `2 1.3` is field 2, and field 3 within field 1.
+    """Alternative sets of fields. A file of the type contains all fields of at least one set.
 
-    Many messages begin with a few strings or numbers; these fields distinguish the types. Without any, a file is of
-    the type only if its name says so.
+    The set `2 1.3` means field 2, and field 3 within field 1. Many messages begin with a few strings or numbers, so
+    only these fields distinguish the types. A type without marks is detected only by a file's name.
     """
     names: tuple[str, ...] = ()
-    """Names of its files, and endings, which begin with a dot."""
+    """The names of the type's files, and endings of names, which begin with a dot."""
 
     @property
     def sets(self) -> list[frozenset[tuple[int, ...]]]:
-        """`marks`, parsed."""
+        """The parsed `marks`, as sets of field paths."""
         return [frozenset(tuple(map(int, path.split("."))) for path in each.split()) for each in self.marks]
 
 
@@ -328,7 +339,7 @@ _TYPES: Final = (
     _Type("third_party.tensorflow.python.keras.protobuf.SavedMetadata", (), ("keras_metadata.pb",)),
     _Type("onnx.ModelProto", ("7", "1 8.2"), (".onnx",)),
     _Type("onnx.TensorProto", ("2 9", "1 2")),
-    # An OptionalProto of a tensor is the same on the wire.
+    # An OptionalProto with a tensor has the same bytes.
     _Type("onnx.SequenceProto", ("2 3.1 3.2", "2 3.2 3.9")),
     _Type("paddle.framework.proto.ProgramDesc", ("1.1 1.3", "1.1 1.4"), ("__model__", ".pdmodel")),
     _Type("CoreML.Specification.Model", ("1 2", "1 500", "1 502", "1 202"), (".mlmodel",)),
@@ -347,18 +358,18 @@ _TYPES: Final = (
         (".desc", ".fds", ".protoset", ".binpb"),
     ),
 )
-"""One row for each type; of two with the same score, the earlier one is taken."""
+"""All types that detection knows. Of two types with the same score, the earlier one wins."""
 
 _MARKS: Final = {row.type: row.sets for row in _TYPES if row.marks}
 CANDIDATES: Final = tuple(_MARKS)
-"""Types that a file of any name may have."""
+"""The types that detection tries for a file of any name."""
 _NAMED: Final = {
     name: tuple(row.type for row in _TYPES if name in row.names) for known in _TYPES for name in known.names
 }
 
 _EXAMPLE: Final = "tensorflow.Example"
 _WEIGHT: Final = 3
-"""Evidence for a record of one small feature."""
+"""The least weight of evidence for an `Example`. A record with one small feature reaches it."""
 _FEATURE: Final = (1, 1)
 
 Kind = Literal[
@@ -368,12 +379,23 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """Kind and type of a file, as detected.
+    """The detected kind and type of a file.
 
-    `kind` is `proto` (with its type when known), `riegeli` (chunked or split protos, records), `table` (a tensor
-    bundle's index), `tfrecord`, `paddle` (a parameter file), `safetensors` (a file, or the JSON that says which file
-    has which tensor), `gguf`, `text` (a proto in text format), `json`, `refused` (`why` says what to do
-    instead) or `unknown`. `confidence` runs from 0 to 1.
+    `kind` is one of these:
+
+    - `proto`: a message, whose type may be unknown
+    - `riegeli`: a chunked or split proto, or records
+    - `table`: the index of a tensor bundle
+    - `tfrecord`: records in TensorFlow's framing
+    - `paddle`: a parameter file
+    - `safetensors`: a file, or the JSON index that maps tensors to files
+    - `gguf`: a GGUF file
+    - `text`: a proto in text format
+    - `json`: a JSON file
+    - `refused`: a file that is not supported; `why` suggests a remedy
+    - `unknown`: any other file
+
+    `confidence` is a number from 0 to 1.
     """
 
     kind: Kind
@@ -383,9 +405,12 @@ class Detection:
 
 
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
-    """Return the kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
+    """Detect the kind and type of a file of `size` bytes from its name and its first bytes `head`.
+
+    Only the first 64 KiB are used.
+    """
     head = bytes(head[:HEAD])
-    if not head:  # an empty message is valid, but says nothing: the name alone makes no model of it
+    if not head:  # an empty file is a valid message of any type, and its name alone does not make it a model
         return Detection("unknown", None, "the file is empty", 0.0)
     refused = magic.refused_format(head, size)
     if refused is not None:
@@ -411,12 +436,15 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
 
 
 def look_at(source: RangeSource, filename: str | None) -> Detection:
-    """Return the kind and type of `source`, detected from its first bytes and `filename`."""
+    """Detect the kind and type of `source` from its first bytes and `filename`."""
     return detect(source.read(0, min(source.size, HEAD)), filename, source.size)
 
 
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
-    """Return the message type that `head` begins: a raw proto, chunk 0 of a chunked proto, or a first record."""
+    """Detect the type of the message that begins with `head`.
+
+    The message may be a raw proto, chunk 0 of a chunked proto, or the first record of a stream.
+    """
     head = bytes(head[:HEAD])
     named = types_by_name(filename)
     found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
@@ -430,10 +458,9 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
 
 
 def detect_record(record: bytes) -> str | None:
-    """Return the full name of the type of a whole `record`; None for a record that fits no type or several.
+    """Return the full name of the type of a whole `record`; None if no type or several types fit.
 
-    Unlike files, records are also tried as `tensorflow.Example`: it has few fields, so all fields of the record must
-    fit.
+    Unlike files, records may be a `tensorflow.Example`. This type has few fields, so all fields of the record must fit.
     """
     found = detect_message(record)
     if found.type_name is not None and found.confidence > BY_NAME:
@@ -460,7 +487,7 @@ def _convinces(evidence: Evidence) -> bool:
 
 
 def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
-    """Return True when the best score is at least 1.5 times the score of the next type from another package."""
+    """Return True when the best score is at least 1.5 times the best score of a type from another package."""
     rivals = [name for name in ranked[1:] if name.rpartition(".")[0] != ranked[0].rpartition(".")[0]]
     return not rivals or found[ranked[0]].score >= 1.5 * found[rivals[0]].score
 
@@ -478,7 +505,7 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
 
 
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
-    """Return the kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
+    """Detect the kind and type of `head`, which is text with the decoded form `content`."""
     if magic.is_json(content) and magic.is_index(base_name(filename), content):
         return Detection("safetensors", magic.SAFETENSORS, "the file lists the safetensors files of a model", 0.95)
     if magic.is_json_program(head):
@@ -493,7 +520,7 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
             return Detection("text", best, "this is a message in text format", 0.9)
         return Detection("text", None, "this may be a message in text format: pass its type", 0.5)
     found = detect_message(head, filename)
-    # Bytes that decode as text may be a binary proto: field 1 with a string begins with 0x0A, a line feed.
+    # Text may also be a binary proto: a string in field 1 begins with 0x0A, which is a line feed.
     if found.confidence > BY_NAME or head[:1] == b"\n":
         return found
     return Detection("refused", None, "this is plain text", 0.9)
@@ -510,12 +537,12 @@ def _field_names(name: str) -> frozenset[str]:
 
 
 def has_required_fields(name: str, evidence: Evidence) -> bool:
-    """Return True when `evidence` has the fields required of `name`, and for types without requirements."""
+    """Return True when `evidence` contains the fields that identify the type `name`, or if there are no such fields."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])
 
 
 def types_by_name(filename: str | None) -> tuple[str, ...]:
-    """Return the usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
+    """Return the usual types of a file with this name, the likeliest first; empty if the name suggests no type."""
     name = base_name(filename)
     for ending in (".cpb", *TEXT):
         if name.endswith(ending):
@@ -530,13 +557,13 @@ def types_by_name(filename: str | None) -> tuple[str, ...]:
 
 
 def is_record_name(filename: str | None) -> bool:
-    """Return True when a file of this name holds records and not one message."""
+    """Return True when a file with this name holds records, not a single message."""
     name = base_name(filename)
     return name == _WARMUP or _EVENTS in name
 
 
 def is_text_name(filename: str | None) -> bool:
-    """Return True when a text file of this name is a proto in text format."""
+    """Return True when a text file with this name is a proto in text format."""
     return base_name(filename).endswith((*TEXT, ".prototxt")) or bool(types_by_name(filename))
 
 

@@ -1,4 +1,4 @@
-"""Recognition of file formats by their bytes: magic numbers, headers, text."""
+"""Recognition of file formats by their first bytes, such as magic numbers, headers and text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from protoslice import varints
 from protoslice._core import crc32c
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
-"""First block header of every riegeli file: hash, no previous chunk, the end of the signature chunk."""
+"""The first block header of every riegeli file. It holds a hash, and the places of the previous and next chunk."""
 
 GZIP = b"\x1f\x8b\x08"
-"""First bytes of a gzip file."""
+"""The first bytes of a gzip file."""
 
 RIEGELI_BLOCK: Final = 1 << 16
-"""Bytes between two block headers of a riegeli file."""
+"""The distance in bytes between two block headers of a riegeli file."""
 
 _ARRAY_RECORD = b"\x10\xde\xc0\xeb\xfe\x84\xce\xc3\xc9q"
-"""Field 2 of the message in the last block of an ArrayRecord file: its magic number."""
+"""The magic number of ArrayRecord files. It is field 2 of the message in the file's last block."""
 
 _TABLE = bytes.fromhex("57fb808b247547db")
 _EMPTY_KEY = b"\x00\x00"
@@ -71,35 +71,35 @@ _PICKLE: Final = (
     "code: save the weights as safetensors"
 )
 _TORCH: Final = b"/data.pkl"
-"""End of the name of the first file in the archives that PyTorch writes."""
+"""The end of the first file's name in archives that PyTorch writes."""
 _PICKLE_NEXT = frozenset(b"}](c\x95XqU")
 
 SAFETENSORS: Final = "protoslice.Safetensors"
-"""Message type that the header of a safetensors file is shown as."""
+"""The message type in whose form the header of a safetensors file is shown."""
 GGUF: Final = "protoslice.Gguf"
-"""Message type that the metadata of a GGUF file is shown as."""
+"""The message type in whose form the metadata of a GGUF file is shown."""
 INDEX_ENDING: Final = ".safetensors.index.json"
-"""Ending of the file that says which shard has which tensor."""
+"""The name ending of index files, which map tensors to shards."""
 PIPELINE: Final = "model_index.json"
-"""Name of the file that lists the components of a pipeline of diffusers."""
+"""The name of the file that lists the components of a diffusers pipeline."""
 GGUF_MAGIC: Final = b"GGUF"
 
 _MAX_HEADER: Final = 100_000_000
 _OBJECT: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(?:["}]|\Z)')
 
 PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
-"""Message type of a program, which one in JSON is shown as too."""
+"""The message type of Paddle's programs. Programs in JSON are shown in its form too."""
 
 _MOST_LEVELS = 1024
 _MOST_ROWS = 1 << 20
 _MOST_DESC = 4096
 _LAST_TYPE = 38
 _TYPE, _DIM, _DIMS = 0x08, 0x10, 0x12
-"""Tags of a TensorDesc: its data type, one dimension, and all of them packed."""
+"""The tags of a TensorDesc: the data type, a single dimension, and packed dimensions."""
 
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:[A-Za-z_]\w*|\[[\w./]+\])\s*(?::|\{|<)")
 _JSON = re.compile(r"\s*(?:\{\s*(?:\"|\}\s*\Z)|\[\s*[\[{\"\d\]-])")
-# Possessive, and with branches for unterminated strings and other words: the scan is linear for any text.
+# The quantifiers are possessive, and unterminated strings and other words have branches: a scan takes linear time.
 _TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*"
     r"|(?P<bracket>[{}<>])|(?P<name>[A-Za-z_]\w*+)(?=\s*+[:{<])|\w++"
@@ -107,7 +107,7 @@ _TOKEN = re.compile(
 
 
 def refused_format(head: bytes, size: int | None) -> str | None:
-    """Return the format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
+    """Return a phrase with the format of an unsupported file and a remedy; None for files that may be supported."""
     if head.startswith(b"PK\x03\x04") and _TORCH in head[30:300]:
         return _PICKLE
     for offset, magic, text in _REFUSED:
@@ -119,20 +119,20 @@ def refused_format(head: bytes, size: int | None) -> str | None:
 
 
 def is_riegeli(head: bytes) -> bool:
-    """Return True when `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
+    """Return True when `head` begins a riegeli file, which holds a chunked proto, a split proto or plain records."""
     return head.startswith(RIEGELI)
 
 
 def is_array_record_end(block: bytes) -> bool:
-    """Return True when `block`, the last of a riegeli file, says where the footer of an ArrayRecord file is."""
+    """Return True when `block`, the last block of a riegeli file, locates the footer of an ArrayRecord file."""
     return _ARRAY_RECORD in block[:128]
 
 
 def is_table(head: bytes, size: int | None) -> bool:
     """Return True when `head` begins the index of a tensor bundle.
 
-    Its first entry has an empty key and a BundleHeaderProto as its value. An index of an old checkpoint has no such
-    entry; then `head` has to be the whole file and to end like a table.
+    The first entry of an index has an empty key, and its value is a BundleHeaderProto. The index of an old checkpoint
+    has no such header. It is recognized only if `head` is the whole file, by the end of the table.
     """
     ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
     blocks = head, _literal(head)
@@ -140,7 +140,7 @@ def is_table(head: bytes, size: int | None) -> bool:
 
 
 def _begins_bundle(block: bytes) -> bool:
-    """Return True when `block` begins with an unshared empty key and a BundleHeaderProto as its value."""
+    """Return True when the first entry of `block` has an empty key and a BundleHeaderProto as its value."""
     if len(block) < 3 or block[:2] != _EMPTY_KEY or not 2 <= block[2] < 0x40:
         return False
     header, at = block[3 : 3 + block[2]], 0
@@ -154,7 +154,7 @@ def _begins_bundle(block: bytes) -> bool:
 
 
 def _literal(head: bytes) -> bytes:
-    """Return the literal at the start of snappy data, after the length and the tag; empty if a copy comes first."""
+    """Return the literal with which snappy data begins, after its length and tag; empty if it begins with a copy."""
     tag = next((at + 1 for at, byte in enumerate(head[:5]) if byte < 0x80), len(head))
     if head[tag : tag + 1] == b"" or head[tag] & 3:
         return b""
@@ -162,51 +162,54 @@ def _literal(head: bytes) -> bytes:
 
 
 def first_tfrecord(head: bytes) -> bytes:
-    """Return the first record of the TFRecord file that begins with `head`; incomplete if `head` is too short."""
+    """Return the first record of the TFRecord file that begins with `head`. It is truncated if `head` is too short."""
     return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 
 def is_tfrecord(head: bytes) -> bool:
-    """Return True when `head` begins a TFRecord file: an eight-byte length and its masked checksum."""
+    """Return True when `head` begins with a length of eight bytes and its masked checksum, like a TFRecord file."""
     return len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(crc32c(head[:8]))
 
 
 def masked(crc: int) -> int:
-    """Return a CRC-32C in TensorFlow's masked form, rotated and offset: safe for checksums over checksums."""
+    """Return a CRC-32C in TensorFlow's masked form, which is rotated and offset.
+
+    Masking keeps checksums of data that contains checksums safe.
+    """
     return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
 
 
 def is_safetensors(head: bytes, size: int | None) -> bool:
-    """Return True when `head` begins a safetensors file: the length of a header, and JSON."""
+    """Return True when `head` begins with the length of a header and JSON, like a safetensors file."""
     length = int.from_bytes(head[:8], "little")
     fits = 2 <= length <= _MAX_HEADER and (size is None or 8 + length <= size)
     return fits and _OBJECT.match(head, 8) is not None
 
 
 def is_index(name: str, text: str) -> bool:
-    """Return True when JSON `text` in a file called `name` says where the tensors of a model are."""
+    """Return True when the file `name` with the JSON `text` is a shard index or the index of a pipeline."""
     return name.endswith(INDEX_ENDING) or (name == PIPELINE and '"_class_name"' in text)
 
 
 def is_json_program(head: bytes) -> bool:
-    """Return True when `head` begins a program in the JSON of Paddle 3."""
+    """Return True when `head` begins a JSON program of Paddle 3."""
     head = head[:256].lstrip()
     return head[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
 
 
 def is_parameters(head: bytes) -> bool:
-    """Return True when `head` begins a file of Paddle's tensors, alone or one after the other."""
+    """Return True when `head` begins a file with one or more tensors of Paddle."""
     return _begins_tensor(head, _after_levels(head)) or has_rows(head)
 
 
 def has_rows(head: bytes) -> bool:
-    """Return True when `head` begins a file with selected rows of one tensor."""
-    # The levels of a dense tensor and the rows of a sparse one are counted by the same eight bytes.
+    """Return True when `head` begins a file with selected rows of one Paddle tensor."""
+    # The same eight bytes hold the number of levels of a dense tensor, or the number of selected rows.
     return not _begins_tensor(head, _after_levels(head)) and _begins_tensor(head, _after_rows(head))
 
 
 def _after_levels(head: bytes) -> int | None:
-    """Return the offset after the levels of detail; None if they are invalid."""
+    """Return the offset after the levels of detail of a dense tensor; None if they are invalid."""
     levels, at = int.from_bytes(head[4:12], "little"), 12
     if levels > _MOST_LEVELS:
         return None
@@ -219,13 +222,16 @@ def _after_levels(head: bytes) -> int | None:
 
 
 def _after_rows(head: bytes) -> int | None:
-    """Return the offset after the row numbers and the height; None for more rows than fit into the head."""
+    """Return the offset after the row numbers and the height of selected rows; None for more than 1,048,576 rows."""
     rows = int.from_bytes(head[4:12], "little")
     return 12 + 8 * rows + 8 if rows <= _MOST_ROWS else None
 
 
 def _begins_tensor(head: bytes, at: int | None) -> bool:
-    """Return True when version words of 0 and a complete TensorDesc are where they should be."""
+    """Return True when a tensor's header is at offset `at`: a version of 0 and a complete TensorDesc.
+
+    The first four bytes of `head` must be a version of 0 too.
+    """
     if at is None or head[:4] != bytes(4) or head[at : at + 4] != bytes(4):
         return False
     length, start = int.from_bytes(head[at + 4 : at + 8], "little"), at + 8
@@ -247,7 +253,7 @@ def _is_desc(desc: bytes) -> bool:
 
 
 def decoded(head: bytes) -> str | None:
-    """Return `head` as text, without an incomplete last character; None if it is not printable UTF-8."""
+    """Return `head` as text without an incomplete last character; None if `head` is not printable UTF-8."""
     try:
         return _printable(head.decode())
     except UnicodeDecodeError as error:
@@ -265,7 +271,7 @@ def is_json(text: str) -> bool:
 
 
 def outer_fields(text: str) -> set[str] | None:
-    """Return the names of the outermost fields of a message in text format; None if `text` is not in that format."""
+    """Return the names of the outermost fields if `text` is a message in text format; None for other text."""
     if _FIRST.match(text) is None:
         return None
     names, depth = set[str](), 0

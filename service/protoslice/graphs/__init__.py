@@ -1,4 +1,4 @@
-"""Graphs of models: nodes, the values between them, blocks of nodes, and the surroundings of a node."""
+"""The graphs of models: nodes, the values that nodes exchange, blocks of nodes, and the surroundings of a node."""
 
 from protoslice.graphs.graphs import Graphs
 from protoslice.graphs.outline import Ends, GraphOutline, Weight

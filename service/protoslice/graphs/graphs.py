@@ -1,4 +1,4 @@
-"""Graphs of one model: the kinds of graphs, and their nodes as the core found and linked them."""
+"""The graphs of one model: their dialects, and their nodes, which the core finds and links."""
 
 from __future__ import annotations
 
@@ -25,62 +25,63 @@ from protoslice.tensors.dtypes import Dtype
 from protoslice.tensors.model import Model, RootProto
 
 LONGEST_TEXT: Final = 200
-"""Characters of an attribute's value."""
+"""The most characters of an attribute's value that are returned."""
 MAX_ATTRIBUTES: Final = 64
 MAX_DIMENSIONS: Final = 32
-"""Dimensions that are listed; a value with more has no shape."""
+"""The most dimensions of a listed shape. A value with more dimensions is listed without a shape."""
 _WITHOUT_ELEMENTS: Final = frozenset({0, 13, 14, 17})
-"""Element types of XLA whose values have no dimensions: none, tuples, opaque values and tokens."""
+"""XLA's element types without dimensions: the invalid type, tuples, opaque values and tokens."""
 _SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
-"""TensorFlow's operators whose attribute `shape` is that of their value, or of the variable."""
+"""TensorFlow's operators whose attribute `shape` is the shape of their value or variable."""
 
 Message = Any
 """A message whose class is made at run time."""
 Type = tuple[str | None, Iterable[int] | None]
-"""Data type, and lengths of dimensions (negative where unknown)."""
+"""The dtype of a value, and the length of each dimension, negative if it is unknown. Either may be None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A kind of graph."""
+    """A dialect: how the messages of one format represent graphs."""
 
     package: str
-    """Beginning of the type names of its models."""
+    """The prefix of the type names of the dialect's models."""
     node: str
-    """Message type of a node."""
+    """The message type of a node."""
     called: str
-    """Path of a graph's name within the message that holds it; empty where graphs have none."""
+    """The path of a graph's name in the message that holds the graph; empty if graphs have no names."""
     name: Sequence[int]
-    """Numbers of the fields, from a node downwards, with its name; likewise below."""
+    """The field numbers that lead from a node to its name. `outputs` and `inputs` are such lists too."""
     outputs: Sequence[int]
     inputs: Sequence[Sequence[int]]
     op: str
-    """Field with the operation."""
+    """The field with the operation."""
     type_of: Callable[[Message, str], Type]
-    """Reads the type of a value from the message that states it, a declaration or a node."""
+    """A function that reads the type of a value from the declaration or node that states it."""
     own_weights: Callable[[Message], Sequence[str]]
-    """Names of tensors that a node may hold in itself."""
+    """A function that returns the names of tensors that the node itself may hold."""
     hidden: frozenset[str]
-    """Fields that are no attributes."""
+    """The fields that are not attributes."""
     tensorflow_inputs: bool = False
-    """True when inputs are written as in TensorFlow: `node`, `node:output` and `^node`."""
+    """True when inputs have TensorFlow's syntax: `node`, `node:output` and `^node`."""
     values_are_reassigned: bool = False
-    """True when values may be made again, and a node takes the one before it."""
+    """True when several nodes may make values of one name. A node then takes the value made last before the node."""
     numbers: bool = False
-    """True when values are named by numbers."""
+    """True when numbers identify the values, instead of names."""
     kinds: int = 0
-    """First number of the fields of which one is the operation, where `op` is empty."""
+    """The lowest number of the fields that represent operations, used if `op` is empty. The set field is the operation.
+    """
     declares: str = ""
-    """Message type that declares a value by its name; empty if a node has the types of its values."""
+    """The message type that declares a value and its type; empty if nodes state the types of their values."""
 
     def value(self, name: str, message: Message) -> GraphValue:
-        """Return the value `name`, with the type that `message` states."""
+        """Return the value `name` with the type that `message` states."""
         dtype, lengths = self.type_of(message, name)
         shape = None if lengths is None else tuple(length if length >= 0 else None for length in lengths)
         return GraphValue(name, dtype, shape if shape is None or len(shape) <= MAX_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
-        """Return the names and values of everything in `node` besides its name, its operation and its links."""
+        """Return the names and values of the attributes of `node`, which are all fields that are not hidden."""
         named = (each for field, value in node.ListFields() for each in self._named(field, value))
         return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MAX_ATTRIBUTES))
 
@@ -98,7 +99,10 @@ class Dialect:
 
 
 def _text(message: Message, without: Sequence[str] = ()) -> str:
-    """Return `message` on one line, except the fields `without`; for a single number or text, only the value."""
+    """Return `message` as one line of text format, without the fields `without`.
+
+    If only a single number or text is set, return just its value.
+    """
     if without:
         copy = type(message)()
         copy.CopyFrom(message)
@@ -307,29 +311,29 @@ DIALECTS: Final = (
 
 
 def dialects_of(type_name: str | None) -> Sequence[Dialect]:
-    """Return the dialects that a model may be in, by the type of its root; none for models without graphs."""
+    """Return the dialects that a model with the root type `type_name` may have; none for models without graphs."""
     return [each for each in DIALECTS if type_name is not None and type_name.startswith(each.package)]
 
 
 MAX_GRAPHS: Final = 200
-"""Graphs that are listed."""
+"""The most graphs that are listed."""
 _LARGER: Final = 10
-"""An inner graph with so many times the nodes of the outermost is shown first."""
+"""How many times more nodes than the outermost graph an inner graph needs to be the main graph."""
 _SMALL: Final = 4096
-"""Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
+"""The size in bytes up to which the fields of a node are kept, such as attributes and the list of operands."""
 _MAX_MAKERS: Final = 200_000
-"""Nodes that are gone through for one that makes a value."""
+"""The most nodes that are searched for the node that makes a value."""
 _MAX_MADE: Final = 64
-"""Values of such a node that are looked at."""
+"""The most values of each of these nodes that are compared."""
 _LARGEST_NODE: Final = 1 << 20
-"""Bytes of a node beyond which only its name is returned."""
+"""The size in bytes above which only the name of a node is returned."""
 
 
 class Graphs:
-    """Nodes of all graphs of a model, by number."""
+    """The nodes of all graphs of a model. Graphs and nodes have numbers."""
 
     def __init__(self, model: Model) -> None:
-        """Find and link the nodes of `model`; this reads all of it except its payloads. Blocks.
+        """Find and link the nodes of `model`. This call blocks and reads the whole root except for its large fields.
 
         Raise `Unsupported` for a model without graphs.
         """
@@ -362,18 +366,18 @@ class Graphs:
         )
         self._message = schema.bundled().message_class(dialect.node)
         self.entries = tuple(self._entry(*graph) for graph in self.links.graphs(0, MAX_GRAPHS))
-        """The first graphs."""
+        """The facts about the first graphs, at most `MAX_GRAPHS`."""
 
     @property
     def weight(self) -> int:
-        """Bytes of memory of the nodes and links, and of a program made from JSON."""
+        """The memory in bytes of the nodes, the links, and a program that was translated from JSON."""
         return self.links.held + self._made
 
     def number(self, path: str | None) -> int:
-        """Return the number of the graph at `path`; without a path, of the main graph.
+        """Return the number of the graph at `path`, or of the main graph if `path` is None.
 
-        The main graph is the outermost graph with the most nodes, or a far larger inner graph. Raise `NotFound` when
-        there is none.
+        The main graph is the outermost graph with the most nodes. An inner graph with more than ten times as many nodes
+        takes its place. Raise `NotFound` if there is no such graph.
         """
         if path is not None:
             number = self.links.graph(path)
@@ -387,26 +391,26 @@ class Graphs:
             key=lambda number: (self.entries[number].path.count("."), -self.entries[number].nodes),
         )
         largest = max(range(len(self.entries)), key=lambda number: self.entries[number].nodes)
-        # The main graph of a SavedModel may have just the calls of the functions that do the work.
+        # The outermost graph of a SavedModel may only call functions, which contain the actual model.
         return largest if self.entries[largest].nodes > _LARGER * self.entries[outer].nodes else outer
 
     def holder(self, node: str) -> str | None:
-        """Return the path of the graph of the node at the path `node`; None for a name."""
+        """Return the path of the graph that contains the node at the path `node`; None if `node` is not a path."""
         path = node.rpartition(".")[0]
         return path if node.endswith("]") and self.links.graph(path) is not None else None
 
     def entry(self, graph: int) -> GraphEntry:
-        """Return the path, name and size of a graph."""
+        """Return the path, the name and the number of nodes of the graph number `graph`."""
         return self.entries[graph] if graph < MAX_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
 
     def path(self, graph: int) -> str:
-        """Return the path of a graph."""
+        """Return the path of the graph number `graph`."""
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
-        """Return the number of the node with this path or name, or of a node with this input or output.
+        """Return the number of the node with the path or name `called`.
 
-        Raise `NotFound` without such a node.
+        If there is none, return a node with this input or output. Raise `NotFound` if there is none either.
         """
         number = self.links.node(graph, called)
         if number is None:
@@ -419,9 +423,9 @@ class Graphs:
         return number
 
     def valued(self, graph: int, text: str, limit: int) -> list[int]:
-        """Return the numbers of at most `limit` nodes that have an output with all words of `text` in its name.
+        """Return the numbers of at most `limit` nodes with an output whose name contains all words of `text`.
 
-        Case is ignored. Without such nodes, return one with the input `text`.
+        Case is ignored. If there are no such nodes, return a node with the input `text`, or none.
         """
         words = text.lower().split()
         if not words:
@@ -432,25 +436,25 @@ class Graphs:
         return found
 
     def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
-        """Yield the nodes of a graph that have an output whose name matches."""
-        if self.dialect.numbers or self.dialect.tensorflow_inputs:  # what they make goes by their own names
+        """Yield the nodes of a graph that have an output for whose name `fits` returns True."""
+        if self.dialect.numbers or self.dialect.tensorflow_inputs:  # outputs have the names of their nodes
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
-        # Nodes of inner graphs stand between those of the graph.
+        # The numbers of inner graphs' nodes lie between those of the graph's nodes.
         for node in range(first, min(len(self._found), first + _MAX_MAKERS)):
             if any(map(fits, self.made(node, _MAX_MADE))) and self.node_path(node).rpartition(".")[0] == path:
                 yield node
 
     def node_path(self, node: int) -> str:
-        """Return the path of a node."""
+        """Return the path of the node number `node`."""
         return self._found[node].path
 
     def called(self, node: int) -> str:
-        """Return the name of a node, even of a very large one; empty if it has none."""
+        """Return the name of a node, which may be very large; empty if the node has no name."""
         return schema.text_of(self.links.name(node))
 
     def operator(self, node: int, message: Any) -> str:
-        """Return the operation of a node, whose message is `message`."""
+        """Return the operation of the node number `node`, whose message is `message`."""
         dialect, descriptor = self.dialect, message.DESCRIPTOR
         if dialect.kinds:
             numbers = [number for number, *_ in self._found[node].places if number >= dialect.kinds]
@@ -459,26 +463,29 @@ class Graphs:
         return str(value) if enum is None else str(enum.values_by_number[value].name)
 
     def values(self, node: int, limit: int) -> list[str]:
-        """Return the names of a node's inputs by slot, at most `limit`."""
+        """Return the names of a node's first inputs in the order of the slots, at most `limit` names."""
         return [schema.text_of(name) for name in self.links.values(node, limit)]
 
     def made(self, node: int, limit: int) -> list[str]:
-        """Return the names of a node's outputs, at most `limit`."""
+        """Return the names of a node's first outputs, at most `limit` names."""
         return [schema.text_of(name) for name in self.links.made(node, limit)]
 
     def declarations(self) -> _core.Findings | None:
-        """Return the messages that declare the types of values; None if nodes do.
+        """Return the messages that declare the types of values; None if nodes state these types.
 
-        This reads the model, just as finding the nodes. Blocks.
+        This call blocks and reads as much of the model as finding the nodes does.
         """
         return self._proto.document.find([self.dialect.declares], small=_SMALL) if self.dialect.declares else None
 
     def empty(self) -> Any:
-        """Return a node without anything."""
+        """Return an empty node message."""
         return self._message()
 
     def message(self, node: int) -> tuple[Any, int]:
-        """Return a node parsed without its large fields, and its size; empty if it is too large or damaged."""
+        """Return the message of a node without its large fields, and the size of the message in bytes.
+
+        The message is empty if the node is too large or damaged.
+        """
         skeleton = self._found[node].skeleton
         if len(skeleton) > _LARGEST_NODE:
             return self._message(), 0

@@ -1,4 +1,4 @@
-"""The outline of a graph in blocks: one level at a time, and the section between two places."""
+"""The outline of a graph, which divides it into nested blocks, and the section of a graph between two places."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphOperator, G
 from protoslice.graphs.graphs import Graphs
 
 _OPS: Final = 5
-"""Operators that are listed of a block."""
+"""The most operators that are listed for a block."""
 _MAX_VALUES: Final = 64
-"""Inputs and outputs that are listed of a graph."""
+"""The most inputs that are listed for a graph. The same limit applies to outputs."""
 _MAX_STEPS: Final = 200
 _MAX_SPANS: Final = 1000
 _MAX_PORTS: Final = 500
-"""Inputs, and outputs, of a section: as many as a part of a model may have."""
-# Nodes of a stranger may be as large as the file.
+"""The most inputs of a section, and the most outputs. A part of a model may have as many."""
+# Uploaded nodes may be as large as the whole file.
 _ROOM: Final = 4 << 20
-"""Bytes of nodes and declarations that a level looks into."""
+"""The bytes of nodes and declarations that are parsed for one level."""
 _SLOTS: Final = 200_000
-"""Inputs of nodes that a level goes through to find names of values."""
+"""The most inputs of nodes that are read for one level to find names of values."""
 _NAME_FIELD: Final = [1]
-"""Field with the name of a value in its declaration."""
+"""The field path of a value's name in its declaration."""
 _LONGEST: Final = 4096
-"""Characters of a name; the rest of a longer one is cut."""
+"""The most characters of a name. Longer names are truncated."""
 _NODE_BYTES: Final = 60
-"""Bytes of memory of a node in an outline, about."""
+"""The approximate memory of a node in an outline, in bytes."""
 _WEIGHT_BYTES: Final = 120
-"""Bytes of memory of the address of a weight, about."""
+"""The approximate memory of the address of a weight, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Two places in a graph: each is a node and the number of nodes that begin there."""
+    """Two places in a graph. Each place is a first node and a number of consecutive nodes."""
 
     start: str
     end: str
@@ -58,16 +58,16 @@ class Ends:
 
 
 _Part = tuple[int | None, int, int, int]
-"""A part of a block: number of the block, the first node, its place, and the number of nodes."""
+"""A part of a block: the part's block number or None, its first node, the place of this node, and its node count."""
 _Valued = tuple[int | None, GraphValue]
-"""A value, and the node that takes or makes it."""
+"""The number of the node that takes or makes a value, or None, and the value."""
 
 
 class GraphOutline:
     """One graph of a model, divided into blocks."""
 
     def __init__(self, graphs: Graphs, graph: int, weights: Sequence[Weight]) -> None:
-        """Divide graph number `graph` into blocks; `weights` are the tensors of the model. Blocks the thread."""
+        """Divide the graph number `graph` into blocks. `weights` are the tensors of the model. This call blocks."""
         self._graphs = graphs
         self._graph = graph
         self._declared = graphs.declarations()
@@ -79,15 +79,15 @@ class GraphOutline:
 
     @property
     def weight(self) -> int:
-        """Approximate bytes of memory."""
+        """The approximate memory of the outline in bytes."""
         declared = 0 if self._declared is None else self._declared.held
         nodes = self._graphs.entry(self._graph).nodes
         return declared + _NODE_BYTES * nodes + _WEIGHT_BYTES * len(self._addresses)
 
     def level(self, block: int, node: str | None) -> GraphLevel:
-        """Return the parts of a block; with `node`, of the block around that node.
+        """Return the parts of the block number `block`, or of the innermost block that contains `node`.
 
-        Blocks. Raise `NotFound` without such a block.
+        This call blocks. Raise `NotFound` if there is no such block.
         """
         if node is not None:
             block = self._strip.trail(self._graphs.node(self._graph, node))[-1]
@@ -110,7 +110,7 @@ class GraphOutline:
         )
 
     def section(self, ends: Ends) -> GraphSection:
-        """Return the nodes on all paths between two places, in either direction. Blocks."""
+        """Return the nodes on all paths between two places, in either direction. This call blocks."""
         start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
         if start > end:
             start, end = end, start
@@ -161,7 +161,7 @@ class GraphOutline:
         )
 
     def _about(self, number: int) -> tuple[str, str, int | None]:
-        """Return the kind, name and number of a block."""
+        """Return the kind, the name and the number of a block."""
         about = self._strip.block(number)
         assert about is not None
         kind, _, label, (begin, _) = about
@@ -170,7 +170,7 @@ class GraphOutline:
             return kind, name, None
         parts = [part for part, *_ in self._strip.parts(number)]
         first, last = (self._label(part) if part is not None else "" for part in (parts[0], parts[-1]))
-        if kind == "repeat":  # of what has names, it has theirs without numbers
+        if kind == "repeat":  # its name is the name of its first part without the number
             return kind, first.rstrip("0123456789").rstrip("/.:_-"), None
         return kind, f"{first} – {last}" if kind == "round" and first and last else "", begin
 
@@ -188,15 +188,15 @@ class GraphOutline:
         )
 
     def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
-        """Return the name of a value, by the node that makes it, or by a user and its slot.
+        """Return the name of a value. `example` has the node that makes it, and a node and slot that take it.
 
-        For a number, it is the name of its node.
+        If numbers identify values, the name is that of the node that makes the value.
         """
         maker, node, slot = example
         return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
 
     def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
-        """Return the values by their makers and names, with their types."""
+        """Return the values with their types. Each of `values` is the node that makes a value, and the value's name."""
         if self._declared is None:
             value = self._graphs.dialect.value
             return [value(name[:_LONGEST], messages.of(node)) for node, name in values]
@@ -213,7 +213,7 @@ class GraphOutline:
     def _outer_links(
         self, parts: Sequence[_Part], inputs: Sequence[_Valued], outputs: Sequence[_Valued]
     ) -> list[GraphLink]:
-        """Return the links from the inputs of the graph to parts, and from parts whose values no node uses."""
+        """Return the links from the graph's inputs to parts, and from parts to the graph's outputs."""
         firsts = [first for _, _, first, _ in parts]
         links = dict[tuple[bool, int], GraphLink]()
         for is_input, (node, value) in [(True, each) for each in inputs] + [(False, each) for each in outputs]:
@@ -232,7 +232,7 @@ class GraphOutline:
         return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
 
     def _outputs(self, messages: _Messages) -> list[_Valued]:
-        """Return the values that the graph declares as its outputs; or else the values that no node uses."""
+        """Return the values that the graph declares as outputs. Without declarations, return the unused values."""
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         if self._graphs.dialect.numbers:
             made = [(node, self._graphs.called(node)) for node in ends]
@@ -259,7 +259,7 @@ class GraphOutline:
 
 
 class _Messages:
-    """Nodes that are parsed for one answer, within a limit of bytes."""
+    """The nodes that are parsed for one response. Their total size is limited."""
 
     def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
@@ -268,7 +268,7 @@ class _Messages:
         self._nodes: dict[int, Any] = {}
 
     def of(self, node: int) -> Any:
-        """Return a node, parsed; an empty one beyond the limit."""
+        """Return the message of a node; an empty message beyond the limit."""
         if node not in self._nodes:
             message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
             self._left -= size
@@ -276,7 +276,7 @@ class _Messages:
         return self._nodes[node]
 
     def declaration(self, data: bytes) -> Any:
-        """Return the declaration of a value; an empty one if it is damaged or beyond the limit."""
+        """Parse the declaration of a value. Return an empty message if it is damaged or beyond the limit."""
         self._left -= len(data)
         message = schema.bundled().message_class(self._graphs.dialect.declares)
         try:
@@ -289,7 +289,7 @@ class _Messages:
         return self._graphs.operator(node, self.of(node))[:_LONGEST]
 
     def value(self, node: int, slot: int) -> str:
-        """Return the name of the input of a node in a slot; empty if the slot's number is too large."""
+        """Return the name of a node's input in a slot; empty if the node has no such slot, or beyond the limit."""
         self._slots -= slot + 1
         if self._slots < 0:
             return ""

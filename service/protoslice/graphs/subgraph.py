@@ -1,4 +1,4 @@
-"""Nodes around a node of a graph, and nodes to start with."""
+"""The part of a graph around a node, or the nodes with which exploring a graph begins."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from protoslice.graphs.graphs import Graphs
 MAX_NODES: Final = 500
 MAX_HOPS: Final = 8
 _MAX_LINKS: Final = 1000
-"""Links of one node, either way, that are looked at."""
-# Nodes of a stranger may be full of attributes, and each may take the values of all others.
+"""The most links of one node in each direction that are followed."""
+# Uploaded nodes may have any number of attributes, and each node may take the values of all others.
 _ROOM: Final = 4 << 20
-"""Bytes of nodes that an answer looks into, and likewise of its edges."""
+"""The bytes of nodes that are parsed for one response. The same limit applies to the edges of the response."""
 _MAX_MADE: Final = 64
-"""Output values of a node that are returned."""
+"""The most outputs of a node that are returned."""
 _EDGE: Final = 64
-"""Approximate bytes of an edge besides its texts."""
+"""The approximate size of an edge in bytes, without its texts."""
 
 IsTensor = Callable[[str], bool]
-"""Returns True for the name of a tensor."""
+"""A function that returns True for the name of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphQuery:
-    """A part of a model's graphs that is asked for."""
+    """A request for a part of a model's graphs."""
 
     graph: str | None = None
-    """Path of the graph; None for the graph of `around`, or the outermost."""
+    """The path of the graph; None for the graph of `around`, or for the main graph."""
     around: str | None = None
-    """Path or name of the node in the middle, or of a value that it takes or makes; None for nodes to begin with."""
+    """The path or name of the node in the middle, or of a value that it takes or makes; None for no such node."""
     hops: int = 2
-    """Most links between it and the others."""
+    """The most links between the node in the middle and another returned node."""
     search: str | None = None
-    """Words in the names of the nodes to begin with, or else of values of theirs; None for the ends of the graph."""
+    """Words to search in the names of nodes, or else of values; None for the first and last nodes of the graph."""
     limit: int = 100
-    """Most nodes."""
+    """The most nodes to return."""
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a number out of bounds."""
+        """Raise `InvalidInput` if `hops` or `limit` is out of bounds."""
         if not 0 <= self.hops <= MAX_HOPS:
             raise InvalidInput(f"Invalid hops: use 0 to {MAX_HOPS}")
         if not 1 <= self.limit <= MAX_NODES:
@@ -52,19 +52,19 @@ class GraphQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Names of tensors in one graph."""
+    """A look-up of tensors by the names that one graph uses."""
 
     graph: str
     is_tensor: IsTensor
 
     def tensor(self, name: str) -> str | None:
-        """Return the tensor called `name`, or `name` after the graph's name; None if there is none."""
+        """Return the tensor name for `name`: `name` itself, or `GRAPH/name`; None if there is no such tensor."""
         called = (name, f"{self.graph}/{name}") if name else ()
         return next((each for each in called if self.is_tensor(each)), None)
 
 
 def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbourhood:
-    """Return nodes within some hops of one, or nodes to start with, and the values between them. Blocks."""
+    """Return the nodes that `query` selects, and the values that they exchange. This call blocks."""
     query.check()
     graph, middle = _middle(graphs, query)
     if middle is None:
@@ -88,10 +88,10 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 
 
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
-    """Return the numbers of the graph and of the node in the middle, or None if there is none.
+    """Return the number of the graph, and the number of the node in the middle or None.
 
-    If the graph is not given, the path of the node names it, or the graph's name precedes the node's name, as in names
-    of tensors; else the node is searched in the outermost graph.
+    If the query names no graph, the path of the node may contain it. The node's name may also begin with the graph's
+    name, like the names of tensors. Otherwise the node is searched in the main graph.
     """
     around = query.around
     if around is None or query.graph is not None:
@@ -110,9 +110,10 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 
 
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
-    """Return the nodes whose names have the words of the search; without one, half last nodes and half first nodes.
+    """Return the nodes that match the query's search, and True if there are more.
 
-    A graph that consists of cycles has no first or last nodes: then return its nodes in order.
+    Without a search, return last and first nodes of the graph, about half each. A graph that consists of cycles has
+    neither; its nodes are then returned in order.
     """
     links, limit = graphs.links, query.limit
     if query.search is not None:
@@ -125,7 +126,7 @@ def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[
 
 
 def _around(graphs: Graphs, middle: int, query: GraphQuery) -> tuple[dict[int, int], bool]:
-    """Return the nodes around `middle` with their hops, the nearest first, and whether some were left out."""
+    """Return a map from nodes around `middle` to their hops, the nearest first, and True if nodes were left out."""
     shown, waiting, more = {middle: 0}, deque([middle]), False
     while waiting:
         node = waiting.popleft()
@@ -149,7 +150,7 @@ def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
 
 
 def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
-    """Return as many of the first nodes of `shown` as fit together, parsed; at least one."""
+    """Parse the first nodes of `shown`, as many as fit into the limit, but at least one."""
     messages, room = dict[int, Any](), _ROOM
     for node in shown:
         message, size = graphs.message(node)
@@ -161,7 +162,7 @@ def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
 
 
 def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
-    """Return the values between two of the nodes, as many as fit, and True if no value is missing."""
+    """Return the values between the nodes, as many as fit into the limit, and True if none is missing."""
     edges, room = list[GraphEdge](), _ROOM
     for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
         room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)
@@ -172,7 +173,7 @@ def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, .
 
 
 def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
-    """Yield the inputs of `node` that come from shown nodes."""
+    """Yield the inputs of `node` that come from nodes in `messages`."""
     makers, _ = graphs.links.makers(node, _MAX_LINKS)
     values = graphs.values(node, _MAX_LINKS)
     target = graphs.node_path(node)
@@ -204,7 +205,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
 
 
 def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
-    """Return the names of a node's outputs; none for a node that is too large to parse."""
+    """Return the names of a node's outputs, or none for a node that is too large to parse."""
     if graphs.dialect.numbers:
         return (graphs.called(node),)
     return tuple(name for name in graphs.made(node, _MAX_MADE) if name) if message.ListFields() else ()

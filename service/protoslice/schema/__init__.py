@@ -1,4 +1,4 @@
-"""Message types: bundled, and from descriptor sets."""
+"""Message types: the bundled types, and types from uploaded descriptor sets."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -20,7 +20,10 @@ __all__ = [
 ]
 
 _MOVED: Final = ("Detection", "candidates", "detect", "detect_message")
-"""Names that can be imported from here until 0.3; they are in `protoslice.detection`, which imports this package."""
+"""The names of `protoslice.detection` that can also be imported from this package until 0.3.
+
+They are looked up lazily, because `protoslice.detection` imports this package.
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Parser of the protobuf text format."""
+"""A parser of the protobuf text format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.schema.types import TypeSchema
 
 MAX_TEXT: Final = 64 << 20
-"""Limit in bytes of a text: it is parsed in memory, at about a second per MiB."""
+"""The byte limit of a text. Parsing happens in memory and takes about a second per MiB."""
 
 
 _PADDLE: Final = "paddle.framework.proto."
@@ -23,29 +23,29 @@ _RENAMED: Final = {
     "LOD_TENSOR": "DENSE_TENSOR",
     "LOD_TENSOR_ARRAY": "DENSE_TENSOR_ARRAY",
 }
-# Strings and comments are matched as wholes, so that no name within them is replaced.
+# The pattern matches whole strings and comments, so that no name within them is replaced.
 _FORMER: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*|\w++")
 
 
 def check_text_size(size: int) -> None:
-    """Raise `LimitExceeded` if a text of `size` bytes is above `MAX_TEXT`."""
+    """Raise `LimitExceeded` if `size`, the bytes of a text, is above `MAX_TEXT`."""
     if size > MAX_TEXT:
         raise LimitExceeded(f"The text has {size} bytes; at most {MAX_TEXT} are parsed: use the binary format instead")
 
 
 def serialized(text: bytes, read_by: TypeSchema) -> bytes:
-    """Return the message in `text`, of the type of `read_by`, serialized.
+    """Parse `text` as a message of the type in `read_by`, and return the serialized message.
 
-    Raise `CorruptModel` with the offset of a syntax error, `LimitExceeded` above `MAX_TEXT`. An `Any` may be expanded
-    in the text only if its type is reachable from the root.
+    Raise `CorruptModel` with the offset of a syntax error, and `LimitExceeded` above `MAX_TEXT`. An `Any` may be
+    expanded in the text only if its type is reachable from the root.
     """
     check_text_size(len(text))
-    # A pool of the root's types alone: the bytes depend on the text and the schema, not on other types known here.
+    # The pool contains only the root's types, so that the bytes depend on nothing but the text and the schema.
     return serialized_as(text, read_by.message_class()())
 
 
 def serialized_as(text: bytes, message: Message) -> bytes:
-    """Return `text` parsed into the empty `message`, serialized; raise `CorruptModel` if it does not parse."""
+    """Parse `text` into the empty `message`, and return it serialized; raise `CorruptModel` if it does not parse."""
     try:
         _parse(_present(text.decode(), message), message)
         return message.SerializePartialToString(deterministic=True)
@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """Return `text` with present names instead of those that Paddle's messages had before version 3."""
+    """Return `text` with the current names of Paddle's fields and enum values instead of those before version 3."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)
@@ -64,7 +64,7 @@ def _present(text: str, message: Message) -> str:
 
 def _parse(text: str, message: Message) -> None:
     try:
-        # An expanded `Any` is looked up among the types that the message was declared with.
+        # The pool makes the parser find the type of an expanded `Any` among the types declared with the message.
         text_format.Parse(text, message, descriptor_pool=cast(DescriptorPool, message.DESCRIPTOR.file.pool))
     except text_format.ParseError as error:
         what = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")[:300]

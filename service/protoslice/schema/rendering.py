@@ -1,4 +1,4 @@
-"""Messages as JSON and in text format, one message or a stream."""
+"""Rendering of a message, or of a stream of messages, as JSON or in text format."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ _PACKAGE: Final = ("google", "protobuf")
 
 
 def with_well_known(descriptor_set: bytes) -> bytes:
-    """Return the canonical `descriptor_set` with the well-known types in separate files, before all others.
+    """Return the canonical `descriptor_set` with the well-known types in separate files before the other types.
 
-    A kept schema is one file without the names of oneofs. The runtime renders some types of `google.protobuf` in a
-    special form, and identifies them by these names: wrappers by their file, the kinds of a `Value` by their oneof.
+    A canonical set is one file, in which oneofs have no names. The protobuf runtime renders some types of
+    `google.protobuf` in a special form. It identifies wrappers by the name of their file, and the kinds of a `Value` by
+    the name of their oneof.
 
-    A set stays one file, with the oneof of `Value` named, if it declares such a type differently or if its packages
-    below `google` depend on each other.
+    The set stays one file if it declares a well-known type differently, or if its packages below `google` depend on
+    each other. In this case, only the oneof of `Value` gets its name.
     """
     found = FileDescriptorSet.FromString(descriptor_set)
     if len(found.file) != 1:
@@ -61,7 +62,10 @@ def with_well_known(descriptor_set: bytes) -> bytes:
 
 
 def _divided(file: FileDescriptorProto) -> bytes | None:
-    """Return the set as files: well-known types, `google.protobuf`, `google`, everything else."""
+    """Return the set as separate files: the well-known types, `google.protobuf`, `google`, and everything else.
+
+    Return None if this is not possible, because a well-known type is declared differently or a package is a message.
+    """
     standard = _standard()
     rest = FileDescriptorProto()
     rest.CopyFrom(file)
@@ -75,7 +79,7 @@ def _divided(file: FileDescriptorProto) -> bytes | None:
         if scope is None:
             break
         if scope.field or scope.oneof_decl or scope.HasField("options"):
-            return None  # a message
+            return None  # a message has the name of a package
         scopes.append(scope)
         nested = scope.nested_type
     if len(scopes) == len(_PACKAGE):
@@ -104,7 +108,7 @@ def _divided(file: FileDescriptorProto) -> bytes | None:
 
 
 def _name_oneof(file: FileDescriptorProto) -> None:
-    """Give the oneof of `google.protobuf.Value` the name that the runtime expects."""
+    """Rename the oneof of `google.protobuf.Value` to the name that the protobuf runtime expects."""
     nested = file.message_type
     for part in (*_PACKAGE, "Value"):
         found = next((each for each in nested if each.name == part), None)
@@ -117,7 +121,7 @@ def _name_oneof(file: FileDescriptorProto) -> None:
 
 @cache
 def _standard_set() -> bytes:
-    """Return the files of the well-known types in the runtime."""
+    """Return the descriptor set of the well-known types in the protobuf runtime."""
     files = []
     for module in _MODULES:
         module.DESCRIPTOR.CopyToProto(file := FileDescriptorProto())
@@ -127,7 +131,7 @@ def _standard_set() -> bytes:
 
 @cache
 def _standard() -> dict[str, DescriptorProto]:
-    """Return the canonical declaration of each well-known type, by name."""
+    """Return the canonical declaration of each well-known type by its short name."""
     types = from_descriptor_set(_standard_set())
     found = {}
     for full_name in types.names():
@@ -141,30 +145,30 @@ def _standard() -> dict[str, DescriptorProto]:
 
 
 MAX_UNDECLARED: Final = 1000
-"""Most different undeclared values in what is rendered at once."""
+"""The most different undeclared values that one rendering may contain."""
 
 _ANY: Final = "google.protobuf.Any"
 
 
 class Undeclared:
-    """Values that a closed enum does not declare, collected from messages of one pool, to be shown as numbers.
+    """A collector of enum values that their closed enum does not declare, so that they can be shown as numbers.
 
-    The protobuf runtime moves such a value of a proto2 enum to the unknown fields of its message, so JSON and text
-    format drop it, while paths such as `codes[2]` count it. Rendering declares the values that occur under placeholder
-    names, and writes numbers for them.
+    The protobuf runtime moves such values of proto2 enums to the unknown fields of their message. JSON and text format
+    then drop them, although paths such as `codes[2]` count them. Rendering therefore declares the values under
+    placeholder names, and replaces the placeholders with numbers in its output. All messages belong to one pool.
     """
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
         self._found: set[tuple[str, int]] = set()
-        # Random, so that no text of a model can look like a placeholder.
+        # The prefix is random, so that no text in a model can look like a placeholder.
         self._prefix = f"UNDECLARED_{secrets.token_hex(12)}"
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def collect(self, message: Message) -> None:
-        """Add the undeclared enum values in `message`; raise `ValueError` above `MAX_UNDECLARED`."""
+        """Add the undeclared enum values in `message`; raise `ValueError` for more than `MAX_UNDECLARED` values."""
         known = type(message)()
         known.CopyFrom(message)
         known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
@@ -176,7 +180,7 @@ class Undeclared:
             self._walk(message)
 
     def declared(self, descriptor_set: bytes) -> bytes:
-        """Return `descriptor_set` with a placeholder declared for each value."""
+        """Return `descriptor_set` with a declared placeholder for each collected value."""
         files = FileDescriptorSet.FromString(descriptor_set)
         missing: dict[str, list[int]] = {}
         for name, number in sorted(self._found):
@@ -186,7 +190,7 @@ class Undeclared:
         return files.SerializeToString()
 
     def numbered(self, shown: str) -> str:
-        """Return `shown` with numbers in place of placeholders."""
+        """Return the rendered text `shown` with numbers in place of placeholders."""
         return re.sub(rf'"?{self._prefix}_\d+_(m?)(\d+)"?', lambda at: ("-" if at[1] else "") + at[2], shown)
 
     def _walk(self, message: Message) -> None:
@@ -208,7 +212,7 @@ class Undeclared:
             kind = self._pool.FindMessageTypeByName(message.type_url.rpartition("/")[2])
             inner = GetMessageClass(kind).FromString(message.value)
         except (KeyError, DecodeError):
-            return  # rendering says what is wrong with it
+            return  # rendering reports this error
         self._walk(inner)
 
     def _add(self, field: FieldDescriptor, data: Any) -> None:
@@ -235,7 +239,7 @@ class Undeclared:
         for enum in enums:
             name = f"{scope}.{enum.name}".lstrip(".")
             for number in missing.get(name, ()):
-                # Values are declared in the scope around their enum: names differ between enums.
+                # Enum values share the scope around their enum, so the names must differ between enums.
                 place = sorted(missing).index(name)
                 sign = "m" if number < 0 else ""
                 enum.value.add(name=f"{self._prefix}_{place}_{sign}{abs(number)}", number=number)
@@ -244,7 +248,7 @@ class Undeclared:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> Iterable[Message]:
-    """Return the messages in a field, including messages in values of a map."""
+    """Return the messages in a field, including those in the values of a map."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:
@@ -264,7 +268,7 @@ def _reaches_any(kind: Any) -> bool:
 
 
 def _field(pool: Any, kind: Any, number: int) -> FieldDescriptor | None:
-    """Return the field or extension of `kind` with this number, None if there is none."""
+    """Return the field or extension of `kind` with this number; None if there is none."""
     found: FieldDescriptor | None = kind.fields_by_number.get(number)
     if found is None:
         with suppress(KeyError):
@@ -273,21 +277,21 @@ def _field(pool: Any, kind: Any, number: int) -> FieldDescriptor | None:
 
 
 def _int32(value: int) -> int:
-    """Return `value` as an enum holds it."""
+    """Return `value` as a signed 32-bit integer, as enums hold it."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 FORMS: Final = ("json", "text", "jsonl", "texts")
-"""Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""
+"""The forms of rendering. The last two render a stream with varint lengths, as lines of JSON or as texts."""
 
 _NO_MEMORY: Final = "alloc failed"
-"""Words of the runtime's error when memory is short, which is no fault of the message."""
+"""A part of the runtime's error message if memory is short. The rendered message is not faulty then."""
 
 
 def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
-    """Return the messages in `data` in one of `FORMS`; raise `ValueError` if they cannot be shown.
+    """Render the messages in `data` in one of `FORMS`; raise `ValueError` if they cannot be shown.
 
-    `descriptor_set` declares the type, unless it is empty and the type a bundled one.
+    `descriptor_set` declares the type `type_name`. It is empty for a bundled type.
     """
     extra = [_types(descriptor_set)] if descriptor_set else []
     types = find(type_name, extra)
@@ -331,7 +335,7 @@ def _text(message: Message, pool: DescriptorPool) -> str:
 
 def _json(message: Message, pool: DescriptorPool, *, own_names: bool, indent: int | None) -> str:
     try:
-        # Sorted: the runtime keeps maps in an order that differs between processes.
+        # Keys are sorted, because the runtime's order of maps differs between processes.
         return json_format.MessageToJson(
             message,
             preserving_proto_field_name=own_names,
@@ -346,7 +350,7 @@ def _json(message: Message, pool: DescriptorPool, *, own_names: bool, indent: in
 
 
 def _records(data: bytes, form: str) -> Iterator[bytes]:
-    """Yield the records of a stream with varint lengths, or `data` for a form of one message."""
+    """Yield the records in `data`, a stream with varint lengths. If `form` is for one message, yield `data` itself."""
     if form in ("json", "text"):
         yield data
         return
@@ -356,15 +360,17 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> MessageTypes:
-    """Return the types of a canonical set, with the names of fields in our JSON.
+    """Return the types of a canonical set with the service's JSON names of fields.
 
-    The name in JSON is the name that the schema declares for JSON, else the field's name, not in camel case.
+    A field's JSON name is the one that the schema declares. Otherwise it is the field's own name, not in camel case.
     """
     files = FileDescriptorSet.FromString(with_well_known(descriptor_set))
     messages = [message for file in files.file for message in file.message_type]
     for message in messages:
         messages += message.nested_type
         for field in message.field:
-            shared = field.json_name == f"{field.name}#{field.number}"  # as the engine declares it
+            shared = (
+                field.json_name == f"{field.name}#{field.number}"
+            )  # the engine's form of a JSON name that two fields share
             field.json_name = field.name if shared else field.json_name or field.name
     return from_descriptor_set(files, one_pool=True)

@@ -1,8 +1,8 @@
-"""Strings of models as text: bytes that are not UTF-8 are written as `\\xff`.
+"""Decoding of strings in models, which may not be UTF-8: other bytes become escapes such as `\\xff`.
 
-The protobuf runtime gives a string of a proto2 message as `bytes` where it is not UTF-8, and refuses such a message of
-proto3. All code that reads models parses messages and decodes names with this module, so that no such bytes leave it; a
-test looks for exceptions.
+The protobuf runtime returns a proto2 string that is not UTF-8 as `bytes`, and refuses a proto3 message with such a
+string. All code that reads models uses this module to parse messages and decode names, so that strings are always text.
+A test finds code that does not.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from google.protobuf.message import DecodeError, Message
 
 
 def text_of(data: bytes) -> str:
-    """Return `data` decoded; each byte that is not UTF-8 becomes four characters, such as `\\xff`, as in paths."""
+    """Decode `data`. Each byte that is not UTF-8 becomes four characters, such as `\\xff`, as in paths."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def parsed(kind: type[Message], data: bytes) -> Any:
-    """Return `data` as a message of class `kind` whose strings are all text; `DecodeError` if it does not parse."""
+    """Parse `data` as a message of class `kind` in which all strings are text.
+
+    Raise `DecodeError` if `data` does not parse.
+    """
     message = kind.FromString(data)
     if not data.isascii():
         _decode_strings(message)
@@ -27,7 +30,7 @@ def parsed(kind: type[Message], data: bytes) -> Any:
 
 
 def _decode_strings(message: Message) -> None:
-    """Replace strings that are not UTF-8; `DecodeError` for such a key of a map."""
+    """Replace the strings in `message` that are not UTF-8; raise `DecodeError` if a map key is not UTF-8."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             _decode(message, field, value)
@@ -47,7 +50,7 @@ def _decode(message: Message, field: FieldDescriptor, value: Any) -> None:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> list[Message]:
-    """Return the messages in a field, those of a map's values included."""
+    """Return the messages in a field, including those in the values of a map."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:

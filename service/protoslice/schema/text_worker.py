@@ -1,11 +1,11 @@
-"""Worker process that parses text format: `python -m protoslice.schema.text_worker`.
+"""The worker process that parses text format: `python -m protoslice.schema.text_worker`.
 
-The protobuf runtime parses a text in a single call that holds the GIL for seconds: in the process of a service it would
-stall all requests. A separate process can also be limited.
+The protobuf runtime parses a text in a single call, which holds the GIL for seconds. In the process of the service,
+this call would stall all requests. A separate process can also have limits of time and memory.
 
-Standard input: a length of 4 bytes (big-endian), a JSON header of that length, the descriptor set, the text. The header
-has the type and the length of the set. Standard output: a header in the same form with the error and its class, then
-the serialized message.
+Standard input consists of a length (4 bytes, big-endian), a JSON header of this length, the descriptor set and the
+text. The header contains the type and the length of the set. Standard output consists of a header in the same form,
+which contains an error and its class, and of the serialized message.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CPU_SECONDS: Final = 60
 _WALL_SECONDS: Final = 300
 _MEMORY: Final = 4 << 30
 _TOLD: Final = {each.__name__: each for each in (CorruptModel, InvalidInput)}
-"""Errors that the process reports; any others end it."""
+"""The errors that the process reports. Any other error ends the process."""
 
 
 def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
-    """Return the message in `text`, of the type of `read_by`, serialized by another process. Blocks.
+    """Parse `text` in another process as a message of the type in `read_by`, and return the serialized message.
 
-    `CorruptModel` with the offset of a syntax error; raise `InvalidInput` for a type that the protobuf runtime refuses;
-    raise `LimitExceeded` when the text is above `MAX_TEXT` or the process fails, mostly by its limits of time and
-    memory.
+    This call blocks. Raise `CorruptModel` with the offset of a syntax error, and `InvalidInput` for a type that the
+    protobuf runtime refuses. Raise `LimitExceeded` if the text is above `MAX_TEXT`, or if the process fails, which
+    mostly means that it reached its limit of time or memory.
     """
     check_text_size(len(text))
     head = json.dumps({"type": read_by.name, "schema": len(read_by.canonical)}).encode()
@@ -58,7 +58,7 @@ def _too_much() -> LimitExceeded:
 
 
 def main() -> None:
-    """Parse the request on standard input, and write the answer to standard output."""
+    """Parse the text in the request on standard input, and write the response to standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     source, sink = sys.stdin.buffer, sys.stdout.buffer

@@ -1,4 +1,4 @@
-"""Sets of message types: schemas, descriptors and runtime classes by full name."""
+"""Sets of message types, and their schemas, descriptors and runtime classes by full name."""
 
 from __future__ import annotations
 
@@ -20,51 +20,52 @@ from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 
 MAX_FILES: Final = 10_000
 MAX_PARTS: Final = 250_000
-"""Messages, fields, enum values, imports and the like in one set."""
+"""The most messages, fields, enum values, imports and similar parts of one set."""
 
 
 def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:
-    """Return the runtime class of the type `name`, in a new pool of just the files in `descriptor_set`."""
+    """Return a runtime class for the type `name`, in a new pool with only the files in `descriptor_set`."""
     return message_factory.GetMessageClass(pool_of(descriptor_set).FindMessageTypeByName(name))
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSchema:
-    """The schema of one type: the engine's table, the canonical descriptor set and its fingerprint."""
+    """The schema of one type: the engine's table, the canonical descriptor set, and the set's fingerprint."""
 
     name: str
     flat: Schema
     canonical: bytes
-    """Descriptor set of the type and all types it reaches; equal declarations give equal bytes."""
+    """The descriptor set of the type and all types that it reaches. Equal declarations have equal bytes."""
     fingerprint: str
-    """SHA-256 of `canonical` in hexadecimal."""
+    """The SHA-256 of `canonical` in hexadecimal."""
 
     def message_class(self) -> type[Message]:
-        """Return a new runtime class, in a pool of just the types that this type reaches."""
+        """Return a new runtime class, in a pool with only the types that this type reaches."""
         return message_class_of(self.canonical, self.name)
 
     @property
     def weight(self) -> int:
-        """Approximate bytes of memory."""
+        """The approximate memory of the schema in bytes."""
         return self.flat.weight + len(self.canonical)
 
 
-# The second one too: a file that was just serialized can fail to parse for no other reason.
+# "parse file content" is included, because a file that was just serialized fails to parse for no other reason.
 _NO_MEMORY: Final = ("out of memory", "parse file content", "serialize proto")
-"""Parts of the runtime's errors that mean exhausted memory."""
+"""Parts of the runtime's error messages that mean exhausted memory."""
 
 
 class MessageTypes:
-    """The message types of one descriptor set, read by the engine.
+    """The message types of one descriptor set, which the engine reads.
 
-    Types enter a pool of the protobuf runtime only on request.
+    Types are added to a pool of the protobuf runtime only on request.
     """
 
     def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None, *, keep_any: bool = True) -> None:
-        """Take `whole`, which returns a set, sorted by imports, for one pool of all types.
+        """Take the `types` that the engine read.
 
-        Without `whole`, each type gets its own pool. With `keep_any`, schemas of types that reach `google.protobuf.Any`
-        have all types of the set.
+        `whole` returns a descriptor set, sorted by imports, from which one pool of all types is made. If it is None,
+        each type gets a separate pool. If `keep_any` is set, the schema of a type that reaches `google.protobuf.Any`
+        contains all types of the set.
         """
         self._types = types
         self._whole = whole
@@ -81,11 +82,11 @@ class MessageTypes:
 
     @property
     def weight(self) -> int:
-        """Approximate bytes of memory of the set, without the schemas of single types."""
+        """The approximate memory of the set in bytes, without the schemas of single types."""
         return self._types.weight
 
     def names(self) -> list[str]:
-        """Return the full names of all message types, nested ones included and map entries excluded, sorted."""
+        """Return the sorted full names of all message types, including nested types but not map entries."""
         return self._types.names()
 
     def schema(self, full_name: str) -> TypeSchema:
@@ -95,14 +96,14 @@ class MessageTypes:
         return TypeSchema(full_name, flat, canonical, hashlib.sha256(canonical).hexdigest())
 
     def kept(self, full_name: str) -> TypeSchema:
-        """Return the schema of `full_name`, cached; raise `Unsupported` if the set has no such type."""
+        """Return the cached schema of `full_name`; raise `Unsupported` if the set has no such type."""
         found = self._schemas.get(full_name)
         if found is None:
             found = self._schemas[full_name] = self.schema(full_name)
         return found
 
     def flat(self, full_name: str) -> Schema:
-        """Return the engine's table for `full_name`, cached; its type number there is 0.
+        """Return the engine's cached table for `full_name`. The type has the number 0 in this table.
 
         Raise `Unsupported` if the set has no such type.
         """
@@ -113,23 +114,23 @@ class MessageTypes:
         return flat
 
     def canonical(self, full_name: str) -> bytes:
-        """Return the canonical descriptor set of `full_name` and all types it reaches.
+        """Return the canonical descriptor set of `full_name` and all types that it reaches.
 
-        An `Any` reaches every type of an uploaded set, if all of them fit. Raise `Unsupported` if the set has no such
-        type; `LimitExceeded` above 1 MiB of declarations.
+        An `Any` reaches every type of an uploaded set, if all types together fit into the limit. Raise `Unsupported` if
+        the set has no such type, and `LimitExceeded` for more than 1 MiB of declarations.
         """
         self._check(full_name)
-        # A bundled type means the same in every set, and so has one form.
+        # A bundled type has the same canonical set everywhere, regardless of the uploaded set.
         keep_any = self._keep_any and full_name not in bundled()
         return (self._types.canonical_with_any if keep_any else self._types.canonical)(full_name)
 
     def declarations(self) -> Declarations:
-        """Return the declarations of the set, for `differing` of other sets."""
+        """Return the declarations of the set, which `differing` of another set takes."""
         return self._types.declarations()
 
     def differing(self, others: Declarations) -> str | None:
-        """Return the first type by name that `others` declare differently; None if they agree on all shared types."""
-        # The engine skips types of `google.protobuf`: sets bring those of the compiler that made them.
+        """Return the first type, by name, that `others` declare differently; None if all shared types are equal."""
+        # The engine skips types of `google.protobuf`, because they depend on the compiler that made a set.
         return self._types.differing(others)
 
     def descriptor(self, full_name: str) -> Descriptor:
@@ -141,12 +142,12 @@ class MessageTypes:
         return self._pool.FindMessageTypeByName(full_name)
 
     def whole(self) -> bytes:
-        """Return the descriptor set of the one pool of all types."""
+        """Return the descriptor set from which the pool of all types is made."""
         assert self._whole is not None
         return self._whole()
 
     def message_class(self, full_name: str) -> type[Message]:
-        """Return a runtime class of `full_name`, independent of generated classes of that name."""
+        """Return a runtime class for `full_name`, which is independent of generated classes with this name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))
 
     def _check(self, full_name: str) -> None:
@@ -155,15 +156,15 @@ class MessageTypes:
 
 
 def pool_of(descriptor_set: bytes) -> DescriptorPool:
-    """Return a pool of the files in `descriptor_set`, which come after their imports.
+    """Return a pool with the files in `descriptor_set`, in which each file comes after its imports.
 
-    Raise `InvalidInput` if refused.
+    Raise `InvalidInput` if the protobuf runtime refuses a file, and `MemoryError` if memory is exhausted.
     """
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
         try:
             pool.AddSerializedFile(file.SerializeToString())
-        except Exception as error:  # TypeError in today's runtime, undocumented; its text may be long
+        except Exception as error:  # an undocumented TypeError in the current runtime, whose text may be long
             if isinstance(error, MemoryError) or any(each in str(error) for each in _NO_MEMORY):
                 raise MemoryError from error
             reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
@@ -175,20 +176,20 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
 def bundled() -> MessageTypes:
     """Return the types that come with the package, listed in `docs/reference/message-types.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
-    # Not all bundled types for each that reaches `Any`: they are known to every program that reads the store.
+    # Schemas need not contain all bundled types because of an `Any`: every program that reads the store knows them.
     return MessageTypes(types, whole=bundled_bytes, keep_any=False)
 
 
 @cache
 def bundled_bytes() -> bytes:
-    """Return the descriptor set behind `bundled`, in which each file comes after its imports."""
+    """Return the descriptor set of the bundled types, in which each file comes after its imports."""
     return resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
 
 
 def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
-    """Return the set that declares `type_name`: the first in `extra`, else the bundled set.
+    """Return the first set in `extra` that declares `type_name`, or else the bundled set if it declares the type.
 
-    Raise `Unsupported` if no set declares it.
+    Raise `Unsupported` if no set declares the type.
     """
     sets = [*extra, bundled()]
     for types in sets:
@@ -198,7 +199,7 @@ def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
 
 
 def unknown_type(full_name: str, names: Iterable[str]) -> str:
-    """Return an error message for `full_name`, which is not among `names`, with similar names as a hint."""
+    """Return the error message for the unknown type `full_name`. It suggests similar names among `names`."""
     shown = full_name if len(full_name) <= 200 else full_name[:200] + "…"
     last = shown.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last][:3]
@@ -208,15 +209,15 @@ def unknown_type(full_name: str, names: Iterable[str]) -> str:
 
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Default limit in bytes of a serialized set."""
+"""The default byte limit of a serialized descriptor set."""
 
 
 def from_descriptor_set(data: bytes | Message, *, max_bytes: int = MAX_BYTES, one_pool: bool = False) -> MessageTypes:
-    """Return the types of a `FileDescriptorSet`, read without the GIL.
+    """Read the types of a `FileDescriptorSet` without holding the GIL.
 
-    Files may be in any order, and imports of `google/protobuf/…` may be absent. Raise `InvalidInput` for a malformed
-    set, `LimitExceeded` for a large one. With `one_pool`, the protobuf runtime gets all types of the set in one pool;
-    then each file must come after its imports.
+    Files may be in any order, and imports of `google/protobuf/…` may be absent. If `one_pool` is set, the protobuf
+    runtime gets all types in one pool, and each file must come after its imports. Raise `InvalidInput` for a malformed
+    set, and `LimitExceeded` for a set that is too large.
     """
     serialized = data if isinstance(data, bytes) else data.SerializeToString()
     if len(serialized) > max_bytes:

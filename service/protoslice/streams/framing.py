@@ -1,4 +1,4 @@
-"""Framing of a stream, detected by its bytes."""
+"""The framings of record streams, and their detection from a stream's bytes."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ Framing = Literal[
 FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
 
 CHUNKED: Final[frozenset[Framing]] = frozenset({"riegeli", "array_record"})
-"""Framings whose records are in chunks."""
+"""The framings that store records in chunks."""
 
 DEFLATED: Final[frozenset[Framing]] = frozenset({"tfrecord_gzip", "tfrecord_zlib"})
-"""Framings of compressed files: they are read, not written."""
+"""The framings of compressed files. The service reads them, but does not write them."""
 
 DECODED: Final = CHUNKED | DEFLATED
-"""Framings whose records have to be decoded."""
+"""The framings whose records must be decoded before they can be served."""
 
 SUMMED: Final[frozenset[Framing]] = CHUNKED | {"tfrecord"}
-"""Framings that write checksums of records, which have to be read for them."""
+"""The framings with checksums of records. Writing them requires reading all records."""
 
 WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in DEFLATED)
-"""Framings that records are given out in."""
+"""The framings in which records can be served."""
 
 MEDIA_TYPES: Final[dict[str, str]] = {
     "delimited": "application/x-protobuf-delimited",
     "riegeli": "application/x-riegeli",
 }
-"""Media types of streams by framing; others are `application/octet-stream`."""
+"""The media types of streams by framing. All other framings have `application/octet-stream`."""
 
-# Zeros before a big-endian length are empty records to a framing of shorter lengths: the longest lengths come first.
+# A big-endian length begins with zeros, which look like empty records in a framing with shorter lengths. So framings
+# with longer lengths are tried first.
 _GUESSED: Final[tuple[Framing, ...]] = ("u64be", "u64le", "u32be", "u32le", "delimited")
 _FIRST: Final = 64
-"""Bytes that are inflated to tell a compressed stream."""
+"""The number of bytes that are decompressed to recognize a compressed stream."""
 _TRIED: Final = 8
-"""Records that have to parse before a framing without checksums is believed."""
+"""The number of records that must parse before a framing without checksums is accepted."""
 
 
 def checked_framing(name: str) -> Framing:
@@ -64,12 +65,15 @@ def checked_framing(name: str) -> Framing:
 
 
 def written_framing(framing: Framing) -> Framing:
-    """Return the framing in which records of a stream in `framing` are written: the same, if it can be written."""
+    """Return the framing in which records of a stream in `framing` are served by default.
+
+    This is `delimited` for chunked framings, `tfrecord` for compressed framings, and otherwise `framing` itself.
+    """
     return "delimited" if framing in CHUNKED else "tfrecord" if framing in DEFLATED else framing
 
 
 def framing_of(source: RangeSource) -> Framing:
-    """Return the framing of `source`, from its first 64 KiB and its end.
+    """Detect the framing of `source` from its first 64 KiB and its end.
 
     Raise `Unsupported` for bytes that fit no framing.
     """
@@ -92,22 +96,22 @@ def _ends_as_array_record(source: RangeSource) -> bool:
 
 
 def _inflated(head: bytes) -> bytes:
-    """Return the first bytes of a gzip or zlib file that begins with `head`; empty for any other."""
+    """Return the first decompressed bytes of a gzip or zlib file that begins with `head`; empty for other files."""
     try:
-        # 32 beyond the largest window: the header says which of the two it is.
+        # Adding 32 to the window size makes zlib detect gzip or zlib from the header.
         return zlib.decompressobj(zlib.MAX_WBITS + 32).decompress(head, _FIRST)
     except zlib.error:
         return b""
 
 
 def _fits(head: bytes, framing: Framing, size: int) -> bool:
-    """Return True when `head` begins with records in `framing`, and the first of them parse as messages."""
+    """Return True when `head` begins with records in `framing`, and the first records parse as messages."""
     scanner = _core.RecordScanner(framing)
     scanner.feed(head)
     records, source = _core.Records(scanner.finish(len(head))), BytesSource(head)
     places = [records.place(number) for number in range(min(records.count, 8 * _TRIED))]
     full = [(start, end) for _, start, end, _ in places if end > start][:_TRIED]
-    # A file that ends within a record is a stream that was cut, or no stream: several sound records tell them apart.
+    # A file that ends within a record may be a truncated stream or no stream. Several sound records prove a stream.
     least = _TRIED if records.fault is not None and len(head) == size else 1
     return len(full) >= least and all(_is_message(source, start, end) for start, end in full)
 

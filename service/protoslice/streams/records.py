@@ -1,4 +1,4 @@
-"""Records of a stream by number: from a path, bytes, any object with range reads, or shards."""
+"""Access to a stream's records by number. The stream may be a path, bytes, shards, or an object with range reads."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from protoslice.streams.shards import is_pattern, shards_among
 from protoslice.uris import is_uri
 
 _READ_AT_ONCE: Final = 8
-"""Shards whose records are read for one answer with a part of each."""
+"""The most changes between shards in one response that returns only parts of records."""
 
 
 _PACKED: Final = 64 << 10
-"""Bytes of packed chunks that are read together, which may unpack to a thousand times as many."""
+"""The bytes of compressed chunks that are read together. They may decompress to a thousand times as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of the streams."""
+    """One file of a stream."""
 
     name: str
     records: _core.Records
@@ -41,42 +41,45 @@ class Shard:
 
 
 class JoinedRecords:
-    """Records of shards, numbered consecutively; one file is one shard. Ropes refer to `sources`."""
+    """The records of all shards, numbered consecutively. A stream in one file has one shard.
+
+    Ropes that its methods return refer to `sources` by number.
+    """
 
     def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
-        """Set `pieces`, a bound on the pieces of a rope, and `held`, a bound on its literal bytes."""
+        """Set the limits for returned ropes: `pieces` is the most pieces, and `held` the most literal bytes."""
         self.shards = shards
         self.sources = _core.Sources([shard.source for shard in shards])
-        """The sources of all shards, in their order."""
+        """The sources of all shards, in the order of the shards."""
         self._ends = list(accumulate(shard.records.count for shard in shards))
         self._pieces = pieces
         self._held = held
 
     @property
     def count(self) -> int:
-        """Number of records."""
+        """The number of records in all shards."""
         return self._ends[-1]
 
     @property
     def framing(self) -> str:
-        """Framing of the shards."""
+        """The framing of the shards."""
         return self.shards[0].records.framing
 
     @property
     def end(self) -> int:
-        """Bytes of all shards up to the end of their last records."""
+        """The total bytes of all shards, each up to the end of its last record."""
         return sum(shard.records.end for shard in self.shards)
 
     @property
     def fault(self) -> tuple[int, str] | None:
-        """Offset and description of the damage of the first damaged shard; None without damage."""
+        """The offset and the description of the damage in the first damaged shard; None without damage."""
         if len(self.shards) == 1:
             return self.shards[0].records.fault
         faults = ((shard.name, shard.records.fault) for shard in self.shards)
         return next(((fault[0], f"{name}: {fault[1]}") for name, fault in faults if fault is not None), None)
 
     def rope(self, ranges: Sequence[tuple[int, int]], form: str | None) -> _core.Rope:
-        """See `_core.Records.rope`."""
+        """Return the records in `ranges` as a rope; see `_core.Records.rope`."""
         if len(self.shards) == 1:
             return self.shards[0].records.rope(self.sources, ranges, form)
         parts, pieces, held = list[_core.Rope](), 0, 0
@@ -99,7 +102,7 @@ class JoinedRecords:
         fields: Sequence[str] | None = None,
         omit: int | None = None,
     ) -> _core.Rope:
-        """See `_core.Records.views`."""
+        """Return parts of the records in `ranges` as a rope; see `_core.Records.views`."""
         if len(self.shards) == 1:
             return self.shards[0].records.views(self.sources, ranges, form, schema, root, path, fields, omit)
         split = list(self._split(ranges))
@@ -116,7 +119,7 @@ class JoinedRecords:
         return self._in_chunks(_core.Rope(parts), form)
 
     def read(self, start: int, stop: int, most: int) -> list[bytes]:
-        """See `_core.Records.read`; return records of one shard at most."""
+        """Read records from number `start` on, up to `stop` or the end of a shard; see `_core.Records.read`."""
         if len(self.shards) == 1:
             return self.shards[0].records.read(self.sources, start, stop, most)
         for number, within in self._split([(start, stop)]):
@@ -125,22 +128,25 @@ class JoinedRecords:
         return []
 
     def batch_end(self, number: int, most: int) -> int:
-        """Return the end of the records from `number` on that are read together: `most` bytes, or whole chunks."""
+        """Return the number after the last record to read together with the record `number`.
+
+        The records in between have at most `most` bytes, or are those of whole chunks.
+        """
         at, begin = self.shard_of(number)
         most = min(most, _PACKED) if self.framing in CHUNKED else most
         return begin + self.shards[at].records.within(number - begin, most)
 
     def by_shard(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield sorted `numbers` in parts, each of one shard."""
+        """Yield the sorted `numbers` in parts. Each part contains the numbers of one shard."""
         yield from (list(part) for _, part in groupby(numbers, lambda number: self.shard_of(number)[0]))
 
     def shard_of(self, number: int) -> tuple[int, int]:
-        """Return the shard of record `number`, and the number of the shard's first record."""
+        """Return the index of the shard with record `number`, and the number of the shard's first record."""
         at = bisect_right(self._ends, number)
         return at, self._ends[at - 1] if at else 0
 
     def _split(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield each shard with the ranges of numbers within it, in the order of `ranges`."""
+        """Yield each shard's index with ranges that count from the shard's first record, in the order of `ranges`."""
         last, held = -1, list[tuple[int, int]]()
         for start, stop in ranges:
             while start < stop:
@@ -155,18 +161,21 @@ class JoinedRecords:
             yield last, held
 
     def _in_chunks(self, stream: _core.Rope, form: str | None) -> _core.Rope:
-        """Return `stream` as a file in `form`; if `form` has chunks, they hold records of all shards."""
+        """Return `stream` as a file in the framing `form`. A chunked framing mixes records of all shards in its chunks.
+
+        Other framings leave `stream` unchanged.
+        """
         if form not in CHUNKED:
             return stream
         return _core.chunked(stream, self.sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
 
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
-        """Return `rope`, which refers to the only source of a shard, so that it refers to the sources of all shards."""
+        """Return a copy of `rope` for `sources`. The sources of `rope` are only the source of the shard `number`."""
         return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
 
 
 def _framed(form: str | None) -> str | None:
-    """Return the framing of the parts that an answer in `form` is made of."""
+    """Return the framing of the parts from which a response in the framing `form` is composed."""
     return "u64le" if form in CHUNKED else form
 
 
@@ -175,17 +184,17 @@ def _literal(rope: _core.Rope) -> int:
 
 
 Again = Callable[..., "Records"]
-"""Opens records by their saved index; can be pickled."""
+"""A function that opens records with a saved index. It can be pickled."""
 _BATCH: Final = 1 << 18
-"""Bytes of records read at a time."""
+"""The bytes of records that are read at a time."""
 _NEAR: Final = 16
-"""Records between two wanted ones that are read along with them."""
+"""The largest distance between two wanted records that are read at once, with the records in between."""
 
 
 class Records(SourceOwner, Sequence[bytes]):
-    """Read records of a stream, or a slice of them, as a sequence of bytes; `protoslice.records` returns one.
+    """A sequence of a stream's records, or of a slice of them. `protoslice.records` returns such a sequence.
 
-    A record is read when it is used, and its checksum is compared if the framing has one.
+    A record is read when it is used. If the framing has checksums, the record is compared with its checksum.
 
     Examples:
         >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
@@ -204,16 +213,16 @@ class Records(SourceOwner, Sequence[bytes]):
     ) -> None:
         super().__init__([])
         self.sources: Sequence[RangeSource] = [shard.source for shard in shards]
-        """The stream, or its shards."""
+        """The source of the stream, or the sources of its shards."""
         self.index_bytes = index
-        """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes.
+        """The saved index, empty for shards.
 
-        Empty for shards.
+        If it is passed to `protoslice.records` with the same bytes, the stream is not scanned again.
         """
         self.type = type
-        """Full name of the records' message type; None when it is unknown."""
+        """The full name of the records' message type; None if it is unknown."""
         self.limits = limits
-        """Limits of the engine for the stream, and for each of its records."""
+        """The engine's limits for the stream and for each record."""
         self.core = JoinedRecords(shards)
         self._read = self.core.sources
         self._again: Again | None = None
@@ -226,7 +235,7 @@ class Records(SourceOwner, Sequence[bytes]):
 
     @property
     def fault(self) -> CorruptModel | None:
-        """Damage at which the records end before the end of the stream, with its offset; else None."""
+        """The damage because of which the records end before the stream does, with its offset; None without damage."""
         fault = self.core.fault
         return None if fault is None else CorruptModel(fault[1], fault[0])
 
@@ -249,7 +258,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return self.core.read(number, number + 1, 0)[0]
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
-        """Return the records with these numbers, in their order; records near each other are read at once."""
+        """Return the records with these numbers, in the order of the numbers. Nearby records are read at once."""
         wanted = [self._number(number) for number in numbers]
         found = {number: record for run in _runs(sorted(set(wanted))) for number, record in self._run(run)}
         return [found[number] for number in wanted]
@@ -258,7 +267,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return self._batches(_BATCH)
 
     def all(self) -> list[bytes]:
-        """Return all records at once, for a stream that fits into memory.
+        """Return all records at once. The whole stream must fit into memory.
 
         Returns:
             A list of bytes.
@@ -274,7 +283,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return list(self._batches(self.core.end))
 
     def record(self, number: int) -> Rope:
-        """Return a record as a rope, for records too large for memory; no checksum is compared.
+        """Return a record as a rope, which may be larger than memory. No checksum is compared.
 
         Args:
             number: Index of the record, starting at 0; a negative index counts from the end.
@@ -324,13 +333,13 @@ class Records(SourceOwner, Sequence[bytes]):
             raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _sliced(self, numbers: range) -> Records:
-        """Return a view of these `numbers` only; closing it closes nothing."""
+        """Return a view of the records with these `numbers`. Closing the view does not close the stream."""
         part = object.__new__(Records)
         vars(part).update(vars(self), _numbers=numbers, _owned=[])
         return part
 
     def opened_by(self, again: Again) -> None:
-        """Set the function that opens these records in another process, so that they can be pickled.
+        """Set the function that opens these records in another process, which makes them picklable.
 
         Args:
             again: Function that takes the saved index and returns the records.
@@ -343,7 +352,10 @@ class Records(SourceOwner, Sequence[bytes]):
         self._again = again
 
     def __reduce__(self) -> tuple[Callable[..., Records], tuple[object, ...]]:
-        """Pickle how to open the records again, for workers of data loaders; include bytes in memory."""
+        """Pickle the function that opens the records again, and the saved index. Workers of data loaders need this.
+
+        A stream that is in memory becomes part of the pickle.
+        """
         if self._again is None:
             raise TypeError("Only records that `protoslice.records` opened can be pickled")
         return _opened, (self._again, self.index_bytes, self._size, self._numbers)
@@ -353,7 +365,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return sum(source.size for source in self.sources)
 
     def _batches(self, most: int) -> Iterator[bytes]:
-        """Yield all records, read in batches of at most `most` bytes, each from one chunk or shard."""
+        """Yield all records. They are read in batches of at most `most` bytes, each from one chunk or shard."""
         if self._numbers.step != 1:
             yield from (self[number] for number in range(len(self)))
             return
@@ -364,7 +376,7 @@ class Records(SourceOwner, Sequence[bytes]):
             number += len(batch)
 
     def _run(self, run: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the records of `run`, near each other and in order, with their numbers."""
+        """Yield the number and content of each record of `run`, whose numbers are sorted and close to each other."""
         wanted, number = set(run), run[0]
         while number <= run[-1]:
             batch = self.core.read(number, run[-1] + 1, _BATCH)
@@ -373,7 +385,10 @@ class Records(SourceOwner, Sequence[bytes]):
 
 
 def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
-    """Return the records of `numbers` of a stream that is opened again; raise `Conflict` if it has changed."""
+    """Open a pickled stream again and return its records with these `numbers`.
+
+    Raise `Conflict` if the stream has changed.
+    """
     records = again(index=index or None)
     if records._size != size or (numbers and max(numbers[0], numbers[-1]) >= len(records)):
         records.close()
@@ -383,7 +398,7 @@ def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Yield sorted `numbers` in lists of those that are near each other."""
+    """Yield the sorted `numbers` in lists. The numbers of one list are close to each other."""
     run: list[int] = []
     for number in numbers:
         if run and number - run[-1] > _NEAR:
@@ -395,7 +410,7 @@ def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
 
 
 _AT_ONCE: Final = 8
-"""Shards that are indexed side by side."""
+"""The number of shards that are indexed in parallel."""
 
 
 @named_options
@@ -408,11 +423,11 @@ def open_records(
     limits: _core.Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Records:
-    """Open a stream of records, or shards of a stream, as a sequence.
+    """Open a stream of records, or the shards of a stream, as a sequence.
 
-    A damaged or truncated stream keeps the records before the damage; `Records.fault` says where and why it ends. The
-    records can be pickled for workers of data loaders, unless they are in a file object. Close the records after use,
-    or use them in a `with`.
+    If the stream is damaged or truncated, the sequence has the records before the damage, and `Records.fault`
+    describes the damage. Records can be pickled for workers of data loaders, unless they are in a file object. Close
+    the records after use, or use them in a `with`.
 
     Args:
         source: Path, URI, bytes, seekable file, or object with `size` and `read(offset, length)`. Shards are a folder,
@@ -438,7 +453,9 @@ def open_records(
     """
     records = _opened_file(source, type, framing, index, limits, progress)
     is_path = isinstance(source, str | os.PathLike) and not is_uri(source)
-    place = os.path.abspath(cast(str, source)) if is_path else source  # another process may be in another folder
+    place = (
+        os.path.abspath(cast(str, source)) if is_path else source
+    )  # another process may have another working directory
     records.opened_by(partial(open_records, place, records.type, framing=framing, limits=limits))
     return records
 
@@ -472,7 +489,7 @@ def _opened_file(
 
 
 def _shards(name: str) -> tuple[FileSet, Sequence[str]] | None:
-    """Return the files of the shards that `name` means, in order; None for the name of one file."""
+    """Return the files at `name`, and the ordered paths of the shards; None if `name` means one file."""
     parent, slash, last = name.rpartition("/")
     if last == "" or (not is_uri(name) and os.path.isdir(name)):
         files, _ = files_at(name)
@@ -521,23 +538,26 @@ def _joined(
 
 
 def framing_of_shards(sources: Sequence[RangeSource]) -> Framing:
-    """Return the framing of the first of `sources` that is not empty; raise `Unsupported` if it is unknown."""
+    """Return the framing of the first source that is not empty; raise `Unsupported` if the framing is unknown."""
     return framing_of(next((source for source in sources if source.size), sources[0]))
 
 
 def type_of_shards(shards: Sequence[Shard]) -> str | None:
-    """Return the full name of the records' type, by the first shard that has records; None when unknown."""
+    """Return the full name of the records' type, found in the first shard with records; None if it is unknown."""
     first = next((shard for shard in shards if shard.records.count), shards[0])
     return type_of(first.records, first.source, first.name.rpartition("/")[2])
 
 
 _LOOKED_AT: Final = 64
-"""Records among which the first that has bytes is looked for."""
+"""The most records that are searched for the first record that is not empty."""
 
 
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
-    """Return the full name of the records' type, by declaration, `filename` or detection; None when unknown."""
-    with suppress(CorruptModel, LimitExceeded):  # reading the record reports the damage
+    """Return the full name of the records' type; None if it is unknown.
+
+    The type is the one that the file declares, the usual type for `filename`, or the type of the first record.
+    """
+    with suppress(CorruptModel, LimitExceeded):  # a later read of the record reports the damage
         if records.framing in CHUNKED and (declared := _declared(source)):
             return declared
         if is_record_name(filename):
@@ -551,5 +571,5 @@ def type_of(records: _core.Records, source: RangeSource, filename: str | None = 
 
 
 def _declared(source: RangeSource) -> str:
-    """Return the type that the metadata of a riegeli file declare; empty without one."""
+    """Return the type that the metadata of a riegeli file declares; empty if it declares none."""
     return str(RecordReader(source).read_metadata().record_type_name)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Selection of records: by number, range, key or chance, and the part of each that is returned."""
+"""Selection of records by number, range, key or random sample, and of the part of each record to return."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from protoslice.sources.files import BytesSource
 from protoslice.streams.records import JoinedRecords
 
 _BATCH: Final = 1 << 20
-"""Bytes of records whose keys are read at a time."""
+"""The bytes of records whose keys are read in one step."""
 _RECORDS: Final = 1 << 16
-"""Records whose keys are read at a time, however small."""
+"""The most records whose keys are read in one step, even if they are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """Type of the records of a stream; both None if unknown."""
+    """The message type of a stream's records. Both attributes are None if it is unknown."""
 
     name: str | None
     flat: _core.Schema | None
-    """The engine's table of the type."""
+    """The engine's table of the type's fields."""
 
 
 @dataclass(slots=True)
 class KeyIndex:
-    """Numbers of the records that have a value at `path`, by a hash of the value."""
+    """An index of records by the value at `path`. It stores a hash of each value with the record's number."""
 
     records: JoinedRecords
     type: RecordType
     path: str
     max_bytes: int
-    """Most bytes of memory."""
+    """The most memory in bytes that the index may take."""
     max_records: int
-    """Most records of one look-up."""
+    """The most records that one look-up may return."""
     _table: _core.KeyTable = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with an empty table."""
+        """Create an empty table."""
         self._table = _core.KeyTable(self.records.count, self.max_bytes)
 
     @property
     def weight(self) -> int:
-        """Bytes of memory of the table, exactly."""
+        """The exact memory of the table in bytes."""
         return self._table.weight
 
     def steps(self) -> Job[None]:
         """Read the keys of all records, one batch in each step.
 
-        Raise `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.
+        Raise `NotFound` if no record has a value at the path, and `LimitExceeded` if the keys need too much memory.
         """
         missing: NotFound | None = None
         at, most = 0, _BATCH
@@ -66,7 +66,7 @@ class KeyIndex:
             except LimitExceeded:
                 if most == 1:
                     raise
-                most = 1  # chunks unpack to more than may be held together: from here on one by one
+                most = 1  # the chunks of a batch are too large when decompressed: read them one by one
                 continue
             self._table.push(at, keys)
             at = stop
@@ -76,9 +76,9 @@ class KeyIndex:
         self._table.sort()
 
     def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
-        """Return for each of `values` the numbers of the records with it, in order; may be empty.
+        """Return, for each of `values`, the sorted numbers of the records with this value, which may be none.
 
-        Raise `LimitExceeded` for more than `max_records` records in all; a value that is repeated counts again.
+        Raise `LimitExceeded` for more than `max_records` records in total. A repeated value counts repeatedly.
         """
         found, left = dict[str, Sequence[int]](), self.max_records
         for value in values:
@@ -99,14 +99,14 @@ class KeyIndex:
         return found
 
     def candidates(self, wanted: bytes, most: int) -> Sequence[int]:
-        """Return the numbers of the records whose value has the hash of `wanted`.
+        """Return the numbers of the records whose value has the same hash as `wanted`.
 
-        Different values may have equal hashes.
+        Different values may have the same hash.
         """
         return self._table.numbers(wanted, most)
 
     def _keys(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the value of each record of `ranges`; empty for a record without one."""
+        """Return the value of each record in `ranges`; empty for a record without a value."""
         data = self._delimited(ranges)
         scanner = _core.RecordScanner("delimited")
         scanner.feed(data)
@@ -120,21 +120,21 @@ class KeyIndex:
 
 
 MOST_SAMPLED: Final = 10_000
-"""Records of a sample, at most."""
+"""The most records of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPart:
-    """The part of each record that is returned; by default the whole record."""
+    """The part of each record to return. The default is the whole record."""
 
     path: str = ""
     fields: tuple[str, ...] = ()
-    """Paths below `path` that are kept; empty for all."""
+    """The paths below `path` to return; empty for all."""
     omit_larger_than: int | None = None
-    """Size in bytes of fields that are left out above it."""
+    """The size in bytes above which fields are left out; None leaves out none."""
 
     def params(self) -> list[tuple[str, str]]:
-        """Return the part as parameters of a query."""
+        """Return the part as query parameters."""
         omit = [] if self.omit_larger_than is None else [("omit_larger_than", str(self.omit_larger_than))]
         return [*([("path", self.path)] if self.path else []), *(("fields", each) for each in self.fields), *omit]
 
@@ -144,26 +144,26 @@ WHOLE: Final = RecordPart()
 
 @dataclass(frozen=True, slots=True)
 class RecordChoice:
-    """Records that are returned: a range, then those with given numbers, keys, or in a sample; by default all."""
+    """The records to return: first a range, then records by number, by key, and in a sample. The default is all."""
 
     range: str | None = None
     numbers: tuple[int, ...] = ()
     key: str | None = None
-    """Path of the field that `values` are looked up in."""
+    """The path of the field in which `values` are looked up."""
     values: tuple[str, ...] = ()
     sample: int | None = None
-    """Number of records that are drawn at random."""
+    """The number of records to draw at random."""
     seed: int = 0
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a key without a value, a value without a key, and for too large a sample."""
+        """Raise `InvalidInput` for a key without values, values without a key, or a sample that is too large."""
         if (self.key is None) != (not self.values):
             raise InvalidInput("Pass both key= (the path of a field) and value=, or neither")
         if self.sample is not None and not 0 <= self.sample <= MOST_SAMPLED:
             raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 
     def params(self) -> list[tuple[str, str]]:
-        """Return the choice as parameters of a query; services of older versions know a slice only as `range`."""
+        """Return the choice as query parameters. A slice is sent as `range`, which older services know too."""
         given = {"range": self.range, "key": self.key, "sample": self.sample, "seed": self.seed or None}
         return [
             *((name, str(value)) for name, value in given.items() if value is not None),
@@ -172,9 +172,9 @@ class RecordChoice:
         ]
 
     def ranges(self, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
-        """Return the ranges chosen among `count` records; raise `NotFound` for a value that is not in `index`.
+        """Return the chosen records among `count` records as ranges. `index` looks up the values.
 
-        Raise `LimitExceeded` for values of more records than `index` returns at a time.
+        Raise `NotFound` for a value that no record has, and `LimitExceeded` if too many records have the values.
         """
         numbers = list(self.numbers)
         of_values = [] if index is None else index.numbers(self.values)
@@ -191,7 +191,10 @@ class RecordChoice:
 
 
 def _range(text: str, count: int) -> tuple[int, int]:
-    """Return start and stop of a range such as `10:20`, cut to `count`; raise `InvalidInput` for anything else."""
+    """Return the start and stop of a range such as `10:20`, limited to `count`.
+
+    Raise `InvalidInput` for a malformed range.
+    """
     start, colon, stop = text.partition(":")
     if not colon or not all(
         part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)

@@ -1,4 +1,4 @@
-"""Names of shards: the files that a folder, a pattern or `name@8` means, in order, and without gaps."""
+"""Resolution of shard names: a folder, a pattern or `name@8` becomes an ordered list of files without gaps."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Final
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 
 MOST_SHARDS: Final = 4096
-"""Shards of one sequence."""
+"""The most shards of one stream."""
 _SHARD: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{1,18})-of-(?P<count>\d{1,18})(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _NAMED: Final = re.compile(r"(?P<stem>.*)@(?P<count>\d{1,18}|\*)(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _SAID: Final = 3
 _LONGEST: Final = 1024
-"""Bytes of a pattern, as many as a path may have."""
+"""The most bytes of a pattern. Paths have the same limit."""
 _BRACKETS: Final = 32
-"""Brackets of a pattern: its translation takes time by their square."""
+"""The most brackets of a pattern. Translating a pattern takes time quadratic in their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSet:
-    """Common name of the shards of a sequence."""
+    """The common name of a stream's shards."""
 
     stem: str
     count: int
@@ -35,15 +35,15 @@ class ShardSet:
 
 
 def is_pattern(name: str) -> bool:
-    """Return True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which mean shards."""
+    """Return True when `name` means several shards: `name@8`, `name@*` and patterns with `*`, `?` or `[`."""
     return _NAMED.fullmatch(name) is not None or any(sign in name for sign in "*?[")
 
 
 def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[str]:
-    """Return the `paths` that `wanted` means, in order; None means the only set of shards.
+    """Return the `paths` that the name or pattern `wanted` means, in order. None means the only set of shards.
 
-    Raise `NotFound` with the missing shards, `InvalidInput` with the sets if there are several, and `LimitExceeded` for
-    more than 4096 shards.
+    Raise `NotFound` if shards are missing, and `InvalidInput` if there is no set of shards or several. The messages
+    name them. Raise `LimitExceeded` for more than 4096 shards.
     """
     named = None if wanted is None else _NAMED.fullmatch(wanted)
     if wanted is not None and named is None:
@@ -51,7 +51,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
             raise InvalidInput(
                 f"The pattern {wanted[:64]!r} is too long: at most {_LONGEST} bytes and {_BRACKETS} brackets"
             )
-        fits = re.compile(translate(wanted)).match  # fnmatchcase would keep 32 768 patterns
+        fits = re.compile(translate(wanted)).match  # fnmatchcase would cache up to 32 768 patterns
         found = sorted(filter(fits, paths))
         if not found:
             raise NotFound(f"No file matches {wanted}")
@@ -69,7 +69,10 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
 
 
 def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
-    """Return the common name of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
+    """Return the common name of the shards `paths`, such as `train@8`.
+
+    If they have none, return the pattern `wanted`, or the first path without a pattern.
+    """
     sets = _sets(paths)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(paths):
         return str(next(iter(sets)))
@@ -77,7 +80,7 @@ def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
 
 
 def _complete(found: Sequence[str]) -> Sequence[str]:
-    """Return the paths of a pattern in order; if all are shards of one set, that set."""
+    """Return the paths that match a pattern, in order. If all are shards of one set, check that none is missing."""
     sets = _sets(found)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(found):
         return _whole(*next(iter(sets.items())))
@@ -85,7 +88,7 @@ def _complete(found: Sequence[str]) -> Sequence[str]:
 
 
 def _sets(paths: Iterable[str]) -> dict[ShardSet, dict[int, str]]:
-    """Return the shards by their set and number."""
+    """Return the shards among `paths`, by their set and then by their number."""
     sets: dict[ShardSet, dict[int, str]] = {}
     for path in paths:
         if shard := _SHARD.fullmatch(path):
