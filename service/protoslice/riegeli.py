@@ -1,4 +1,4 @@
-"""Riegeli/records files: reading and writing records, with an interface like that of Google's binding."""
+"""A reader and a writer of Riegeli/records files, whose interface resembles that of Google's Python binding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["RecordPosition", "RecordReader", "RecordWriter", "RecordsMetadata", 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordPosition:
-    """Position of a record: the offset of its chunk in bytes, and its index in the chunk."""
+    """The position of a record: the byte offset of its chunk, and its index in the chunk."""
 
     chunk_begin: int
     record_index: int = 0
@@ -32,16 +32,16 @@ class RecordPosition:
 
     @property
     def numeric(self) -> int:
-        """Position as one number; these numbers order the records of a file."""
+        """The position as one number. These numbers have the same order as the records of a file."""
         return self.chunk_begin + self.record_index
 
     def to_bytes(self) -> bytes:
-        """Return the serialized position: 16 bytes that sort as positions do."""
+        """Return the serialized position, which has 16 bytes and sorts like positions."""
         return struct.pack(">QQ", self.chunk_begin, self.record_index)
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """Return the position from the 16 bytes of `to_bytes`; raise `InvalidInput` for another length."""
+        """Parse the 16 bytes that `to_bytes` returned; raise `InvalidInput` for another length."""
         if len(serialized) != 16:
             raise InvalidInput(f"A serialized position has 16 bytes, not {len(serialized)}")
         return cls(*struct.unpack(">QQ", serialized))
@@ -52,7 +52,7 @@ class RecordPosition:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRegion:
-    """Bytes of a file that could not be read, from `begin` up to `end`, and the reason."""
+    """A region of a file that could not be read, from the offset `begin` up to `end`, and the reason."""
 
     begin: int
     end: int
@@ -60,7 +60,7 @@ class SkippedRegion:
 
     @property
     def length(self) -> int:
-        """Number of skipped bytes."""
+        """The number of skipped bytes."""
         return self.end - self.begin
 
     def __str__(self) -> str:
@@ -68,19 +68,19 @@ class SkippedRegion:
 
 
 RecordsMetadata: type[Message] = schema.bundled().message_class("riegeli.RecordsMetadata")
-"""Optional description of a riegeli file before its first record."""
+"""The message type that can describe a riegeli file before its first record."""
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
 
 Recovery = Callable[[SkippedRegion], object]
-"""Receives each skipped region; returning False, or raising StopIteration, ends the reading there."""
+"""A function that receives each skipped region. Reading ends there if it returns False or raises StopIteration."""
 
 
 class RecordReader(SourceOwner):
-    """Reads the records of a riegeli file, a path, a URI or a source, with one chunk in memory.
+    """A reader of the records in a riegeli file, which is a path, a URI or a source. It holds one chunk in memory.
 
-    Without `recovery`, damage raises `CorruptModel`; with `recovery`, the damaged region is skipped and reported. Only
-    `close` reports a file that ends within a chunk, because the file may still be growing.
+    Without `recovery`, damage raises `CorruptModel`. With `recovery`, the reader skips the damaged region and passes it
+    to `recovery`. Only `close` reports a file that ends within a chunk, because the file may still be growing.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RecordReader(SourceOwner):
         self._core: _core.RiegeliReader | None = _core.RiegeliReader(self._source)
         self._recovery = recovery
         self._ends = False
-        """True when recovery ended the reading within a seek: the next read ends."""
+        """True when recovery ended the reading during a seek, so that the next read returns no record."""
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
@@ -105,7 +105,7 @@ class RecordReader(SourceOwner):
             self._release()
 
     def close(self) -> None:
-        """Close the reader; raise `CorruptModel` when reading stopped at a file end within a chunk."""
+        """Close the reader; raise `CorruptModel` if reading stopped because the file ends within a chunk."""
         if self._core is None:
             return
         try:
@@ -114,7 +114,7 @@ class RecordReader(SourceOwner):
             self._release()
 
     def read_record(self) -> bytes | None:
-        """Return the next record; None at the end, or when `recovery` ends the reading."""
+        """Return the next record; None at the end, and if `recovery` ends the reading."""
         core = self._open()
         if self._ends:
             self._ends = False
@@ -127,7 +127,7 @@ class RecordReader(SourceOwner):
                     return None
 
     def read_message(self, message_type: type[_M]) -> _M | None:
-        """Return the next record as a message; None at the end, or when `recovery` ends the reading."""
+        """Return the next record as a message; None at the end, and if `recovery` ends the reading."""
         while (record := self.read_record()) is not None:
             try:
                 return message_type.FromString(record)
@@ -137,23 +137,23 @@ class RecordReader(SourceOwner):
         return None
 
     def read_records(self) -> Iterator[bytes]:
-        """Yield the records from here to the end."""
+        """Yield the records from the current position to the end."""
         while (record := self.read_record()) is not None:
             yield record
 
     def read_messages(self, message_type: type[_M]) -> Iterator[_M]:
-        """Yield the records from here to the end, as messages."""
+        """Yield the records from the current position to the end as messages."""
         while (message := self.read_message(message_type)) is not None:
             yield message
 
     @property
     def pos(self) -> RecordPosition:
-        """Position of the next record; at the end of the records, of the record that would follow."""
+        """The position of the next record. After the last record, it is the position that a next record would have."""
         return RecordPosition(*self._open().position)
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Position of the record read last; raise `NotFound` before the first."""
+        """The position of the record read last. Access raises `NotFound` before the first read."""
         position = self._open().last_position
         if position is None:
             raise NotFound("No position yet: read a record first")
@@ -165,40 +165,44 @@ class RecordReader(SourceOwner):
         return self._source.size
 
     def seek(self, pos: RecordPosition) -> None:
-        """Seek to the record at `pos`, or after the last record of its chunk."""
+        """Seek to the record at `pos`, or after the last record of the chunk if the chunk has no such record."""
         core = self._open()
         self._recovering(lambda: core.seek(pos.chunk_begin, pos.record_index))
 
     def seek_numeric(self, pos: int) -> None:
-        """Seek to the record at the numeric position `pos`, or to the next record after it."""
+        """Seek to the record at the numeric position `pos`, or to the first record after that position."""
         if pos < 0:
             raise InvalidInput(f"{pos} is not a position in a file: use 0 or more")
         core = self._open()
         self._recovering(lambda: core.seek_numeric(pos))
 
     def seek_back(self) -> bool:
-        """Seek back by one record; return False at the first."""
+        """Seek back by one record; return False if there is no earlier record."""
         return self._open().seek_back()
 
     def check_file_format(self) -> bool:
-        """Return True when the file begins with a riegeli signature; the position stays."""
+        """Return True when the file begins with a riegeli signature. The position does not change."""
         return self._open().check_file_format()
 
     def read_serialized_metadata(self) -> bytes:
-        """Return the file's serialized `RecordsMetadata`; empty when it has none."""
+        """Return the file's serialized `RecordsMetadata`; empty if the file has none."""
         return self._open().metadata() or b""
 
     def read_metadata(self) -> Message:
-        """Return the file's `RecordsMetadata`; empty when it has none."""
+        """Return the file's `RecordsMetadata`, an empty message if the file has none.
+
+        Raise `CorruptModel` if the metadata does not parse.
+        """
         try:
             return RecordsMetadata.FromString(self.read_serialized_metadata())
         except DecodeError as error:
             raise CorruptModel(f"The metadata of the file cannot be parsed: {error}", 64) from error
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
-        """Seek to the first record for which `test` is not negative; records have to be sorted accordingly.
+        """Seek to the first record for which `test` does not return a negative number.
 
-        `test` returns a number: negative before the wanted record, 0 at it, positive after it; None ends the search.
+        `test` returns a negative number for records before the wanted record, 0 for that record, and a positive number
+        after it. The records must be sorted accordingly. If `test` returns None, the search ends at once.
         """
         low, high = 0, self.size()
         while low < high:
@@ -213,7 +217,7 @@ class RecordReader(SourceOwner):
         self.seek_numeric(low)
 
     def search_for_message(self, message_type: type[_M], test: Callable[[_M], int | None]) -> None:
-        """See `search_for_record`; `test` takes messages."""
+        """Seek like `search_for_record`, but pass records to `test` as messages."""
         self.search_for_record(lambda record: test(message_type.FromString(record)))
 
     def _open(self) -> _core.RiegeliReader:
@@ -226,7 +230,7 @@ class RecordReader(SourceOwner):
         super().close()
 
     def _recovering(self, work: Callable[[], _T]) -> _T | None:
-        """Return the result of `work`; None when `work` met damage that recovery skipped."""
+        """Return the result of `work`; None if `work` found damage that recovery skipped."""
         core, self._ends = self._open(), False
         try:
             return work()
@@ -235,7 +239,10 @@ class RecordReader(SourceOwner):
             return None
 
     def _recover(self, core: _core.RiegeliReader, error: Exception) -> bool:
-        """Skip and report the damage in `error`; return False to end the reading. Raise `error` without recovery."""
+        """Skip and report the damage in `error`; return False if reading must end.
+
+        Raise `error` if there is no recovery or the damage cannot be skipped.
+        """
         skipped = None if self._recovery is None else core.recover()
         if skipped is None:
             raise error
@@ -257,10 +264,11 @@ class RecordReader(SourceOwner):
 
 
 class RecordWriter(ClosedAtEnd):
-    """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
+    """A writer of records to a riegeli file, which is a path or a binary file object.
 
-    `options` are the options of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A
-    file object is flushed but not closed. A continued file gets no second metadata.
+    An existing file at a path is replaced, or continued if `append` is set. A continued file gets no second metadata.
+    A file object is flushed but not closed. `options` are the options of the reference implementation, such as
+    `"zstd:9,chunk_size:4M"` or `"uncompressed"`.
     """
 
     def __init__(
@@ -287,7 +295,7 @@ class RecordWriter(ClosedAtEnd):
         self._core = _core.RiegeliWriter.to_object(dest, options, described, _position(dest))
 
     def close(self) -> None:
-        """Write buffered records and end the file; harmless when repeated."""
+        """Write buffered records and end the file. Further calls have no effect."""
         if self._core is None:
             return
         try:
@@ -296,7 +304,7 @@ class RecordWriter(ClosedAtEnd):
             self._core = None
 
     def flush(self) -> None:
-        """Write buffered records, so that readers find them; each flush ends a chunk."""
+        """Write buffered records, so that readers find them. Each flush ends a chunk."""
         core = self._open()
         try:
             core.flush()
@@ -307,7 +315,7 @@ class RecordWriter(ClosedAtEnd):
             self._file.flush()
 
     def write_record(self, record: bytes | bytearray | memoryview) -> None:
-        """Write one record."""
+        """Write `record`."""
         core = self._core or self._open()
         try:
             core.write(record if isinstance(record, bytes) else bytes(record))
@@ -316,27 +324,27 @@ class RecordWriter(ClosedAtEnd):
             raise
 
     def write_message(self, message: Message) -> None:
-        """Write one message as a record."""
+        """Write `message` as a record."""
         self.write_record(message.SerializeToString())
 
     def write_records(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write each of `records`."""
+        """Write all `records` in order."""
         for record in records:
             self.write_record(record)
 
     def write_messages(self, messages: Iterable[Message]) -> None:
-        """Write each message as a record."""
+        """Write all `messages` as records, in order."""
         for message in messages:
             self.write_message(message)
 
     @property
     def pos(self) -> RecordPosition:
-        """Position of the next record, unless that record begins a new chunk."""
+        """The position of the next record. The actual position differs if that record begins a new chunk."""
         return RecordPosition(*self._open().position)
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Position of the record written last; raise `NotFound` before the first."""
+        """The position of the record written last. Access raises `NotFound` before the first write."""
         position = self._open().last_position
         if position is None:
             raise NotFound("No position yet: write a record first")
@@ -348,7 +356,10 @@ class RecordWriter(ClosedAtEnd):
         return self._core
 
     def _tell(self, error: OSError) -> None:
-        """Raise `StorageError` with the name of the file for its errors; errors of a file object stay unchanged."""
+        """Raise `StorageError` with the file's name for an error of a file at a path. Return for a file object.
+
+        The caller then raises the file object's error unchanged.
+        """
         if self._file is None:
             raise _storage_error(self._name, error) from error
 
@@ -358,6 +369,6 @@ def _storage_error(name: str, error: OSError) -> StorageError:
 
 
 def _position(file: BinaryIO) -> int:
-    """Return the offset at which a file is continued; 0 for a pipe."""
+    """Return the current offset of `file`, at which writing starts; 0 for a pipe."""
     seekable = getattr(file, "seekable", None)
     return file.tell() if seekable is not None and seekable() else 0

@@ -221,7 +221,7 @@ _TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def is_consistent(head: bytes, name: str) -> bool:
-    """Return True when the values in `head` prove the type `name`; False for types without such a check."""
+    """Return True when the values in `head` are consistent with the type `name`; False for types without a check."""
     if name == "tensorflow.TensorProto":
         return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
     if name == "onnx.TensorProto":

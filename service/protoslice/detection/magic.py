@@ -9,7 +9,7 @@ from protoslice import varints
 from protoslice._core import crc32c
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
-"""The first block header of every riegeli file. It holds a hash, and the places of the previous and next chunk."""
+"""The first block header of every riegeli file: a hash, 0 for no previous chunk, and the signature chunk's end."""
 
 GZIP = b"\x1f\x8b\x08"
 """The first bytes of a gzip file."""

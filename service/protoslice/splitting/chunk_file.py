@@ -1,6 +1,6 @@
-"""Chunks of a split in their order, and the files that they are written to.
+"""The ordered chunks of a split message, and functions that write them to files.
 
-A `.pb` file holds an unsplit message; a `.cpb` file holds chunks, with their metadata as the last record.
+A `.pb` file holds an unsplit message. A `.cpb` file holds chunks, and its last record is their metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protoslice.splitting.remainder import Chunk, LazyChunk
 
 @dataclass(slots=True)
 class ChunkNode:
-    """Chunk and its place below the parent node; the root has no tags, and may have no chunk."""
+    """A chunk and its place below the parent node. The root node has no tags, and may have no chunk."""
 
     tags: Sequence[Any] = ()
     piece: LazyChunk | None = None
@@ -32,7 +32,7 @@ class ChunkNode:
 
 
 class ChunkTree:
-    """Numbered chunks. Nodes identify chunks, so one message may be added twice."""
+    """A tree of numbered chunks. Nodes identify the chunks, so that one message may be added twice."""
 
     def __init__(self, *, with_base: bool) -> None:
         self.root = ChunkNode()
@@ -46,9 +46,10 @@ class ChunkTree:
     def add(
         self, parent: ChunkNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
     ) -> ChunkNode:
-        """Add a chunk at the end, or before chunk `index`, which renumbers all later chunks.
+        """Add a chunk at the end, or before the chunk number `index` if it is not None.
 
-        Raise `InvalidInput` for an `index` beyond the number of chunks.
+        Inserting a chunk renumbers all later chunks. Raise `InvalidInput` if `index` is negative or above the number of
+        chunks.
         """
         node = ChunkNode(tags, piece)
         if index is None:
@@ -65,7 +66,7 @@ class ChunkTree:
         return [node.piece for node in self._order if node.piece is not None]
 
     def message(self) -> Any:
-        """Return `ChunkedMessage` of the tree."""
+        """Return the `ChunkedMessage` that describes the tree."""
         numbers = {id(node): number for number, node in enumerate(self._order)}
         message = chunked_message()
         _fill(message, self.root, numbers)
@@ -85,7 +86,10 @@ _MESSAGE, _BYTES = 1, 2
 
 
 def write_whole(prefix: str, piece: LazyChunk) -> str:
-    """Write the unsplit message to `<prefix>.pb` and return the path; raise `Conflict` if `<prefix>.cpb` exists."""
+    """Write the unsplit message to `<prefix>.pb` and return the path of the file.
+
+    Raise `Conflict` if `<prefix>.cpb` exists, because readers would prefer it.
+    """
     path = f"{prefix}.pb"
     if os.path.exists(f"{prefix}.cpb"):
         raise Conflict(f"{prefix}.cpb exists and would be read instead of {path}; remove it or use another prefix")
@@ -96,7 +100,7 @@ def write_whole(prefix: str, piece: LazyChunk) -> str:
 
 
 def write_chunks(prefix: str, pieces: Sequence[LazyChunk], message: Any, version: Any, options: str) -> str:
-    """Write `<prefix>.cpb` with one chunk in memory at a time; return the path."""
+    """Write the chunks to `<prefix>.cpb` and return the path of the file. One chunk at a time is in memory."""
     path = f"{prefix}.cpb"
     metadata = chunk_metadata()
     metadata.version.MergeFromString(version.SerializeToString())
@@ -127,7 +131,7 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Yield the name of a temporary file that replaces `path`; raise `StorageError` for an `OSError`."""
+    """Yield the name of a temporary file, which then replaces `path`; raise `StorageError` for an `OSError`."""
     try:
         with replacing(path) as temporary:
             yield temporary

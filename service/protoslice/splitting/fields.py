@@ -1,7 +1,7 @@
-"""Fields of messages: their shape, from descriptors, and their size, computed from the fields.
+"""Properties of fields, read from descriptors, and sizes of fields and messages, computed from the values.
 
-The runtime's `ByteSize` serializes the message to count the bytes: 6 GiB more memory for a message of 3 GiB. Functions
-here serialize no messages.
+The runtime's `ByteSize` serializes the message to count the bytes, which takes 6 GiB of memory for a message of 3 GiB.
+The functions in this module do not serialize messages.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ WHOLE: dict[int, range] = {
     **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), UINT_32),
     **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), UINT_64),
 }
-"""Range of each integer type."""
+"""The range of each integer type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Properties of a field; for a map, `key` and `value` are the fields of its entries.
+    """The properties of a field. For a map, `key` and `value` are the fields of its entries.
 
-    `may_be_empty`: an empty message is valid as the field's value. `siblings_optional`: a message without the other
-    fields is valid. Required fields make either False.
+    `may_be_empty` is True if an empty message is a valid value of the field. `siblings_optional` is True if a message
+    without the other fields is valid. Required fields make them False.
     """
 
     name: str
@@ -64,20 +64,20 @@ class Shape:
 
     @property
     def map_key(self) -> Shape:
-        """Key field of a map, which the field has to be."""
+        """The key field. This field must be a map."""
         assert self.key is not None
         return self.key
 
     @property
     def map_value(self) -> Shape:
-        """Value field of a map, which the field has to be."""
+        """The value field. This field must be a map."""
         assert self.value is not None
         return self.value
 
 
 @lru_cache(maxsize=65536)
 def shape(field: FieldDescriptor) -> Shape:
-    """Return the shape of `field`, cached."""
+    """Return the properties of `field`, which are cached."""
     message = field.message_type
     entry = message if message is not None and message.GetOptions().map_entry else None
     return Shape(
@@ -99,7 +99,7 @@ def shape(field: FieldDescriptor) -> Shape:
 
 
 def complete_when_empty(message: Descriptor) -> bool:
-    """Return True when the message type itself has no required fields."""
+    """Return True when the message type has no required fields. Types of its fields do not count."""
     return not any(each.is_required for each in message.fields)
 
 
@@ -109,13 +109,13 @@ def descriptor_of(message: Message) -> Descriptor:
 
 
 def present(message: Message) -> Iterator[tuple[Shape, Any]]:
-    """Yield the fields that are set in `message`, extensions too, each with its value."""
+    """Yield each field that is set in `message` with its value, including extensions."""
     for field, value in message.ListFields():
         yield shape(field), value
 
 
 def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | None:
-    """Return the field with that number, or None; extensions are never found, as metadata cannot name them."""
+    """Return the field with this number, or None. Extensions are never found, because metadata cannot name them."""
     return descriptor.fields_by_number.get(number)
 
 
@@ -124,7 +124,7 @@ _Field = FieldDescriptor
 
 
 def message_size(message: Message, depth: int = 100) -> int:
-    """Return the size of `message` when serialized; raise `LimitExceeded` when messages nest deeper than `depth`."""
+    """Return the serialized size of `message`; raise `LimitExceeded` if messages nest deeper than `depth`."""
     if depth < 1:
         raise LimitExceeded("messages nest deeper than the limit; allow a larger depth")
     known = sum(field_size(field, value, depth) for field, value in present(message))
@@ -132,7 +132,7 @@ def message_size(message: Message, depth: int = 100) -> int:
 
 
 def field_size(field: Shape, value: Any, depth: int = 100) -> int:
-    """Return the size of a whole field, all tags included."""
+    """Return the serialized size of a whole field, including all tags."""
     if not field.repeated:
         return field.tag_size + value_size(field, value, depth)
     if field.key is not None:
@@ -143,18 +143,18 @@ def field_size(field: Shape, value: Any, depth: int = 100) -> int:
 
 
 def entry_size(field: Shape, key: Any, value: Any, depth: int = 100) -> int:
-    """Return the size of one map entry, tag and length included."""
+    """Return the serialized size of one map entry, including its tag and length."""
     return sized_entry(field, key, value_size(field.map_value, value, depth - 1))
 
 
 def sized_entry(field: Shape, key: Any, value: int) -> int:
-    """Return the size of a map entry whose value takes `value` bytes, length prefix included."""
+    """Return the serialized size of a map entry. Its value takes `value` bytes, including a length prefix."""
     inside = 2 + value_size(field.map_key, key, 1) + value
     return field.tag_size + delimited(inside)
 
 
 def value_size(field: Shape, value: Any, depth: int) -> int:
-    """Return the size of one value without its tag, a length prefix included."""
+    """Return the serialized size of one value without its tag, but including a length prefix."""
     if field.message:
         size = message_size(value, depth - 1)
         return size if field.type == _Field.TYPE_GROUP else delimited(size)
@@ -162,7 +162,7 @@ def value_size(field: Shape, value: Any, depth: int) -> int:
 
 
 def packed_size(field: Shape, values: Sequence[Any]) -> int:
-    """Return the size of a packed field, tag and length included; 0 without values."""
+    """Return the serialized size of a packed field, including its tag and length; 0 without values."""
     size = sum(map(_SCALARS[field.type], values)) if (width := FIXED.get(field.type)) is None else width * len(values)
     return field.tag_size + delimited(size) if size else 0
 
@@ -173,7 +173,7 @@ def delimited(size: int) -> int:
 
 
 def unknown_size(fields: UnknownFieldSet) -> int:
-    """Return the size of the fields that the descriptor does not know."""
+    """Return the serialized size of unknown fields, which the descriptor does not declare."""
     return sum(_unknown(field.field_number, field.wire_type, field.data) for field in cast(Any, fields))
 
 
@@ -203,7 +203,7 @@ FIXED: dict[int, int] = {
     **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), 4),
     **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), 8),
 }
-"""Size of a value, for the types whose values all have one size."""
+"""The size of a value in bytes, for the types whose values all have the same size."""
 
 _SCALARS: dict[int, Callable[[Any], int]] = {
     _Field.TYPE_STRING: _text_size,

@@ -1,4 +1,4 @@
-"""Places in a message: the guide's lists of fields, tags of metadata, and readable paths."""
+"""Paths in a message, in three forms: lists as in TensorFlow's guide, tags of metadata, and readable text."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def field_index() -> Any:
 
 
 def version_def() -> Any:
-    """Return a new `VersionDef` as TensorFlow's Python splitters fill it in."""
+    """Return a new `VersionDef` with the versions that TensorFlow's Python splitters write."""
     return _class("VersionDef")(splitter_version=1, join_version=0)
 
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]
-"""Path as in TensorFlow's guide: field names or numbers, each followed by an index or map key."""
+"""A path as in TensorFlow's guide: field names or numbers, each of which an index or map key may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Field on a path, and the index or map key of one element, or None."""
+    """A step of a path: a field, and the index or map key of one element. `at` is None for the whole field."""
 
     field: Shape
     at: Key | None = None
 
     @property
     def ends_in_message(self) -> Descriptor | None:
-        """Type of the message at this step; None if there is no single message."""
+        """The type of the message at this step; None if the step does not lead to a single message."""
         if self.field.key is not None:
             value = self.field.map_value.descriptor
             return None if self.at is None else value.message_type
@@ -75,23 +75,23 @@ _WHOLE_KEYS = {INT_32: "i32", INT_64: "i64", UINT_32: "ui32", UINT_64: "ui64"}
 _KEYS = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"} | {
     kind: _WHOLE_KEYS[numbers] for kind, numbers in WHOLE.items()
 }
-"""Name of the `MapKey` field for each type of key."""
+"""The field of `MapKey` that holds a key, by the type of the key."""
 
 
 def show(path: Iterable[Step]) -> str:
-    """Return the readable form of a path: `graph_def.node[3].attr["value"]`."""
+    """Return the readable form of a path, such as `graph_def.node[3].attr["value"]`."""
     return ".".join(map(str, path))
 
 
 def listed(fields: Fields) -> list[Key]:
-    """Return `fields` as a list, a single name or number as a list with one item."""
+    """Return `fields` as a list. A single name or number becomes a list with one item."""
     return [fields] if isinstance(fields, str | int) else list(fields)
 
 
 def path_of(descriptor: Descriptor, fields: Fields) -> Path:
-    """Return the path that `fields` names in a message of type `descriptor`.
+    """Return the path that `fields` names in a message of the type `descriptor`.
 
-    Raise `InvalidInput` when the type has no such path.
+    Raise `InvalidInput` if the type has no such path.
     """
     parts = iter(listed(fields))
     path: list[Step] = []
@@ -142,7 +142,7 @@ def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
 
 
 def tags_of(path: Iterable[Step]) -> list[Any]:
-    """Return `FieldIndex` messages that encode `path` in metadata."""
+    """Return the `FieldIndex` messages that encode `path` in metadata."""
     tags = []
     for step in path:
         tags.append(_tag("field", step.field.number))
@@ -168,7 +168,7 @@ def _key_tag(key: Shape, value: Key) -> Any:
 
 
 def value_at(message: Message, path: Iterable[Step]) -> Any:
-    """Return the value at `path` in `message`; None when a step is absent. Creates nothing."""
+    """Return the value at `path` in `message`; None if a step is absent. The message does not change."""
     value: Any = message
     for step in path:
         if value is None:
@@ -196,7 +196,7 @@ _WORD: Final = re.compile(rb"[A-Za-z_0-9-]+")
 
 
 def check_text(path: Path, chunk: bytes) -> None:
-    """Raise `InvalidInput` when `path` leads to a number and `chunk` is not the text of one."""
+    """Raise `InvalidInput` if `path` leads to a number, but `chunk` is not the text of a number."""
     value = _value(path)
     if value is None or value.type in _NOT_NUMBERS:
         return
@@ -210,7 +210,7 @@ def check_text(path: Path, chunk: bytes) -> None:
 
 
 def _value(path: Path) -> Shape | None:
-    """Return the field whose value a chunk at `path` is; None for a message."""
+    """Return the field whose value a chunk at `path` contains; None for the root message."""
     if not path:
         return None
     last = path[-1].field

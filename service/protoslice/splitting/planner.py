@@ -1,4 +1,4 @@
-"""Planner of splits: selects the parts of a message that become chunks, from sizes alone."""
+"""The planner of splits, which selects the parts of a message that become chunks. It uses only sizes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from protoslice.splitting.paths import Key, Path, Step, show
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """Limits of a split, sizes in bytes; raise `InvalidInput` when the sizes contradict each other.
+    """The limits of a split, with sizes in bytes. Contradicting sizes raise `InvalidInput`.
 
-    Parts of at least `min_chunk` leave the message, runs of repeated elements are cut at `max_chunk`, and messages nest
-    at most `depth` levels.
+    Parts of at least `min_chunk` become chunks. Runs of repeated elements are cut at `max_chunk`. Messages may nest at
+    most `depth` levels.
     """
 
     min_chunk: int = MIN_CHUNK
@@ -49,15 +49,15 @@ class SplitPolicy:
 
     @classmethod
     def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:
-        """Return the policy of TensorFlow's splitters: parts over a third of `max_chunk` are split out."""
+        """Return the policy of TensorFlow's splitters. Parts larger than a third of `max_chunk` become chunks."""
         return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Elements of a repeated field by index, or entries of a map by key, as one chunk.
+    """A run of elements that becomes one chunk. `keys` are indices of a repeated field, or keys of a map.
 
-    The chunk has the type of the message that holds the field.
+    The chunk has the type of the message that contains the field.
     """
 
     field: Shape
@@ -66,9 +66,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Planned chunk of `size` bytes: the part at `path`, or, with an empty path, a run.
+    """A planned chunk of `size` bytes. It is the part at `path`, or the elements in `run` if that is set.
 
-    `inside` holds the chunks taken out of this chunk.
+    `inside` holds the chunks that are taken out of this chunk.
     """
 
     path: Path
@@ -79,14 +79,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Chunks of a message, and the size of the remaining message in bytes."""
+    """The planned chunks of a message, and the size of the remaining message in bytes."""
 
     size: int
     entries: tuple[Entry, ...]
 
     @property
     def at_most(self) -> int:
-        """Upper bound for the size of the whole message in bytes."""
+        """An upper bound of the size of the whole message in bytes."""
         return self.size + sum(map(_bound, self.entries))
 
 
@@ -95,11 +95,10 @@ def _bound(entry: Entry) -> int:
 
 
 def cut_into_runs(sizes: Iterable[int], room: int, limit: int) -> list[tuple[range, int]]:
-    """Split elements into runs: the first run of up to `room` bytes, other runs of up to `limit` bytes.
+    """Divide elements with the given `sizes` into runs. Return the range and the size in bytes of each run.
 
-    Return the elements of each run, and their size in bytes.
-
-    The first run may be empty. An element over `limit` is a separate run.
+    The first run has up to `room` bytes and may be empty. Other runs have up to `limit` bytes. An element larger than
+    `limit` is a separate run.
     """
     cuts: list[tuple[range, int]] = []
     begin = end = total = 0
@@ -122,10 +121,11 @@ Leaves = Callable[[Shape], bool]
 
 
 def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True) -> Plan:
-    """Plan the chunks of `message`: parts of at least `min_chunk` leave it, and a remainder over `max_chunk` is cut.
+    """Plan the chunks of `message`.
 
-    `leaves` selects the large string and bytes fields that become separate chunks. Raise `LimitExceeded` when messages
-    nest too deep, or when more than 2 GiB remain that cannot be split.
+    Parts of at least `min_chunk` become chunks. If more than `max_chunk` bytes remain, the largest fields are cut.
+    `leaves` returns True for string and bytes fields that may become chunks. Raise `LimitExceeded` if messages nest too
+    deep, or if more than 2 GiB remain that cannot be split.
     """
     planner = _Planner(policy, leaves)
     return planner.finished(planner.message(message, policy.depth), ())
@@ -133,7 +133,7 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
 @dataclass(slots=True)
 class _Held:
-    """Field of a message that is being planned: the bytes that stay in it, and the chunks that are taken out."""
+    """A field of a message that is being planned: the bytes that remain in the field, and the chunks taken out."""
 
     field: Shape
     value: Any
@@ -145,7 +145,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Part:
-    """Message that is being planned, with its remaining size."""
+    """A message that is being planned, with its remaining size."""
 
     size: int
     fields: list[_Held]
@@ -224,7 +224,7 @@ class _Planner:
         return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
 
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
-        """Return how many bytes of `value`, an element or a map's value, stay; add chunks to `held`."""
+        """Plan `value`, an element or a map's value. Return the bytes that remain of it, and add chunks to `held`."""
         part = self.message(value, depth)
         may_be_empty = (step.field if step.field.key is None else step.field.map_value).may_be_empty
         if part.size >= self._policy.min_chunk and may_be_empty:
@@ -238,7 +238,7 @@ class _Planner:
         return Entry((step,), plan.size, inside=plan.entries)
 
     def finished(self, part: _Part, path: Path) -> Plan:
-        """Return the plan of a message that becomes a chunk; its largest fields shrink until `max_chunk` is met."""
+        """Return the plan of a message that becomes a chunk. Its largest fields are cut until it fits `max_chunk`."""
         runs: list[Entry] = []
         for held in sorted(part.fields, key=lambda held: -held.size):
             if part.size <= self._policy.max_chunk:
@@ -281,7 +281,7 @@ class _Planner:
 
 
 def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
-    """Return the keys of a repeated field's elements or of a map's entries, and their sizes."""
+    """Return the keys and the sizes of a field's items, which are elements with indices or map entries with keys."""
     if isinstance(held.items, dict):
         return tuple(held.items), held.items.values()
     if held.items is not None:
@@ -292,7 +292,7 @@ def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
 
 
 def _packed(each: Shape, size: int) -> int:
-    """Return the size of a field whose elements take `size` bytes; a packed field adds its header."""
+    """Return the size of a field whose elements take `size` bytes. A packed field also has a tag and a length."""
     return each.tag_size + delimited(size) if each.packed and size else size
 
 
@@ -301,8 +301,8 @@ def _length(value: str | bytes) -> int:
 
 
 def _addressed(each: Shape, key: Any) -> bool:
-    """Return True when TensorFlow finds the map entry by its key in metadata."""
-    # TensorFlow squeezes integer keys through 32 bits.
+    """Return True when TensorFlow can find the map entry with this key by the key in metadata."""
+    # TensorFlow truncates integer keys to 32 bits.
     kind = each.map_key.type
     return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)
 

@@ -1,4 +1,4 @@
-"""Compatibility of split messages with TensorFlow's Merger."""
+"""A check of whether TensorFlow's Merger can read a split message."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LONGEST = (1 << 31) - 1
 
 
 def tensorflow_readable(metadata: Any, descriptor: Descriptor) -> list[str]:
-    """Return the reasons why TensorFlow's Merger would misread chunks of a `descriptor`; empty when it reads them.
+    """Return the reasons why TensorFlow's Merger would misread a chunked message of the type `descriptor`.
 
-    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. An index after the last element is not noticed, since
-    elements are not counted.
+    The result is empty if the Merger reads the message correctly. `metadata` is a `ChunkMetadata` or a
+    `ChunkedMessage`. An index after the last element is not detected, because elements are not counted.
     """
     if metadata.DESCRIPTOR.name != "ChunkMetadata":
         return list(_message(metadata, descriptor, (), None))
@@ -91,7 +91,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """Return the path that `tags` name, as far as valid, and the problem after it or None."""
+    """Return the valid part of the path that `tags` name, and the problem that follows it, or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)
@@ -144,7 +144,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Yield problems of order: TensorFlow does not order places below a chunk and a map key."""
+    """Yield the problems of order. TensorFlow does not order a chunk's inner chunks that are below a map key."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

@@ -1,4 +1,4 @@
-"""Remainder of a message while parts become chunks; omitted parts of any size are never copied."""
+"""The remainder of a message while parts of the message become chunks. Omitted parts are never copied."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Chunk: TypeAlias = Message | bytes
 
 @dataclass(frozen=True, slots=True)
 class LazyChunk:
-    """Chunk built on demand; `size` in bytes, None where unknown beforehand."""
+    """A chunk that `build` makes on demand. `size` is its size in bytes; None if it is not known in advance."""
 
     build: Callable[[], Chunk]
     size: int | None = None
 
 
 def existing_chunk(chunk: Chunk) -> LazyChunk:
-    """Return `LazyChunk` of an existing chunk."""
+    """Return a `LazyChunk` for a chunk that exists already."""
     size = None if isinstance(chunk, Message) else len(chunk)
     return LazyChunk(lambda: chunk, size)
 
 
 class Remainder:
-    """Remaining message: a list of omissions, or, once `editable` was accessed, a copy."""
+    """The remaining message. It is the source with a set of omissions, or a copy once `editable` was accessed."""
 
     def __init__(self, source: Message) -> None:
         self._source = source
@@ -41,14 +41,14 @@ class Remainder:
 
     @property
     def editable(self) -> Message:
-        """Editable copy of the remaining message, made on first access."""
+        """An editable copy of the remaining message, which the first access makes."""
         if self._copy is None:
             self._copy = stripped(self._source, self._omissions)
         return self._copy
 
     @property
     def readable(self) -> Message:
-        """The copy if one was made, else the whole source, which must not be changed."""
+        """The copy if it exists, or else the whole source. Callers must not change it."""
         return self._source if self._copy is None else self._copy
 
     def base(self, size: int | None = None) -> LazyChunk:
@@ -60,9 +60,9 @@ class Remainder:
         return LazyChunk(lambda: stripped(self._source, self._omissions), size)
 
     def take(self, path: Path, size: int | None = None) -> LazyChunk:
-        """Remove and return the part at `path`: a message, or the bytes of a string or bytes field.
+        """Remove and return the part at `path`, a message or the bytes of a string or bytes field.
 
-        Raise `InvalidInput` when nothing is there.
+        Raise `InvalidInput` if there is no value at `path`.
         """
         if self._copy is not None:
             return self._cut_out(self._copy, path)
@@ -74,9 +74,9 @@ class Remainder:
         return LazyChunk(lambda: _bytes(value_at(self._source, path)), size)
 
     def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> LazyChunk:
-        """Remove and return the elements or map entries `keys` of a field of the message at `path`.
+        """Remove and return the items `keys` of the field `each` in the message at `path`.
 
-        Elements have to be all that remain from the first of `keys` on.
+        `keys` are indices of elements, or keys of map entries. No elements may remain after the last of the indices.
         """
         message = _there(self.readable, path)
         below = self._omissions.at(path).fields
@@ -126,13 +126,13 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(slots=True)
 class Omissions:
-    """Parts to omit from a message: all of it, or parts of its fields by number."""
+    """The parts to omit from a message: the whole message, or parts of its fields by field number."""
 
     all: bool = False
     fields: dict[int, FieldOmissions] = field(default_factory=dict)
 
     def at(self, path: Path) -> Omissions:
-        """Return the omissions of the message at `path`, created if missing."""
+        """Return the omissions of the message at `path`. They are created if they do not exist."""
         node = self
         for step in path:
             below = node.fields.setdefault(step.field.number, FieldOmissions())
@@ -140,7 +140,7 @@ class Omissions:
         return node
 
     def detach(self, path: Path) -> Omissions:
-        """Return the omissions inside the message at `path`, which is omitted completely from now on."""
+        """Omit the whole message at `path`, and return the omissions that it had before."""
         if not path:
             inside = Omissions(fields=self.fields)
             self.all, self.fields = True, {}
@@ -157,10 +157,11 @@ class Omissions:
 
 @dataclass(slots=True)
 class FieldOmissions:
-    """Parts to omit from a field.
+    """The parts to omit from a field.
 
-    `whole`: the field. `keep`: the elements from this index on, None for no element. `gone`: the map entries with these
-    keys. `at`: parts of the field's messages, by index or map key, or by None for a singular field.
+    `whole` omits the whole field. `keep` is the index from which elements are omitted; None omits none. `gone` has the
+    keys of omitted map entries. `at` has the omissions in the field's messages by index or map key, and by None for a
+    singular field.
     """
 
     whole: bool = False
@@ -189,7 +190,10 @@ def strip_into(target: Message, source: Message, omissions: Omissions) -> None:
 
 
 def sliced(source: M, each: Shape, keys: Iterable[Key], omissions: FieldOmissions) -> M:
-    """Return the message of `source`'s type with the elements or entries `keys` of one field, less `omissions`."""
+    """Return a message of the type of `source` that contains only the items `keys` of one field.
+
+    `omissions` are left out of these elements or map entries.
+    """
     target = type(source)()
     values = each.of(source)
     if each.message or each.key is not None:
@@ -242,7 +246,7 @@ def _copy_items(target: Message, each: Shape, values: Any, keys: Iterable[Any], 
 
 
 def drop(message: Message, last: Step) -> None:
-    """Clear the field at `last`, or the element or map value if `last` names one."""
+    """Clear the field of the step `last`, or only one element or map value if the step names it."""
     if last.at is None:
         message.ClearField(last.field.name)
     else:
@@ -253,7 +257,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
 def copy_unknown(target: Message, source: Message) -> None:
-    """Add the unknown fields of `source` to `target`, without those of submessages."""
+    """Add the unknown fields of `source` to `target`. Unknown fields of submessages are not added."""
     fields = UnknownFieldSet(source)
     if len(fields):
         target.MergeFromString(_encode(fields))

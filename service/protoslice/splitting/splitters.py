@@ -1,4 +1,4 @@
-"""Splitters: the interface, building blocks for custom splitters, and splitters by size, without subclasses."""
+"""Splitters: their interface, base classes for custom splitters, and splitters that can be used as they are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from protoslice.splitting.remainder import Chunk, LazyChunk, Remainder, existing
 
 
 class Splitter(ABC):
-    """Splits one message into chunks."""
+    """The interface of splitters, each of which splits one message into chunks."""
 
     @property
     @abstractmethod
@@ -47,14 +47,14 @@ class Splitter(ABC):
 
 
 class ComposableSplitter(Splitter):
-    """Splitter that can use other splitters: override `build_chunks`, and call `add_chunk` there.
+    """A base class of splitters that can use other splitters. Subclasses override `build_chunks` to call `add_chunk`.
 
-    `self.source` is the message, which is never changed. `self._proto` is a copy that `build_chunks` may edit, made on
-    first access. Chunks may share content with the message, so neither may be edited while the other is in use.
+    `self.source` is the message, which never changes. `self._proto` is a copy that `build_chunks` may edit; the first
+    access makes it. Chunks may share content with the message, so neither may be edited while the other is in use.
     """
 
     default_policy: ClassVar[SplitPolicy] = SplitPolicy.greedy()
-    """Sizes to split by if neither the splitter nor a parent was given any."""
+    """The policy of a splitter without a policy, if its parents have no policy either."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class ComposableSplitter(Splitter):
         fields_in_parent: Fields | None = None,
         policy: SplitPolicy | None = None,
     ) -> None:
-        """Take the message; a child also takes its parent and the place of its message in the parent's.
+        """Take the message `proto`. A child also takes its parent splitter and its message's path in the parent's.
 
-        `proto_as_initial_chunk` is False when nothing is left of the message itself. `policy` defaults to the parent's
-        policy.
+        `proto_as_initial_chunk` is False if all of the message is split into other chunks. `policy` defaults to the
+        parent's policy.
         """
         self._given = proto
         self._parent = parent_splitter
@@ -79,7 +79,7 @@ class ComposableSplitter(Splitter):
         self._begun = self._built = False
 
     def build_chunks(self) -> Any:
-        """Call `add_chunk` for each chunk. Override this; `split` and `write` call it once."""
+        """Call `add_chunk` for each chunk. Subclasses override this method; `split` and `write` call it once."""
 
     @property
     def version_def(self) -> Any:
@@ -88,19 +88,19 @@ class ComposableSplitter(Splitter):
 
     @property
     def source(self) -> Message:
-        """The message as given, not to be changed."""
+        """The message that the splitter was created with. It must not be changed."""
         return self._given
 
     @property
     def policy(self) -> SplitPolicy:
-        """Policy of the split: the splitter's own policy, else the parent's, else `default_policy`."""
+        """The policy of the split: the splitter's own policy, or the parent's policy, or `default_policy`."""
         if self._policy is not None:
             return self._policy
         return self.default_policy if self._parent is None else self._parent.policy
 
     @property
     def _proto(self) -> Message:
-        """Editable copy of the remaining message; a child's is a part of its root's copy."""
+        """An editable copy of the remaining message. The copy of a child is a part of the root splitter's copy."""
         if self._own is None:
             located = self._located()
             inside = None if located is None else value_at(located[0].editable, located[1])
@@ -110,7 +110,10 @@ class ComposableSplitter(Splitter):
         return self._own.editable
 
     def _located(self) -> tuple[Remainder, Path] | None:
-        """Return `(root remainder, path)` of the message; None when the message is not part of the root's."""
+        """Return the root splitter's remainder, and the message's path in it.
+
+        Return None if the message is not a part of the root's message.
+        """
         root, place = self._from_root([])
         assert root._own is not None
         path = path_of(descriptor_of(root._given), place)
@@ -119,29 +122,29 @@ class ComposableSplitter(Splitter):
 
     @property
     def _chunks(self) -> list[Chunk]:
-        """Chunks so far, as TensorFlow's guide returns them; for a child, the chunks of its root."""
+        """The chunks so far, in the form of TensorFlow's guide. A child has the chunks of its root splitter."""
         root, _ = self._from_root([])
         root._tree.root.piece = root._base()
         return [piece.build() for piece in root._tree.pieces()]
 
     @property
     def _chunked_message(self) -> Any:
-        """`ChunkedMessage` of the chunks so far; for a child, that of its root."""
+        """The `ChunkedMessage` of the chunks so far. A child has the `ChunkedMessage` of its root splitter."""
         return self._from_root([])[0]._tree.message()
 
     def split(self) -> tuple[list[Chunk], Any]:
         """Return the chunks, and the `ChunkedMessage` that places the chunks in the message.
 
-        Raise `InvalidInput` for a splitter with a parent, because its chunks are added to the parent.
+        Raise `InvalidInput` for a splitter with a parent, because the parent gets its chunks.
         """
         pieces, message = self._pieces()
         return [piece.build() for piece in pieces], message
 
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
-        """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path.
+        """Write `<prefix>.cpb`, or `<prefix>.pb` if there is only one chunk, and return the path.
 
-        `writer_options` are riegeli's options, such as `"uncompressed"`. The file appears when it is complete. Raise
-        `InvalidInput` for a splitter with a parent.
+        `writer_options` are riegeli's options, such as `"uncompressed"`. The file appears only when it is complete.
+        Raise `InvalidInput` for a splitter with a parent.
         """
         prefix = os.fspath(file_prefix)
         pieces, message = self._pieces()
@@ -166,11 +169,11 @@ class ComposableSplitter(Splitter):
         return self._own.base()
 
     def add_chunk(self, chunk: Chunk, field_tags: Fields, index: int | None = None) -> None:
-        """Add a chunk at the place `field_tags`: names or numbers of fields, indices and map keys.
+        """Add a chunk at the path `field_tags`, which consists of field names or numbers, indices and map keys.
 
-        Empty tags make the chunk a part of the message itself. `index` puts the chunk before chunk number `index`. The
-        content stays in the message too, unless removed from `self._proto`. Raise `InvalidInput` for binary numbers:
-        the chunk of a number is its text.
+        Empty tags make the chunk a part of the message itself. If `index` is set, the chunk is inserted before the
+        chunk with this number. The content also stays in the message, unless the caller removes it from `self._proto`.
+        Raise `InvalidInput` for a number in binary form, because the chunk of a number must be its text.
         """
         if not isinstance(chunk, Message | bytes | bytearray | memoryview):
             raise InvalidInput(f"Invalid chunk {type(chunk).__name__}: use a message or bytes")
@@ -184,9 +187,9 @@ class ComposableSplitter(Splitter):
         return root._tree.add(root._tree.root, tags_of(path), piece, index=index)
 
     def _part_of_root(self) -> tuple[Remainder, Path]:
-        """Return `(root remainder, path)` of the message.
+        """Return the root splitter's remainder, and the message's path in it.
 
-        Raise `InvalidInput` when the message is not part of the root's.
+        Raise `InvalidInput` if the message is not a part of the root's message.
         """
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
@@ -198,7 +201,7 @@ class ComposableSplitter(Splitter):
         return located
 
     def _from_root(self, tags: list[Key]) -> tuple[ComposableSplitter, list[Key]]:
-        """Return the root splitter, and the place of `tags` in the root's message."""
+        """Return the root splitter, and the tags that lead to `tags` from the root's message."""
         splitter = self
         while splitter._parent is not None:
             tags = [*splitter._place, *tags]
@@ -210,13 +213,13 @@ SizeCheck: TypeAlias = Callable[[int], bool]
 
 
 class SplitBasedOnSize(ComposableSplitter):
-    """Splitter that knows the size of its message.
+    """A base class of splitters that know the size of their message.
 
-    Subclasses override `build_chunks` and return the number of bytes that left the message.
+    Subclasses override `build_chunks`, which returns the number of bytes that left the message.
     """
 
     def __init__(self, proto: Message, proto_size: int, **options: Any) -> None:
-        """Take the message, its size in bytes, and the options of `ComposableSplitter`."""
+        """Take the message, the message's size in bytes, and the options of `ComposableSplitter`."""
         super().__init__(proto, **options)
         self.proto_size = proto_size
 
@@ -226,15 +229,18 @@ class SplitBasedOnSize(ComposableSplitter):
 
 
 class LargeMessageSplitter(SplitBasedOnSize):
-    """Splitter that makes one chunk of a large message; an empty message stays in its place."""
+    """A splitter that makes a large message one chunk, and leaves an empty message in its place."""
 
     def __init__(self, proto: Message, proto_size: int, size_check: SizeCheck | None = None, **options: Any) -> None:
-        """Take `size_check`, which returns True for a large size, by default at least the policy's `min_chunk`."""
+        """Take `size_check`, which returns True for a size that is large.
+
+        By default, a size is large from the policy's `min_chunk` on.
+        """
         super().__init__(proto, proto_size, **options)
         self.size_check = size_check
 
     def build_chunks(self) -> int:
-        """Add the chunk, if the message is large; return the number of bytes that left."""
+        """Add the chunk if the message is large; return the number of bytes that left the message."""
         large = (
             self.proto_size >= self.policy.min_chunk if self.size_check is None else self.size_check(self.proto_size)
         )
@@ -246,9 +252,9 @@ class LargeMessageSplitter(SplitBasedOnSize):
 
 
 class RepeatedMessageSplitter(ComposableSplitter):
-    """Splitter of the elements of a repeated field, then of the field into runs of elements.
+    """A splitter for a repeated field. It splits each element, and then the field into runs of elements.
 
-    Each element is split by `message_splitters` in turn.
+    Each of `message_splitters` in turn splits every element.
     """
 
     def __init__(
@@ -258,9 +264,9 @@ class RepeatedMessageSplitter(ComposableSplitter):
         message_splitters: Sequence[type[SplitBasedOnSize]],
         **options: Any,
     ) -> None:
-        """Take the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
+        """Take the message, the path of the field, the splitters, and the options of `ComposableSplitter`.
 
-        Raise `InvalidInput` unless the place is a repeated field and no map.
+        Raise `InvalidInput` if the path does not lead to a repeated field, or if it leads to a map.
         """
         super().__init__(proto, **options)
         self.repeated_field = listed(repeated_field)
@@ -281,7 +287,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         _, *runs = cut_into_runs(sizes, self.policy.max_chunk, self.policy.max_chunk)
         if runs:
             self._take_runs(each, runs)
-            # Mergers fill elements that exist already: runs come before the chunks split out of elements.
+            # Mergers can only fill existing elements, so runs come before the chunks that are parts of elements.
             below = tree.root.below
             below[position:] = below[-len(runs) :] + below[position : -len(runs)]
         return moved + sum(size for _, size in runs)
@@ -301,23 +307,23 @@ class RepeatedMessageSplitter(ComposableSplitter):
         remainder, path = self._part_of_root()
         place = (*path, *self._path[:-1])
         nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]
-        # Backwards: taking a run shifts the indices of later runs.
+        # The last run comes first, because taking a run shifts the indices of later elements.
         for (run, size), node in reversed(list(zip(runs, nodes, strict=True))):
             node.piece = remainder.take_run(place, each, run, size)
 
 
 class AutoSplitter(ComposableSplitter):
-    """Splitter of any message: large parts become chunks, long repeated fields and maps are cut."""
+    """A splitter of any message. Large parts become chunks, and long repeated fields and maps are cut."""
 
     default_policy = SplitPolicy()
     _plan: Plan | None = None
 
     def plan(self) -> Plan:
-        """Return the plan of the chunks, from sizes alone; nothing is split yet."""
+        """Return the plan of the chunks, which depends only on sizes. The message is not split yet."""
         return plan(self.source, self.policy, self._leaves)
 
     def build_chunks(self) -> int:
-        """Add the chunks of the plan; return the number of bytes in them."""
+        """Add the chunks of the plan; return the total bytes of these chunks."""
         self._plan = self.plan()
         if self._plan.size and not (self._tree.with_base or self._parent):
             raise InvalidInput(
@@ -340,7 +346,7 @@ class AutoSplitter(ComposableSplitter):
 
 
 class _GreedySplitter(AutoSplitter):
-    """Base class of splitters of certain types, which split only messages too large for one chunk."""
+    """A base class of splitters for certain types. They split only messages that are too large for one chunk."""
 
     default_policy = SplitPolicy.greedy()
     types: ClassVar[frozenset[str]]
@@ -352,7 +358,7 @@ class _GreedySplitter(AutoSplitter):
             raise InvalidInput(f"{type(self).__name__} splits {' or '.join(sorted(self.types))}, not {name}")
 
     def plan(self) -> Plan:
-        """Return the plan of the chunks; no chunks for a message that fits into one."""
+        """Return the plan of the chunks. A message that fits into one chunk is not split."""
         found = super().plan()
         return Plan(found.at_most, ()) if found.at_most <= self.policy.max_chunk else found
 
@@ -362,19 +368,19 @@ class _GreedySplitter(AutoSplitter):
 
 
 class GraphDefSplitter(_GreedySplitter):
-    """Splits a TensorFlow `GraphDef`: constants, large nodes and functions, runs of nodes."""
+    """A splitter of a TensorFlow `GraphDef`. Chunks are constants, large nodes and functions, and runs of nodes."""
 
     types = frozenset({"GraphDef"})
 
 
 class SavedModelSplitter(_GreedySplitter):
-    """Splits a TensorFlow `SavedModel`: all of its meta graphs, and other large parts of them."""
+    """A splitter of a TensorFlow `SavedModel`. It splits all meta graphs and their large parts."""
 
     types = frozenset({"SavedModel"})
 
 
 class OnnxSplitter(_GreedySplitter):
-    """Splits an ONNX model, graph or function.
+    """A splitter of an ONNX model, graph or function.
 
     Chunks are initializers, tensors in attributes and subgraphs, and runs of nodes.
     """
@@ -387,16 +393,16 @@ def _bytes_in(entry: Entry) -> int:
 
 
 class _Execution:
-    """Executor of a plan: numbers all chunks first, then fills them."""
+    """An executor of a plan, which first numbers all chunks and then fills them."""
 
     def __init__(self, remainder: Remainder, tree: ChunkTree) -> None:
         self._remainder = remainder
         self._tree = tree
 
     def run(self, entries: Sequence[Entry], parent: ChunkNode, prefix: Path, at: Path) -> None:
-        """Add `entries`; their message is at `at` in the remainder and at `prefix` below `parent`."""
+        """Add `entries`, whose message is at the path `at` in the remainder, and at `prefix` below `parent`."""
         nodes = [self._tree.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
-        # Backwards: runs come first in the plan, but parts have to leave elements before a run takes the elements.
+        # The last entry comes first: runs lead the plan, but parts must leave elements before a run takes the elements.
         for entry, node in reversed(list(zip(entries, nodes, strict=True))):
             place = (*at, *entry.path)
             self.run(entry.inside, node, (), place)
