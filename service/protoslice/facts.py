@@ -1,7 +1,7 @@
-"""Facts about stores and their contents, shared by library, stores, server and client.
+"""Dataclasses for facts about stores and their contents, which the library, the server and the client share.
 
-These dataclasses define the JSON of the API: the server encodes them, the client reads them, and the OpenAPI document
-describes them by their annotations and docstrings.
+These dataclasses define the JSON of the API. The server encodes them, and the client reads them. Their annotations and
+docstrings become the descriptions in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 UNKNOWN: Final = "unknown"
-"""The type of a root whose type is not known; in a request, the wish that no schema is used."""
+"""The type of a root whose type is not known. In a request, it means that no schema should be used."""
 
 
 class Keywords:
-    """JSON Schema keywords of a member, as in `Annotated[int, Keywords(minimum=0)]`."""
+    """The JSON Schema keywords of a member, used as in `Annotated[int, Keywords(minimum=0)]`."""
 
     def __init__(self, **keywords: object) -> None:
         self._keywords = keywords
 
     def __get_pydantic_json_schema__(self, schema: Any, describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Return the schema that pydantic makes of the annotated type, with the keywords."""
+        """Return pydantic's schema of the annotated type with the keywords added."""
         return describe(schema) | self._keywords
 
 
 def like(*examples: object) -> Keywords:
-    """Return the keyword for examples of a member."""
+    """Return the keyword `examples`, which lists example values of a member."""
     return Keywords(examples=list(examples))
 
 
 OMITTED: Final = "omitted"
-"""In `Annotated`: the JSON leaves out the member where it has its default."""
+"""An annotation for a member that the JSON leaves out if it has its default value."""
 
 SECRET: Final = "secret"
-"""In `Annotated`: a permission. Answers with such a member are never compressed: the length would leak it (BREACH)."""
+"""An annotation for a member that grants access.
+
+A response with such a member is never compressed, because its length would leak the secret (the BREACH attack).
+"""
 
 LOCAL: Final = "local"
-"""In `Annotated`: the JSON never has the member."""
+"""An annotation for a member that the JSON never contains."""
 
 Count = Annotated[int, Keywords(minimum=0)]
 Positive = Annotated[int, Keywords(minimum=1)]
@@ -52,9 +55,9 @@ class File:
 
     path: Annotated[str, like("model.onnx")]
     size: Count
-    """In bytes."""
+    """The size in bytes."""
     sha256: Sha256 | None
-    """In hex; None for a file that was registered in place."""
+    """The SHA-256 in hex; None for a file that was registered in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class StoreName:
 
     protocol: Annotated[str, Keywords(enum=["tag", "hub", "oci", "mlflow"])]
     name: str
-    """Name, such as `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
+    """The name, such as `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +75,42 @@ class Store:
 
     id: Id
     type: Annotated[str | None, like("onnx.ModelProto")]
-    """Full type name of the root proto, or `unknown`; None for a store without a root."""
+    """The full type name of the root proto, or `unknown`; None for a store without a root."""
     root: Annotated[str | None, like("model.onnx")]
-    """Path of the root proto; None if no file is a root."""
+    """The path of the root proto; None if no file is a root."""
     size: Count
-    """Bytes of all files."""
+    """The total size of all files in bytes."""
     chunks: Count
     min_chunk: Positive
     max_chunk: Positive
     created: datetime
     tags: Annotated[tuple[str, ...], like(["resnet50:3"])]
-    """Tags of the store, at most 100; `GET /v1/tags?store=` lists all."""
+    """The tags of the store, at most 100. `GET /v1/tags?store=` lists all tags."""
     files: tuple[File, ...]
     source: Annotated[str, like("upload")]
-    """How the files were added, such as `upload` or `register`."""
+    """The way in which the files arrived, such as `upload` or `register`."""
     schema: Sha256 | None
-    """Fingerprint of the schema used to read the root; None for an unknown type."""
+    """The fingerprint of the schema with which the root is read; None for an unknown type."""
     planner: Positive | None
-    """Version of the algorithm that chose the chunks; None for a store without chunks. 3 (2 in older stores) means the
-    chunks of an uploaded chunked file."""
+    """The version of the algorithm that chose the chunks; None for a store without chunks. Version 3 (2 in older
+    stores) means that the store kept the chunks of an uploaded chunked file."""
     rules: tuple[str, ...] = ()
-    """Split rules that took precedence over the sizes, in canonical form."""
+    """The split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if there is a root."""
     records_file: Annotated[str | None, like("train.tfrecord")] = None
-    """Path of a file that is a stream of records, for `file=` of `/records`; None if none was recognized. Streams of
-    delimited records are not recognized. Stores of earlier versions have None."""
+    """The path of a file that is a stream of records, which `file=` of `/records` accepts. It is None if no such file
+    was recognized. Streams of delimited records are not recognized. Stores of earlier versions have None."""
     uploader: Annotated[str | None, like("ci")] = None
-    """Name of the token or account that created the store; None if the service required no credentials."""
+    """The name of the token or account that created the store; None if the service required no credentials."""
     uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None
-    """Id of that token or account: other tokens or accounts may have the same name. None if it is unknown."""
+    """The id of the token or account that created the store; None if it is unknown. The id is unique, but several
+    tokens or accounts may have the same name."""
     description: Annotated[str, like("Fine-tuned on the May data.")] = ""
-    """Description for readers. It can be changed, unlike the files of the store."""
+    """A text for people. It can be changed, unlike the files of the store."""
     names: tuple[StoreName, ...] = ()
-    """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
-    has tags."""
+    """The names that refer to the store, at most 100: tags and names in registries. The response to an upload contains
+    only tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +119,9 @@ class Removed:
 
     id: Id
     tags: tuple[str, ...]
-    """Tags that were removed with the store."""
+    """The tags that were removed with the store."""
     restorable_until: datetime
-    """Time until which the removal can be undone."""
+    """The time until which the removal can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Restored:
 
     store: Store
     tags_taken: tuple[str, ...]
-    """Tags that were not restored, because they point at another store now."""
+    """The tags that were not restored, because they now refer to another store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Tag:
 
     name: Annotated[str, like("resnet50:3")]
     store: Id
-    """Id of the store."""
+    """The id of the store."""
     updated: datetime
 
 
@@ -144,15 +148,17 @@ class RepositorySummary:
     """A repository of a model registry, and the store of its current version."""
 
     name: Annotated[str, like("ann/resnet")]
-    """Name as clients of the registry use it; for MLflow, the URI of a folder of artifacts."""
+    """The name that clients of the registry use. For MLflow, it is the URI of an artifact folder."""
     protocol: Annotated[str, Keywords(enum=["hub", "oci", "mlflow"])]
-    """Kind of registry client that created the repository."""
+    """The kind of registry client that created the repository."""
     ref: Annotated[str | None, like("ann/resnet@main")]
-    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last.
+    """The name of the current version under `/v1/stores`. The current version is `main`, the tag `latest`, or the tag
+    set last.
 
-    None, like the members below, for a repository without files, and for an MLflow folder that was never requested."""
+    `ref`, `store`, `type`, `size` and `files` are None for a repository without files, and for an MLflow folder that
+    was never requested."""
     store: Id | None
-    """Id of the store; None if there is none yet, or it was removed."""
+    """The id of the store; None if there is no store yet, or if it was removed."""
     type: str | None
     size: Count | None
     files: Count | None
@@ -166,14 +172,14 @@ class RepositoryVersion:
     name: Annotated[str, like("main")]
     kind: Annotated[str, Keywords(enum=["branch", "tag"])]
     ref: Annotated[str, like("ann/resnet@main")]
-    """Name of this version under `/v1/stores`."""
+    """The name of this version under `/v1/stores`."""
     store: Id
     updated: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class SignInTerms:
-    """How to sign in at a service: the issuer, its public client, and the scopes to ask for."""
+    """The facts for signing in at a service: the issuer, the issuer's public client, and the scopes to request."""
 
     issuer: str
     client_id: str
@@ -195,10 +201,10 @@ class WebhookFacts:
     name: str
     url: str
     events: tuple[str, ...]
-    """Types of the events that the webhook receives; all if empty."""
+    """The types of events that the webhook receives. An empty list means all types."""
     created: datetime
     secret: Annotated[str, OMITTED, SECRET] = ""
-    """`whsec_` and base64: the HMAC key for `webhook-signature`. Only returned when the webhook is put."""
+    """The HMAC key for `webhook-signature`, written as `whsec_` and base64. Only the response to `PUT` contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,33 +217,33 @@ class EventLetter:
     written: datetime
     attempts: int
     error: str
-    """Reason of the last failure; empty before the first attempt."""
+    """The reason of the last failure; empty before the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """Number of failed events that will be delivered again."""
+    """The number of failed events that will be delivered again."""
 
     letters: Count
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A change, and who made it."""
+    """A change, and the token, account or user that made it."""
 
     at: datetime
     who: Annotated[str, like("ci")]
-    """Name of the token or account, or of the system's user who ran a command on the storage. Empty for the service
-    itself, and for a service that requires no credentials."""
+    """The name of the token or account that made the change. For a command on the storage, it is the name of the
+    system's user. It is empty for the service itself, and if the service requires no credentials."""
     what: Annotated[str, like("tag.set")]
     subject: Annotated[str, like("resnet:3")]
-    """Id of a store or token, or the name of what was changed."""
+    """The changed object: the id of a store or token, or the name of another object."""
     detail: dict[str, Any]
     transaction: str
-    """Id shared by changes that were made together."""
+    """An id that changes share if they were made together."""
     who_id: Annotated[str, like("kU3x9QbW1z")] = ""
-    """Id of the token, or of the account at an issuer: others may have the same name. `local` for a system's user,
-    empty if it is unknown."""
+    """The id of the token, or of the account at an issuer. Several tokens or accounts may have the same name. The id is
+    `local` for a system's user, and empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,35 +253,36 @@ class AccessToken:
     id: str
     name: str
     space: str
-    """Space in which the token is valid; `*` for all spaces."""
+    """The space in which the token is valid; `*` for all spaces."""
     scopes: tuple[Annotated[str, Keywords(enum=["read", "write", "delete", "register", "schemas", "admin"])], ...]
     tags: tuple[str, ...]
-    """Patterns of tags that the token may set and remove; empty if it may change any tag."""
+    """The patterns of tags that the token may set and remove; empty if it may change any tag."""
     created: datetime
     expires: datetime | None
     used: datetime | None = None
-    """Time of the last use, recorded at most once an hour; null if there was none. Signed URLs do not count."""
+    """The time of the token's last use, which may be up to an hour too early; None if the token was never used. Signed
+    URLs do not count as use."""
     token: Annotated[str, OMITTED, SECRET] = ""
-    """The token itself, only returned when it is created."""
+    """The token itself. Only the response that creates the token contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """An isolated tenant with its own stores, tags and schemas, its usage and its quota."""
+    """A space, which is an isolated tenant with separate stores, tags and schemas, with its usage and its quota."""
 
     name: str
-    """Lower-case letters, digits and '-', at most 63 characters; the API of the space is below `/spaces/{name}`."""
+    """The name: at most 63 lower-case letters, digits and '-'. The API of the space is below `/spaces/{name}`."""
     stored_bytes: int = 0
-    """Bytes of uploaded objects; removed stores count until `gc` deletes their objects."""
+    """The bytes of uploaded objects. Objects of removed stores count until `gc` deletes them."""
     stores: int = 0
     quota_bytes: int = 0
-    """Maximum stored bytes; 0 for no limit."""
+    """The maximum of stored bytes; 0 for no limit."""
     quota_stores: int = 0
-    """Maximum number of stores; 0 for no limit."""
+    """The maximum number of stores; 0 for no limit."""
     quota_open_uploads: int = 0
-    """Maximum number of unfinished resumable uploads; 0 for no limit."""
+    """The maximum number of unfinished resumable uploads; 0 for no limit."""
     quota_requests: int = 0
-    """Maximum concurrent requests per replica; 0 for no limit."""
+    """The maximum number of concurrent requests per replica; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,32 +291,32 @@ class Schema:
 
     name: str
     size: Count
-    """In bytes."""
+    """The size in bytes."""
     messages: Count
-    """Number of message types it declares."""
+    """The number of message types that the descriptor set declares."""
     updated: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """A chunk, as the chunk table of a store lists it."""
+    """A chunk in the chunk table of a store."""
 
     index: Count
     kind: Annotated[str, Keywords(enum=["message", "bytes"])]
     type: str | None
-    """Full name of the message type; None for bytes, and if it is unknown."""
+    """The full name of the message type; None for bytes, and if the type is unknown."""
     path: str
     size: Count
-    """In bytes."""
+    """The size in bytes."""
     sha256: Sha256 | None
-    """In hex; None if digests were not requested."""
+    """The SHA-256 in hex; None if digests were not requested."""
     problem: str | None = None
-    """Why protobuf runtimes cannot parse the chunk (above 2 GiB), and what to do."""
+    """The reason why protobuf runtimes cannot parse the chunk (it is larger than 2 GiB), and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a file: the pieces of a store cover every byte of its files, in order."""
+    """A piece of a file. The ordered pieces of a store cover every byte of the store's files."""
 
     file: Annotated[str, like("model.onnx")]
     offset: Count
@@ -318,61 +325,61 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """Offset of the first byte after the piece in its file."""
+        """The offset of the first byte after the piece in the piece's file."""
         return self.offset + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class PiecePlace:
-    """Place of a piece: store, file and offset. Other stores may have the piece too."""
+    """A place of a piece: store, file and offset. Several stores may contain the same piece."""
 
     sha256: Sha256
     size: Positive
     store: Id
-    """Id of the store."""
+    """The id of the store."""
     file: str
     offset: Count
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPieces:
-    """Missing pieces, and places of all other pieces."""
+    """The requested pieces that the service lacks, and the places of all other requested pieces."""
 
     missing: tuple[Sha256, ...]
     found: tuple[PiecePlace, ...]
     bases: tuple[Id, ...] = ()
-    """Stores that `tags` of the request selects."""
+    """The ids of the stores to which the tags in the request refer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A field or element of a proto: its path, type and size."""
+    """A field or an element of a proto, with its path, type and size."""
 
     path: str
     field: int
-    """Field number."""
+    """The field number."""
     name: str | None
-    """Field name; None if no schema knows the field."""
+    """The field name; None if no schema declares the field."""
     kind: str | None
-    """`message`, or the kind of a scalar; None if no schema knows the field."""
+    """The kind of the field: `message` or a scalar kind; None if no schema declares the field."""
     type: str | None
-    """Full name of the message or enum type; None for other kinds."""
+    """The full name of the message or enum type; None for other kinds."""
     count: int | None
-    """Number of elements of a repeated field; None for other fields, and for a single element."""
+    """The number of elements of a repeated field; None for other fields, and for a single element."""
     size: Count
-    """In bytes, as serialized."""
+    """The serialized size in bytes."""
     deeper: bool
     """True if the node has children."""
     text: str | None
-    """Value of a scalar or a short string."""
+    """The value of a scalar or a short string."""
     children: Annotated[tuple[Node, ...], OMITTED] = ()
-    """Child nodes. They and `more` are only set for nodes within the requested depth."""
+    """The child nodes. `children` and `more` are set only for nodes within the requested depth."""
     more: Annotated[int | None, OMITTED] = None
-    """Number of children that are not shown."""
+    """The number of children that are not listed."""
 
     @property
     def number(self) -> int:
-        """Field number."""
+        """The field number."""
         return self.field
 
 
@@ -385,50 +392,51 @@ class TensorEntry:
     """A tensor of a store or a model."""
 
     name: Annotated[str, like("conv1.weight")]
-    """Name in the model; several tensors may share a name."""
+    """The name in the model. Several tensors may share a name."""
     address: Annotated[str, like("path:graph.initializer[3]")]
-    """Identifies the tensor in the store, even if several share its name."""
+    """The address, which identifies the tensor even if several tensors share its name."""
     dtype: Annotated[str | None, like("F32")]
-    """None if the type is unknown."""
+    """The data type; None if it is unknown."""
     shape: tuple[int, ...] | None
-    """None if the shape is invalid."""
+    """The length of each dimension; None if the shape is invalid."""
     size: Count | None
-    """Bytes of the elements; None for strings."""
+    """The size of the elements in bytes; None for strings."""
     file: str | None
-    """File that holds the bytes; None if there are several or none."""
+    """The file that contains the elements; None if no file or several files contain them."""
     role: Annotated[Role, like("weight")]
-    """The parameters of a model are the elements of its weights."""
+    """The role of the tensor. The elements of all weights are the parameters of the model."""
     kind: Annotated[Kind, like("convolution")]
-    """Kind of the layer: by the operator that uses the tensor, or by words of the name in models without a graph."""
+    """The kind of the layer that uses the tensor. It follows from the operator that uses the tensor. In a model without
+    a graph, it follows from words in the tensor's name."""
     problem: Annotated[str | None, OMITTED] = None
-    """Why the bytes cannot be read, if they cannot."""
+    """The reason why the elements cannot be read; None if they can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorBranch:
-    """A node in a tree of tensor names: tensors with a common beginning, a range of such groups, or one tensor."""
+    """A node in a tree of tensor names. It is a group of names with a common prefix, a range of groups, or a tensor."""
 
     name: Annotated[str, like("layer.3.")]
-    """Common beginning of the names, after the parent's name; for a range, that of its first group."""
+    """The common prefix of the names, without the parent's prefix. For a range, it is the name of the first group."""
     start: Count
-    """Position of the first tensor in the order of names."""
+    """The position of the first tensor in the order of names."""
     tensors: Count
     size: Count
-    """Bytes of the elements; strings do not count."""
+    """The size of the elements in bytes. Strings do not count."""
     elements: Count
     dtype: Annotated[str | None, like("F32")]
-    """Data type with the most bytes; None if unknown."""
+    """The data type with the most bytes; None if it is unknown."""
     kind: Annotated[Kind | None, like("attention")]
-    """Kind of layer with the most bytes; None without tensors."""
+    """The kind of layer with the most bytes; None without tensors."""
     last: Annotated[str | None, OMITTED] = None
-    """Name of the last group; only for a range of groups."""
+    """The name of the last group in a range. The names in a range have only the parent's prefix in common."""
     address: Annotated[str | None, OMITTED] = None
-    """Identifies a single tensor."""
+    """The address of the tensor, if this node is a tensor."""
     shape: Annotated[tuple[int, ...] | None, OMITTED] = None
     parameters: Annotated[Count | None, OMITTED] = None
-    """Number of elements that belong to weights, if not all do."""
+    """The number of elements that belong to weights; None if all elements do."""
     children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
-    """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
+    """The groups and tensors in natural order; empty for a tensor, and for a group that is not opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,35 +444,35 @@ class Histogram:
     """Counts of numbers in bins of equal width."""
 
     start: float
-    """Start of the first bin; each bin includes its start, and ends before the next."""
+    """The start of the first bin. Each bin includes its start, and ends before the start of the next bin."""
     width: float
-    """Width of each bin, a power of two; the start of every bin is a multiple of it."""
+    """The width of each bin, which is a power of two. The start of every bin is a multiple of the width."""
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorStatistics:
-    """Statistics of a tensor or of a slice; for complex numbers, of their magnitudes."""
+    """Statistics of a tensor or of a slice. Complex numbers count with their magnitudes."""
 
     name: str
     address: str
     dtype: Annotated[str, like("F32")]
     shape: tuple[int, ...]
-    """Shape of the slice, or of the whole tensor."""
+    """The shape of the slice, or of the whole tensor."""
     elements: Count
-    """Number of elements of each tensor."""
+    """The number of elements in the slice or tensor."""
     looked_at: Count
-    """Number of elements examined; for a sample, fewer than all."""
+    """The number of elements that were read. It is smaller than `elements` for a sample."""
     zeros: Count
     nans: Count
     infinities: Count
     min: float | None
-    """Smallest finite element. This, `max`, `mean` and `deviation` are None without finite elements, or if a 64-bit
-    float cannot hold them."""
+    """The smallest finite element. `min`, `max`, `mean` and `deviation` are None if there are no finite elements, or if
+    a 64-bit float cannot hold them."""
     max: float | None
     mean: float | None
     deviation: float | None
-    """Standard deviation of the elements examined."""
+    """The standard deviation of the elements that were read."""
     histogram: Histogram | None
     """The finite elements in at most 64 bins; None without finite elements."""
 
@@ -479,42 +487,44 @@ class Difference:
 
     what: Compared
     path: Annotated[str, like("graph.node[3]")]
-    """Path of the file or part, or name of the tensor, in the second model; in the first if it was removed."""
+    """The path of the file or part, or the name of the tensor. It is taken from the second model, or from the first
+    model for `removed`."""
     change: Change
     before: Count | None
-    """Bytes in the first model; None if added."""
+    """The size in bytes in the first model; None for `added`, and if the size is unknown."""
     after: Count | None
-    """Bytes in the second model; None if removed."""
+    """The size in bytes in the second model; None for `removed`, and if the size is unknown."""
     detail: Annotated[str, like("F32 2 → F32 3")] = ""
     """Details, such as both values of a scalar or the old name of a tensor."""
     address: str = ""
-    """Address of the tensor, or path of the part; empty for files and removed tensors."""
+    """The address of the tensor, or the path of the part; empty for files and removed tensors."""
     was: str = ""
-    """Address of the tensor, or path of the part, in the first model; empty for files and added tensors."""
+    """The address of the tensor, or the path of the part, in the first model; empty for files and added tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDelta:
-    """Distances of the elements of two tensors; a complex number counts as two elements."""
+    """The distances between the elements of two tensors. A complex number counts as two elements."""
 
     dtype: Annotated[str, like("F32")]
     shape: tuple[int, ...]
     elements: Count
-    """Number of elements of each tensor."""
+    """The number of elements of each tensor."""
     looked_at: Count
-    """Elements compared; for a sample, fewer than all."""
+    """The number of compared elements. It is smaller than `elements` for a sample."""
     changed: Count
-    """Compared elements that differ."""
+    """The number of compared elements that differ."""
     incomparable: Count
-    """Changed elements that are NaN or infinite in at least one of the tensors; the members below leave them out."""
+    """The number of changed elements that are NaN or infinite in at least one of the tensors. `max`, `mean`, `relative`
+    and `cosine` leave them out."""
     max: float | None
-    """Maximum distance; None without finite elements, or beyond 64-bit floats."""
+    """The maximum distance; None without finite elements, and if a 64-bit float cannot hold it."""
     mean: float | None
-    """Mean distance; None without finite elements."""
+    """The mean distance; None without finite elements."""
     relative: float | None
-    """Length of the difference as a share of the first tensor's length, both as vectors; None if the latter is zero."""
+    """The norm of the difference divided by the norm of the first tensor; None if the latter norm is zero."""
     cosine: float | None
-    """Cosine similarity of the two tensors as vectors; None if one is zero."""
+    """The cosine similarity of the two tensors as vectors; None if one of them is zero."""
 
 
 Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
@@ -522,55 +532,55 @@ Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class TensorMove:
-    """A tensor of two models, and how much its values differ; removed tensors are described as in the first model."""
+    """A tensor of two models, and how much its elements changed. The first model describes a removed tensor."""
 
     name: str
     address: str
-    """Address in the second model; empty for a removed tensor."""
+    """The address in the second model; empty for a removed tensor."""
     was: str | None
-    """Name in the first model, if different."""
+    """The name in the first model; None unless it differs from `name`."""
     was_address: str
-    """Address in the first model; empty for an added tensor."""
+    """The address in the first model; empty for an added tensor."""
     dtype: str | None
     shape: tuple[int, ...] | None
     size: Count | None
     kind: Annotated[Kind, like("linear")]
-    """Kind of the layer."""
+    """The kind of the layer that uses the tensor."""
     layer: Annotated[str, like("model.layers.0")]
-    """The tensor's name up to the end of its first number, or else the first step of the name."""
+    """The tensor's name up to the end of its first number. A name without a number is cut after its first step."""
     change: Move
-    """`reshaped` means that type or shape differ, `compared` that type, shape and name are equal."""
+    """The change. `reshaped` means that type or shape differ. `compared` means that type, shape and name are equal."""
     delta: TensorDelta | None
-    """Distances, of a sample of the elements; None where there is nothing to compare."""
+    """The distances between a sample of the elements; None if the elements cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualTensors:
-    """Tensors of one kind that are equal in two models as far as they were compared, in a layer or a run of layers."""
+    """The tensors of one kind in a layer or a run of layers, if no compared elements differ between two models."""
 
     layer: Annotated[str, like("model.layers.0")]
-    """Layer of the tensors, as in `TensorMove`."""
+    """The layer of the tensors, as in `TensorMove`, or the first layer of a run."""
     last: Annotated[Count | None, like(31)]
-    """Number of the last layer of a run, in which all layers have equal counts; None for a single layer."""
+    """The number of the last layer of a run; None for a single layer. All layers of a run have the same `count`."""
     kind: Annotated[Kind, like("attention")]
     count: Annotated[Positive, like(4)]
-    """Number of equal tensors in each of the layers."""
+    """The number of equal tensors in each layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMoves:
-    """A page of the tensors of two models in pairs, sorted by name."""
+    """A page of the tensors of two models. The tensors form pairs, which are sorted by name."""
 
     items: tuple[TensorMove, ...]
-    """Tensors whose values differ, that only one model has, or that could not be compared."""
+    """The tensors that changed, that only one of the models has, or that could not be compared."""
     equal: tuple[EqualTensors, ...]
-    """All other tensors of the page, by layer and kind."""
+    """All other tensors of the page, grouped by layer and kind."""
     compared: Count
-    """Number of pairs on this page."""
+    """The number of pairs on this page."""
     total: Count
-    """Number of pairs on all pages."""
+    """The number of pairs on all pages."""
     next: str | None
-    """`cursor` of the next page; None on the last page."""
+    """The `cursor` of the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,36 +588,36 @@ class SignatureTensor:
     """An input or an output of a signature."""
 
     name: Annotated[str, like("images")]
-    """Name of the argument or result when the signature is called."""
+    """The name of the argument or result in a call of the signature."""
     tensor: Annotated[str | None, like("x:0")]
-    """Name in the graph; None for a tensor that consists of several tensors, such as a sparse tensor."""
+    """The name in the graph; None for a tensor that consists of several tensors, such as a sparse tensor."""
     dtype: Annotated[str | None, like("F32")]
-    """None for resources, variants and unknown types."""
+    """The data type; None for resources, variants and unknown types."""
     shape: tuple[int | None, ...] | None
-    """Length of each dimension, None if it is unknown; None instead of the list if the rank is unknown."""
+    """The length of each dimension. An unknown length is None. If the rank is unknown, the whole shape is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and returns: a signature of a SavedModel, or the one of an ONNX, Core ML or Paddle model."""
+    """A signature: the inputs and outputs of a model. Models of TensorFlow may have several, other models have one."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]
-    """Name of the method; empty if the model has none."""
+    """The name of the method; empty if the model states none."""
     tags: Annotated[tuple[str, ...], like(["serve"])]
-    """Tags of the meta graph."""
+    """The tags of the meta graph that contains the signature."""
     inputs: tuple[SignatureTensor, ...]
     outputs: tuple[SignatureTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """A graph of a model: the main one, or one of a function, a branch or a computation."""
+    """A graph of a model: the main graph, or the graph of a function, a branch or a computation."""
 
     path: Annotated[str, like("graph")]
-    """Path of the message that holds the nodes; empty for the root."""
+    """The path of the message that contains the nodes; empty for the root."""
     name: str
-    """Name of the function, graph or computation; otherwise the path."""
+    """The name of the function, graph or computation, or the path if there is no name."""
     nodes: Count
 
 
@@ -616,19 +626,19 @@ class GraphNode:
     """A node of a graph."""
 
     name: Annotated[str, like("conv1")]
-    """Empty if unnamed."""
+    """The name; empty if the node has none."""
     op: Annotated[str, like("Conv")]
     path: Annotated[str, like("graph.node[3]")]
     hops: Count
-    """Distance from the node in `around`, in links; 0 without `around`."""
+    """The number of links from the node in `around` to this node; 0 without `around`."""
     attributes: tuple[tuple[str, str], ...]
-    """Names and values as text; long values are truncated."""
+    """The names and values of the attributes as text. Long values are truncated."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
-    """Tensors that the node uses or holds."""
+    """The names of the tensors that the node uses or holds."""
     more: Count
-    """Number of links to nodes that are not shown."""
+    """The number of links to nodes that are not listed."""
     outputs: Annotated[tuple[str, ...], like(["conv1_out"])]
-    """Names of the first values that the node produces; empty for a node that is too large."""
+    """The names of the first values that the node produces; empty for a node that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,26 +646,26 @@ class GraphEdge:
     """A value that one node passes to another."""
 
     source: Annotated[str, like("graph.node[3]")]
-    """Path of the node that produces the value."""
+    """The path of the node that produces the value."""
     target: Annotated[str, like("graph.node[4]")]
-    """Path of the node that consumes the value."""
+    """The path of the node that consumes the value."""
     value: Annotated[str, like("conv1_out")]
     input: Count
-    """Position of the value among the inputs of the target."""
+    """The position of the value among the target's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """A part of one graph."""
+    """A part of one graph: some of its nodes, and the values that these nodes exchange."""
 
     graphs: tuple[GraphEntry, ...]
     """The first graphs of the model."""
     graph_count: Count
-    """Total number of graphs."""
+    """The number of all graphs of the model."""
     graph: Annotated[str, like("graph")]
-    """Path of the graph shown."""
+    """The path of the graph to which the nodes belong."""
     around: str | None
-    """Path of the node that `around` selects; None without `around`."""
+    """The path of the node that `around` selects; None without `around`."""
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     more: bool
@@ -669,56 +679,58 @@ class GraphValue:
     name: Annotated[str, like("conv1_out")]
     dtype: Annotated[str | None, like("F32")]
     shape: tuple[int | None, ...] | None
-    """Length of each dimension, None if it is unknown; None instead of the list if the model states none."""
+    """The length of each dimension. An unknown length is None. If the model states no shape, the whole shape is None.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOperator:
-    """An operator in a block."""
+    """An operator in a block, and the number of its nodes."""
 
     op: Annotated[str, like("Conv")]
     nodes: Count
-    """Number of nodes."""
+    """The number of nodes with this operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBlock:
-    """A part of a graph: a node, or a block of neighbours."""
+    """A part of a graph: a single node, or a block of neighbouring nodes."""
 
     id: int | None
-    """Number of a block, by which its parts can be listed; None for a node."""
+    """The number with which a client can list the parts of this block; None for a node."""
     kind: Annotated[str, like("repeat")]
-    """`node`, `group` (a common beginning of names), `repeat` (parts that look the same), `round` (one part of a
-    repeat) or `part` (joined neighbours: a level has at most 64 parts)."""
+    """The kind: `node`, `group` (nodes whose names have a common prefix), `repeat` (several parts that look the same),
+    `round` (one of these parts) or `part` (neighbours that are joined, because a level has at most 64 parts)."""
     name: Annotated[str, like("encoder.layer")]
-    """Name of the node, or the part of their names that the nodes of a block share; empty if there is none."""
+    """The name of the node, or the common part of the names of a block's nodes; empty if there is none."""
     number: int | None
-    """Number of the first item of a round or a part; None for other kinds."""
+    """The number of the first item in a round or a part; None for other kinds."""
     items: Count
-    """Number of items: nodes, groups, or rounds of a repeat. If there are many, neighbours are joined to one part."""
+    """The number of items, which are nodes, groups, or rounds of a repeat. If there are many items, neighbours are
+    joined to one part."""
     first: Count
-    """Position of the first node in the order of the whole graph."""
+    """The position of the first node in the order of the whole graph."""
     nodes: Count
     path: Annotated[str, like("graph.node[3]")]
-    """Path of the first node."""
+    """The path of the first node."""
     ops: tuple[GraphOperator, ...]
     """The most frequent operators."""
     elements: Count
-    """Number of elements of the weights; a weight that several nodes use counts for the first node."""
+    """The number of elements of all weights. A weight that several nodes use counts only for the first of them."""
     bars: tuple[int, ...]
-    """Number of elements of the weights in each of up to 24 equal stretches of the block."""
+    """The number of weight elements in each of up to 24 sections of equal length, in order."""
     weight: Annotated[str | None, like("path:graph.initializer[3]")]
-    """Address of the largest weight."""
+    """The address of the largest weight; None without weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphLink:
-    """Values that one part of a level passes to another."""
+    """The values that one part of a level passes to another part."""
 
     source: int | None
-    """Index of the part that produces the values; None for parts outside of the block."""
+    """The index of the part that produces the values; None for a part outside of the block."""
     target: int | None
-    """Index of the part that consumes the values; None for parts outside of the block."""
+    """The index of the part that consumes the values; None for a part outside of the block."""
     count: Count
     value: GraphValue
     """The first of these values."""
@@ -731,24 +743,24 @@ class GraphLevel:
     graphs: tuple[GraphEntry, ...]
     """The first graphs of the model."""
     graph: Annotated[str, like("graph")]
-    """Path of the graph shown."""
+    """The path of the graph to which the block belongs."""
     block: Count
-    """Number of the block; 0 is the whole graph."""
+    """The number of the block; 0 is the whole graph."""
     trail: tuple[int, ...]
-    """Numbers of the blocks that contain this block, from the whole graph down to this block itself."""
+    """The numbers of the blocks that contain this block, the whole graph first, and then the number of this block."""
     nodes: Count
-    """Number of nodes in the graph."""
+    """The number of nodes in the graph."""
     parts: tuple[GraphBlock, ...]
     links: tuple[GraphLink, ...]
     inputs: tuple[GraphValue, ...]
-    """For the whole graph: values that the graph takes, without weights."""
+    """The values that the graph takes, without weights; empty unless the block is the whole graph."""
     outputs: tuple[GraphValue, ...]
-    """For the whole graph: values that the graph returns."""
+    """The values that the graph returns; empty unless the block is the whole graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphStep:
-    """A node on a path between two other nodes."""
+    """A node on a path between two places in a graph."""
 
     path: Annotated[str, like("graph.node[3]")]
     name: Annotated[str, like("conv1")]
@@ -760,19 +772,20 @@ class GraphSection:
     """The nodes on all paths between two places in a graph."""
 
     count: Count
-    """Number of nodes; 0 if no path leads from one place to the other."""
+    """The number of nodes; 0 if no path leads from one place to the other."""
     elements: Count
-    """Elements of the weights of these nodes."""
+    """The number of elements of the weights that these nodes use or hold."""
     spans: tuple[tuple[int, int], ...]
-    """Runs of these nodes in the order of the graph: position of the first node, and number of nodes."""
+    """The positions of these nodes in the graph's order, as runs: the position of a first node, and a number of nodes.
+    """
     nodes: tuple[GraphStep, ...]
     """The first nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """The first weights that these nodes use or hold."""
     inputs: Annotated[tuple[str, ...], like(["x"])]
-    """Names of the values that these nodes take from other nodes or from the inputs of the graph."""
+    """The names of the values that these nodes take from other nodes or from the inputs of the graph."""
     outputs: Annotated[tuple[str, ...], like(["y"])]
-    """Names of the values that the last nodes produce."""
+    """The names of the values that the last nodes produce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -780,78 +793,78 @@ class RecordsSummary:
     """A summary of a stream of records."""
 
     file: Annotated[str, like("train.tfrecord")]
-    """Path of the stream in its store."""
+    """The path of the stream in its store."""
     framing: Annotated[str, like("tfrecord")]
-    """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be`, `riegeli`, `array_record`, `tfrecord_gzip` or
-    `tfrecord_zlib`."""
+    """The framing: `tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be`, `riegeli`, `array_record`,
+    `tfrecord_gzip` or `tfrecord_zlib`."""
     type: str | None
-    """Full name of the records' message type; None if it is unknown."""
+    """The full name of the records' message type; None if it is unknown."""
     count: Count
-    """Number of whole records."""
+    """The number of complete records."""
     size: Count
-    """Bytes of the stream up to the end of the last whole record."""
+    """The bytes of the stream up to the end of the last complete record."""
     fault: str | None
-    """Damage that cuts the stream short, with its offset; None if there is none."""
+    """The damage at which the records end, with its offset; None if the stream is not damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part that does not match the model's description of it."""
+    """A damaged part of a model, which does not match what the model states about the part."""
 
     part: str
-    """Path of a file, or name of a tensor."""
+    """The path of a file, or the name of a tensor."""
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class DtypeTotal:
-    """Totals of the tensors of one data type."""
+    """The totals of all tensors with one data type."""
 
     dtype: Annotated[str | None, like("F32")]
-    """None for unknown types."""
+    """The data type; None for unknown types."""
     tensors: Positive
     elements: Count
-    """Number of elements of the tensors with a valid shape."""
+    """The number of elements of the tensors with a valid shape."""
     size: Count
-    """Bytes of the elements; strings do not count."""
+    """The size of the elements in bytes. Strings do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTotal:
-    """Totals of the tensors of one role."""
+    """The totals of all tensors with one role."""
 
     role: Annotated[Role, like("weight")]
     tensors: Positive
     elements: Count
-    """Number of elements of the tensors with a valid shape; of weights, the parameters of the model."""
+    """The number of elements of the tensors with a valid shape. For weights, these are the parameters of the model."""
     size: Count
-    """Bytes of the elements; strings do not count."""
+    """The size of the elements in bytes. Strings do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """A report on a model. Responses list at most 20 of each kind."""
+    """A report on a model. It lists at most 20 missing files, duplicate names and damaged parts each."""
 
     type: str | None
     tensors: Count | None
-    """Number of tensors; None if they cannot be listed."""
+    """The number of tensors; None if they cannot be listed."""
     files: Annotated[tuple[str, ...], LOCAL] = ()
-    """Files besides the root that hold tensors; empty in the report of a service."""
+    """The files other than the root that contain tensors; empty in the report of a service."""
     missing: tuple[str, ...] = ()
-    """Files that the model refers to, but that are not among its files."""
+    """The files that the model refers to, but that are missing."""
     duplicates: tuple[str, ...] = ()
-    """Names used by several tensors."""
+    """The names that several tensors share."""
     damaged: tuple[Damage, ...] = ()
     dtypes: tuple[DtypeTotal, ...] = ()
-    """Totals per data type, largest first."""
+    """The totals per data type, the largest first."""
     totals: tuple[RoleTotal, ...] = ()
-    """Totals per role, weights first."""
+    """The totals per role, weights first."""
     complete: bool = True
     """False if a list is incomplete, or not all tensors were examined."""
 
     @property
     def problem(self) -> str | None:
-        """The missing and the damaged parts in a sentence; None for a sound model."""
+        """A sentence that names the missing files and the damaged parts; None if there are none."""
         names = ", ".join(map(repr, self.missing))
         said = [f"the model refers to missing files: {names}"] if self.missing else []
         said += [f"{damage.part}: {damage.error}" for damage in self.damaged]

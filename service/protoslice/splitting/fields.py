@@ -1,6 +1,6 @@
 """Properties of fields, read from descriptors, and sizes of fields and messages, computed from the values.
 
-The runtime's `ByteSize` serializes the message to count the bytes, which takes 6 GiB of memory for a message of 3 GiB.
+The runtime's `ByteSize` serializes the message to count the bytes. A message of 3 GiB then takes 6 GiB more memory.
 The functions in this module do not serialize messages.
 """
 

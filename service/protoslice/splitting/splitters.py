@@ -43,7 +43,7 @@ class Splitter(ABC):
 
     @abstractmethod
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
-        """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path."""
+        """Write `<prefix>.cpb`, or `<prefix>.pb` if no part of the message became a chunk, and return the path."""
 
 
 class ComposableSplitter(Splitter):
@@ -141,7 +141,7 @@ class ComposableSplitter(Splitter):
         return [piece.build() for piece in pieces], message
 
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
-        """Write `<prefix>.cpb`, or `<prefix>.pb` if there is only one chunk, and return the path.
+        """Write `<prefix>.cpb`, or `<prefix>.pb` if no part of the message became a chunk, and return the path.
 
         `writer_options` are riegeli's options, such as `"uncompressed"`. The file appears only when it is complete.
         Raise `InvalidInput` for a splitter with a parent.
