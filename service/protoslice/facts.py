@@ -222,7 +222,7 @@ class EventLetter:
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """The number of failed events that will be delivered again."""
+    """The response to a request to deliver failed events again. `letters` is the number of these events."""
 
     letters: Count
 
@@ -522,7 +522,7 @@ class TensorDelta:
     mean: float | None
     """The mean distance; None without finite elements."""
     relative: float | None
-    """The norm of the difference divided by the norm of the first tensor; None if the latter norm is zero."""
+    """The norm of the difference divided by the norm of the first tensor; None if the first tensor's norm is zero."""
     cosine: float | None
     """The cosine similarity of the two tensors as vectors; None if one of them is zero."""
 
@@ -556,7 +556,7 @@ class TensorMove:
 
 @dataclass(frozen=True, slots=True)
 class EqualTensors:
-    """The tensors of one kind in a layer or a run of layers, if no compared elements differ between two models."""
+    """Equal tensors of two models: those of one kind in a layer or a run of layers without compared differences."""
 
     layer: Annotated[str, like("model.layers.0")]
     """The layer of the tensors, as in `TensorMove`, or the first layer of a run."""
@@ -699,8 +699,9 @@ class GraphBlock:
     id: int | None
     """The number with which a client can list the parts of this block; None for a node."""
     kind: Annotated[str, like("repeat")]
-    """The kind: `node`, `group` (nodes whose names have a common prefix), `repeat` (several parts that look the same),
-    `round` (one of these parts) or `part` (neighbours that are joined, because a level has at most 64 parts)."""
+    """The kind: `node`, `group`, `repeat`, `round` or `part`. The nodes of a `group` have names with a common prefix. A
+    `repeat` consists of parts that look the same, and a `round` is one of them. A `part` joins neighbours, because a
+    level has at most 64 parts."""
     name: Annotated[str, like("encoder.layer")]
     """The name of the node, or the common part of the names of a block's nodes; empty if there is none."""
     number: int | None
@@ -776,8 +777,7 @@ class GraphSection:
     elements: Count
     """The number of elements of the weights that these nodes use or hold."""
     spans: tuple[tuple[int, int], ...]
-    """The positions of these nodes in the graph's order, as runs: the position of a first node, and a number of nodes.
-    """
+    """The positions of these nodes in the graph's order. Each span is the position of a first node and a node count."""
     nodes: tuple[GraphStep, ...]
     """The first nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
@@ -843,7 +843,7 @@ class RoleTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """A report on a model. It lists at most 20 missing files, duplicate names and damaged parts each."""
+    """A report on a model. It lists at most 20 missing files, 20 duplicate names and 20 damaged parts."""
 
     type: str | None
     tensors: Count | None

@@ -174,7 +174,7 @@ def is_tfrecord(head: bytes) -> bool:
 def masked(crc: int) -> int:
     """Return a CRC-32C in TensorFlow's masked form, which is rotated and offset.
 
-    Masking keeps checksums of data that contains checksums safe.
+    Masking makes it safe to compute a checksum of data that contains checksums.
     """
     return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
 

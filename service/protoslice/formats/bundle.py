@@ -61,9 +61,9 @@ Shape and checksum may be None.
 """
 
 Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
-"""The slices of a tensor: for each, its start and length in every dimension, and its entry.
+"""The slices of a tensor. Each has a start and a length per dimension, and an index entry.
 
-A length of None means the whole dimension. The entry is None if the index lacks it.
+A length of None means the whole dimension. An entry is None if the index lacks it.
 """
 
 
@@ -159,7 +159,7 @@ _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
 class Bundle:
-    """The format of TensorFlow checkpoints since version 2."""
+    """The tensor bundle format, which TensorFlow's checkpoints have since version 2 of the checkpoint format."""
 
     name = "tensor bundle"
 
@@ -256,7 +256,7 @@ class BundleTensors(Tensors):
 
     @cached_property
     def _known_as(self) -> Mapping[str, Sequence[str]]:
-        """A map from names to bundle keys. Names are those in the object graph, and keys without their suffix."""
+        """A map from names to bundle keys. A name is a key without its suffix, or a name in the object graph."""
         names: dict[str, list[str]] = {}
         for number in range(len(self)):
             key = self._name(number)
@@ -354,7 +354,7 @@ class BundleTensors(Tensors):
         return Rope.of(source, offset, offset + size)
 
     def _compare(self, name: str, data: Rope, entry: Entry) -> None:
-        """Compare `data` with the checksum of `entry`. Files are immutable, so one match is remembered forever."""
+        """Compare `data` with the checksum of `entry`. Files are immutable, so each match is remembered."""
         if entry[5] is None or (place := (*entry[2:5], entry[5])) in self._sound:
             return
         with self._blaming(entry):

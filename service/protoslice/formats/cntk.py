@@ -65,7 +65,7 @@ class _Maker:
 
     @property
     def count(self) -> int:
-        """Number of arrays."""
+        """The number of arrays."""
         return len(self._arrays)
 
     def called(self, number: int) -> tuple[str, str]:

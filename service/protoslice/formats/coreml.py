@@ -150,7 +150,7 @@ class Constants:
         self._operations: list[tuple[int, str]] = []
         """The operations that enclose the finding last passed to `owner`, outermost first.
 
-        Each is a finding number and a path.
+        An operation is stored as its finding number and its path.
         """
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
@@ -265,9 +265,9 @@ def _held(found: _core.Finding) -> list[int]:
 
 
 def _place(path: str, operation: str) -> tuple[str, ...] | None:
-    """Return the place of the value at `path` in the operation at `operation`; None if it is neither of the two.
+    """Return the place of the value at `path` in the operation at `operation`; None if the value is elsewhere.
 
-    The place is `attributes` or `inputs`, then the key, then the rest of the path.
+    A place consists of `attributes` or `inputs`, the key, and the rest of the path.
     """
     place = _PLACE.fullmatch(path[len(operation) :])
     return None if place is None else place.groups()
@@ -359,7 +359,8 @@ class CoreMl(ProtoFormat):
     def uses(self, model: Model, found: Tensors) -> Look:
         """Return a function that finds a tensor's role and kind.
 
-        Weights take theirs from the layer that holds them, constants from the operations that use them.
+        For a weight, both follow from the layer that holds it. For a constant, both follow from the operations that use
+        it.
         """
         kinds = operations_of(model)
 
@@ -375,7 +376,7 @@ class CoreMl(ProtoFormat):
 
 
 def _fields(found: _core.Finding) -> list[int]:
-    """Return the numbers of those fields of a weights message that hold values."""
+    """Return the numbers of the fields that hold values in a weights message."""
     return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
 
 

@@ -34,7 +34,7 @@ _NUMBERS: Final = {
 
 
 class GenericMessages:
-    """The format of messages of a known type that no other format claims."""
+    """The fallback format for messages whose type is known, but which no other format matches."""
 
     name = "fields"
 

@@ -35,11 +35,11 @@ class ProtoFormat(ABC):
 
     @abstractmethod
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return all tensors of `model`, whose root is `proto`. This call blocks and reads metadata, no elements."""
+        """Return all tensors of `model`, whose root is `proto`. This call blocks; it reads no elements."""
 
 
 def resolve_location(root: str, location: str) -> str:
-    """Return the model path of the file at `location`, which is relative to the folder of `root`.
+    """Resolve `location`, which is relative to the folder of `root`, to the path of a file in the model.
 
     Raise `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
     """
@@ -104,7 +104,7 @@ class TensorBuilder:
     def tensor(self, find: Callable[[TensorBuilder], Data]) -> Tensor:
         """Return the finished tensor with the data that `find` returns.
 
-        `find` may set attributes of this builder, which it receives. If it raises an error, the data is `Unreadable`.
+        `find` receives this builder and may set its attributes. If `find` raises an error, the data is `Unreadable`.
         """
         try:
             data = find(self)

@@ -1,6 +1,6 @@
-"""Conversion of ONNX models: weights move to a separate file, or all parts into one file.
+"""Conversion of an ONNX model to a model with a separate weights file, or to a single file.
 
-Only small parts are new bytes; weights stay ranges of the stored files.
+Only small parts of the result are new bytes. Weights stay byte ranges of the stored files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from protoslice.tensors.reading import locate, read
 WEIGHTS: Final = "weights.bin"
 """The name by which the model refers to its weights file."""
 ALIGNMENT: Final = 4096
-"""The default alignment of weights in bytes. It is a memory page, because some loaders map the file."""
+"""The default alignment of weights in bytes. It is the size of a memory page, because some loaders map the file."""
 _MOST_ALIGNMENT: Final = 1 << 20
 _LEAST: Final = 1024
 """The size in bytes from which a tensor is moved to the weights file."""
@@ -210,7 +210,7 @@ class _Constants:
             is_constant = node.op_type == "Constant" and node.domain in STANDARD and len(node.output) == 1
             if (
                 is_constant and node.output[0] not in outputs and "\\" not in node.output[0]
-            ):  # a backslash stands for bytes that are not UTF-8
+            ):  # a backslash means that the name is not UTF-8
                 found[number] = node.output[0]
         return found
 

@@ -327,7 +327,7 @@ def extracted(
 def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ...]:
     """Return the values that `names` mean, each once.
 
-    The name of a node means its outputs, or its inputs without constants if `taken`.
+    The name of a node means its outputs, or its inputs without constants if `taken` is set.
     """
     found = dict[str, None]()
 
@@ -466,7 +466,7 @@ class _Scopes:
         self._used.setdefault(path, {}).update(dict.fromkeys(used))
 
     def outer(self) -> Iterator[tuple[int, Collection[str]]]:
-        """Yield the number of each node with inner graphs, and the values of the main graph that these use."""
+        """Yield the number of each node with inner graphs, and the main graph's values that its inner graphs use."""
         for path in sorted(self._used, key=len, reverse=True):  # inner graphs come before the graphs that contain them
             placed = _INNER_GRAPH.fullmatch(path)
             if placed is None:

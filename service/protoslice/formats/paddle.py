@@ -52,7 +52,7 @@ _ATTRIBUTES: Final[Mapping[type, tuple[tuple[str, int], tuple[str, int]]]] = {
 }
 """A map from Python types of JSON values to fields of an attribute.
 
-Each entry has the field and type number for a single value, and those for a list.
+Each entry has a field and a type number for a single value, and both for a list of values.
 """
 _NAMED: Final = frozenset({"data", "feed", "fetch"})
 """The operations with a `name` attribute. It names an input or output of the program."""
@@ -111,7 +111,8 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
     """Return the inputs and outputs of a program, and the number of bytes read for them.
 
-    Raise `LimitExceeded` if their names and declarations take more than 4 MiB. Each counts as often as it is listed.
+    Raise `LimitExceeded` if their names and declarations take more than 4 MiB. A name that is listed twice counts
+    twice.
     """
     operator, ends, size, listed = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0, 0
     for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):

@@ -322,8 +322,8 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
 def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
     """Return the names of the `count` tensors in the file at `path`; empty if the names are unknown.
 
-    A file next to the parameters may list the names, one per line. Without it, a tensor that is alone in its file has
-    the file's name.
+    A file next to the parameters may list the names, one per line. Without such a list, a tensor that is alone in its
+    file has the file's name.
     """
     listed = files.get(path + _NAMES)
     if listed is None:

@@ -43,7 +43,7 @@ class Format(Protocol):
 
         A format may also have a method `uses(model, found)`, where `found` are these tensors. It returns a function
         that takes one of these tensors and returns its `Use`. If all tensors have a `look`, `uses` is None instead of
-        a method. For a format without the attribute, the names of tensors decide.
+        a method. For a format without `uses`, the use of a tensor follows from the tensor's name.
         """
 
 

@@ -43,8 +43,8 @@ def report_job(
     """Return the report on `model` after examining its first `most` tensors, or all tensors if `most` is None.
 
     If `compare` is set, read tensors and compare them with the model's checksums. The bytes read are at most the total
-    size of the model's files. Otherwise read no elements. `checks` are further comparisons, each after the name of
-    the part that it compares. `listed` are the tensors of the model, if the caller knows them.
+    size of the model's files. Otherwise read no elements. `checks` are further comparisons: pairs of a part's name and
+    a function that compares this part. `listed` are the tensors of the model, if the caller knows them.
     """
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)

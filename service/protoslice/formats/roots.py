@@ -56,7 +56,7 @@ def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Can
 def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """Yield the files in the order of `rank`. Files are examined in groups, those with the likeliest names first."""
+    """Yield the files in the order of `rank`. They are examined in groups, which begin with the likeliest names."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 

@@ -315,7 +315,7 @@ def _check_json(value: Any, depth: int = 0) -> None:
 
 
 def _integer(text: str) -> int | float:
-    """Return an integer of up to 64 bits as an int, and any other as a float, like the safetensors library."""
+    """Return an integer of up to 64 bits as an int, and other integers as floats, like the safetensors library."""
     if len(text) <= 20 and text != "-0" and -_MAX_INT64 - 1 <= int(text) <= _MAX_UINT64:
         return int(text)
     return _float(text)
@@ -413,10 +413,10 @@ def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | N
 
 
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of one variant's files. `paths` are the paths of all variants' files.
+    """Yield the paths of the files to read. `paths` are the files of all variants of a component.
 
-    The chosen files belong to no variant such as `model.fp16`, or else to the first variant. Paths of missing shards
-    are yielded too.
+    Files that belong to no variant are preferred. Files such as `model.fp16` belong to a variant; if all files do, the
+    first variant is taken. Paths of missing shards are yielded too.
     """
     variants = dict[str, dict[str, Counter[str]]]()
     for path in paths:

@@ -391,9 +391,9 @@ _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """Return the tensors of the first meta graph with exactly `tags`, and tensors outside of meta graphs.
+    """Return the tensors of the first meta graph with exactly `tags`, and tensors that belong to no meta graph.
 
-    Tensors outside are variables, for example. `found` are all tensors of the model. This call blocks. Raise
+    Variables belong to no meta graph, for example. `found` are all tensors of the model. This call blocks. Raise
     `Unsupported` for a root without meta graphs, and `NotFound` if no meta graph has these tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:

@@ -1,4 +1,4 @@
-"""Roles of tensors in their model, and the kinds of layers that use them."""
+"""The roles of tensors in their model, and the kinds of layers that use the tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protoslice.tensors.model import RootProto, Tensor, Use
 _MOST_NODES: Final = 50_000
 """The most operators of a graph that are examined. In a larger graph, names determine the kinds."""
 _MOST_HELD: Final = 64 << 20
-"""The most memory in bytes of these operators, which may have many inputs. Above it, names determine the kinds."""
+"""The memory limit in bytes for the examined operators. Above the limit, names determine the kinds."""
 _SMALL: Final = 4096
 """The size in bytes up to which an operator's field is read."""
 
@@ -167,8 +167,8 @@ def words_of(name: str) -> list[str]:
 def kind_named(name: str, rank: int | None = None) -> Kind:
     """Return the kind of layer that the words of `name` mean.
 
-    Without such a word, `rank`, the number of dimensions, determines the kind. The result is `other` if both say
-    nothing.
+    Without such a word, `rank`, the number of dimensions, determines the kind. The result is `other` if neither
+    determines a kind.
     """
     return _kind_named(_NUMBER.sub("0", name), rank)
 
@@ -210,12 +210,15 @@ def _kind_named(name: str, rank: int | None) -> Kind:
 
 
 class Kinds(NamedTuple):
-    """The kinds of the values that no operator computes, as far as known. Settings of operators have `other`."""
+    """The kinds of the values that no operator computes, as far as they are known.
+
+    A value that only configures an operator has the kind `other`.
+    """
 
     values: Mapping[str, Kind]
     """The kinds by the names of the values."""
     constants: Mapping[str, Kind]
-    """The kinds of constants by the path of the operator that holds the constant; it has no inputs."""
+    """The kinds of constants, by the path of the operator without inputs that holds the constant."""
 
 
 def kinds_in(
@@ -288,7 +291,7 @@ def _use_named(name: str, dtype: Dtype | None, rank: int | None) -> Use:
 
 
 class NamedUses:
-    """A function that derives the uses of tensors from their names."""
+    """A callable that derives the uses of tensors from their names."""
 
     def __init__(self, found: Tensors) -> None:
         self._found = found
@@ -361,7 +364,7 @@ def deferred(make: Callable[[], Look], otherwise: Callable[[], Look]) -> Look:
 
 
 def with_uses(found: Tensors, make: Callable[[], Look]) -> Tensors:
-    """Return the tensors `found`; those without a `look` get the one that `make` returns.
+    """Return the tensors `found`, and give each tensor without a `look` the function that `make` returns.
 
     `make` is called when the first role is needed.
     """

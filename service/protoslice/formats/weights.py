@@ -61,7 +61,7 @@ def shard_facts(path: str) -> tuple[str, str, int]:
 
 
 def is_first_shard(path: str) -> bool:
-    """Return True when the name at `path` is that of the first shard of a model."""
+    """Return True when `path` is named like the first shard of a model."""
     found = _SHARD.fullmatch(path)
     return found is not None and found[2] == "00001" and found[4].endswith((ENDING, ".gguf"))
 

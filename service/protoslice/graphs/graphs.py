@@ -37,7 +37,7 @@ _SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
 Message = Any
 """A message whose class is made at run time."""
 Type = tuple[str | None, Iterable[int] | None]
-"""The dtype of a value, and the length of each dimension, negative if it is unknown. Either may be None."""
+"""The dtype of a value, and the length of each dimension. Unknown lengths are negative. Either member may be None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ def dialects_of(type_name: str | None) -> Sequence[Dialect]:
 MAX_GRAPHS: Final = 200
 """The most graphs that are listed."""
 _LARGER: Final = 10
-"""How many times more nodes than the outermost graph an inner graph needs to be the main graph."""
+"""The factor for the main graph. An inner graph is the main graph if it has more nodes by this factor."""
 _SMALL: Final = 4096
 """The size in bytes up to which the fields of a node are kept, such as attributes and the list of operands."""
 _MAX_MAKERS: Final = 200_000
@@ -410,7 +410,7 @@ class Graphs:
     def node(self, graph: int, called: str) -> int:
         """Return the number of the node with the path or name `called`.
 
-        If there is none, return a node with this input or output. Raise `NotFound` if there is none either.
+        If there is no such node, return a node with an input or output of this name. Otherwise raise `NotFound`.
         """
         number = self.links.node(graph, called)
         if number is None:
@@ -436,7 +436,7 @@ class Graphs:
         return found
 
     def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
-        """Yield the nodes of a graph that have an output for whose name `fits` returns True."""
+        """Yield the nodes of a graph that have a fitting output. `fits` returns True for the name of such an output."""
         if self.dialect.numbers or self.dialect.tensorflow_inputs:  # outputs have the names of their nodes
             return
         path, first, _ = self.links.graphs(graph, 1)[0]

@@ -58,9 +58,9 @@ class Ends:
 
 
 _Part = tuple[int | None, int, int, int]
-"""A part of a block: the part's block number or None, its first node, the place of this node, and its node count."""
+"""A part of a block: the part's block number or None, its first node, this node's place, and the number of nodes."""
 _Valued = tuple[int | None, GraphValue]
-"""The number of the node that takes or makes a value, or None, and the value."""
+"""A pair of a node and a value. The node takes or makes the value; it is None if no such node is known."""
 
 
 class GraphOutline:
@@ -170,7 +170,7 @@ class GraphOutline:
             return kind, name, None
         parts = [part for part, *_ in self._strip.parts(number)]
         first, last = (self._label(part) if part is not None else "" for part in (parts[0], parts[-1]))
-        if kind == "repeat":  # its name is the name of its first part without the number
+        if kind == "repeat":  # a repeat has the name of its first part without the number
             return kind, first.rstrip("0123456789").rstrip("/.:_-"), None
         return kind, f"{first} – {last}" if kind == "round" and first and last else "", begin
 
@@ -188,15 +188,15 @@ class GraphOutline:
         )
 
     def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
-        """Return the name of a value. `example` has the node that makes it, and a node and slot that take it.
+        """Return the name of a value. `example` holds the node that makes it, a node that takes it, and the slot.
 
-        If numbers identify values, the name is that of the node that makes the value.
+        If numbers identify values, return the name of the node that makes the value.
         """
         maker, node, slot = example
         return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
 
     def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
-        """Return the values with their types. Each of `values` is the node that makes a value, and the value's name."""
+        """Return values with their types. `values` holds pairs of the node that makes a value and the value's name."""
         if self._declared is None:
             value = self._graphs.dialect.value
             return [value(name[:_LONGEST], messages.of(node)) for node, name in values]

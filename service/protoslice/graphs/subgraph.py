@@ -34,7 +34,10 @@ class GraphQuery:
     graph: str | None = None
     """The path of the graph; None for the graph of `around`, or for the main graph."""
     around: str | None = None
-    """The path or name of the node in the middle, or of a value that it takes or makes; None for no such node."""
+    """The path or name of the node in the middle, or the name of a value that this node takes or makes.
+
+    If it is None, there is no node in the middle.
+    """
     hops: int = 2
     """The most links between the node in the middle and another returned node."""
     search: str | None = None
@@ -90,8 +93,8 @@ def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbou
 def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
     """Return the number of the graph, and the number of the node in the middle or None.
 
-    If the query names no graph, the path of the node may contain it. The node's name may also begin with the graph's
-    name, like the names of tensors. Otherwise the node is searched in the main graph.
+    If the query names no graph, the graph follows from the node's path, or from a graph name before the node's name.
+    Otherwise the node is searched in the main graph.
     """
     around = query.around
     if around is None or query.graph is not None:

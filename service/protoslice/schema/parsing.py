@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """Return `text` with the current names of Paddle's fields and enum values instead of those before version 3."""
+    """Replace names of Paddle's fields and enum values from before version 3 in `text` with the current names."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)

@@ -248,7 +248,7 @@ class Undeclared:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> Iterable[Message]:
-    """Return the messages in a field, including those in the values of a map."""
+    """Return the messages in a field, including messages that are values of a map."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:
@@ -371,6 +371,6 @@ def _types(descriptor_set: bytes) -> MessageTypes:
         for field in message.field:
             shared = (
                 field.json_name == f"{field.name}#{field.number}"
-            )  # the engine's form of a JSON name that two fields share
+            )  # the engine's replacement for a JSON name that two fields share
             field.json_name = field.name if shared else field.json_name or field.name
     return from_descriptor_set(files, one_pool=True)

@@ -50,7 +50,7 @@ def _decode(message: Message, field: FieldDescriptor, value: Any) -> None:
 
 
 def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> list[Message]:
-    """Return the messages in a field, including those in the values of a map."""
+    """Return the messages in a field, including messages that are values of a map."""
     if not field.is_repeated:
         return [value]
     if not kind.GetOptions().map_entry:

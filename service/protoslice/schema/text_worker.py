@@ -33,8 +33,8 @@ def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
     """Parse `text` in another process as a message of the type in `read_by`, and return the serialized message.
 
     This call blocks. Raise `CorruptModel` with the offset of a syntax error, and `InvalidInput` for a type that the
-    protobuf runtime refuses. Raise `LimitExceeded` if the text is above `MAX_TEXT`, or if the process fails, which
-    mostly means that it reached its limit of time or memory.
+    protobuf runtime refuses. Raise `LimitExceeded` if the text is above `MAX_TEXT` or the process fails. The usual
+    reason of a failure is the limit of time or memory.
     """
     check_text_size(len(text))
     head = json.dumps({"type": read_by.name, "schema": len(read_by.canonical)}).encode()

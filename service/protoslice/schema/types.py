@@ -176,7 +176,7 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
 def bundled() -> MessageTypes:
     """Return the types that come with the package, listed in `docs/reference/message-types.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
-    # Schemas need not contain all bundled types because of an `Any`: every program that reads the store knows them.
+    # A schema with an `Any` need not contain all bundled types, because every program that reads the store knows them.
     return MessageTypes(types, whole=bundled_bytes, keep_any=False)
 
 

@@ -99,7 +99,7 @@ def shape(field: FieldDescriptor) -> Shape:
 
 
 def complete_when_empty(message: Descriptor) -> bool:
-    """Return True when the message type has no required fields. Types of its fields do not count."""
+    """Return True when the message type has no required fields. Required fields of its submessages do not count."""
     return not any(each.is_required for each in message.fields)
 
 

@@ -130,7 +130,7 @@ class JoinedRecords:
     def batch_end(self, number: int, most: int) -> int:
         """Return the number after the last record to read together with the record `number`.
 
-        The records in between have at most `most` bytes, or are those of whole chunks.
+        The records in between have at most `most` bytes. Records in chunks are read as whole chunks.
         """
         at, begin = self.shard_of(number)
         most = min(most, _PACKED) if self.framing in CHUNKED else most
@@ -170,7 +170,7 @@ class JoinedRecords:
         return _core.chunked(stream, self.sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
 
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
-        """Return a copy of `rope` for `sources`. The sources of `rope` are only the source of the shard `number`."""
+        """Return a copy of `rope` that refers to `sources`. `rope` itself refers to the only source of a shard."""
         return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
 
 
@@ -235,7 +235,7 @@ class Records(SourceOwner, Sequence[bytes]):
 
     @property
     def fault(self) -> CorruptModel | None:
-        """The damage because of which the records end before the stream does, with its offset; None without damage."""
+        """The damage at which the records end early, with its offset; None if the stream is not damaged."""
         fault = self.core.fault
         return None if fault is None else CorruptModel(fault[1], fault[0])
 

@@ -42,8 +42,8 @@ def is_pattern(name: str) -> bool:
 def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[str]:
     """Return the `paths` that the name or pattern `wanted` means, in order. None means the only set of shards.
 
-    Raise `NotFound` if shards are missing, and `InvalidInput` if there is no set of shards or several. The messages
-    name them. Raise `LimitExceeded` for more than 4096 shards.
+    Raise `NotFound` if shards are missing, and `InvalidInput` if there is no set of shards or several sets. The error
+    message names the shards or sets. Raise `LimitExceeded` for more than 4096 shards.
     """
     named = None if wanted is None else _NAMED.fullmatch(wanted)
     if wanted is not None and named is None:

@@ -21,7 +21,7 @@ class Dtype:
     safetensors: str | None = None
     """The name in safetensors files; None if the format has no such dtype."""
     signed: bool = False
-    """True for signed integers. Those narrower than a byte are sign-extended."""
+    """True for signed integers. They are sign-extended if they are narrower than a byte."""
     block: tuple[int, int] | None = None
     """The number of elements and of bytes in a block of a quantized dtype; None for other dtypes."""
 
@@ -36,7 +36,7 @@ class Dtype:
         return self.width // 2 if self.name in ("C64", "C128") else self.width
 
     def bytes_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of a quantized tensor if its blocks are seen as bytes.
+        """Return the shape of a quantized tensor as an array of bytes.
 
         Raise `CorruptModel` unless a row consists of whole blocks.
         """

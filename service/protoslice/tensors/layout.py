@@ -40,7 +40,7 @@ def check_budget(computed: int, stored: int, remedy: str) -> None:
 
 
 def stored_bytes(data: Rope) -> int:
-    """Return the number of stored bytes from which `data` is made. A source of computed bytes counts only once."""
+    """Return the number of stored bytes from which `data` is made. The bytes behind a computed source count once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):
@@ -53,9 +53,9 @@ def stored_bytes(data: Rope) -> int:
 
 
 def distinct_bytes(data: Rope) -> int:
-    """Return the size in bytes of the part of `data` before one element repeats up to the end.
+    """Return the size in bytes of the part of `data` that comes before the repetitions of one element.
 
-    Return the whole size if no element repeats up to the end.
+    The repetitions continue up to the end. Return the whole size if there are none.
     """
     if data.core.piece_count == 1:
         (piece,) = data.core.pieces()
@@ -125,7 +125,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
 
 
 def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
-    """Return `count` elements: those of `first`, and then repetitions of its last element."""
+    """Return `count` elements: the elements of `first`, and then repetitions of its last element."""
     if first.encoding in VARINTS:
         return _plain(decode_varints(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
@@ -151,7 +151,7 @@ def _check_size(stored: Stored, need: int) -> None:
 
 
 def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """Return those of the row-major `elements` that `cut` selects."""
+    """Return the part of the row-major `elements` that `cut` selects."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
     gathered = _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)

@@ -35,9 +35,9 @@ _SUGGESTED: Final = 3
 
 _NUMBER: Final = re.compile("[0-9]+")
 _MOST_DIGITS: Final = 31
-"""The digits up to which numbers are sorted by length. Longer numbers follow the order of their digits.
+"""The number of digits up to which longer numbers sort after shorter numbers.
 
-A number of any length comes before letters.
+Numbers with more digits are sorted digit by digit. All numbers sort before letters.
 """
 
 
@@ -238,7 +238,7 @@ def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
 def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
-    """Return those `numbers` whose tensors have names that match any of `patterns`. Add the patterns met to `met`."""
+    """Return the `numbers` of tensors whose names match any of `patterns`. Add each matched pattern to `met`."""
     kept = list[int]()
     for number in numbers:
         name, _ = found.key(number)
@@ -294,7 +294,7 @@ def _fitting(name: str) -> Wanted:
 
 
 def pattern(name: str) -> Callable[[str], bool]:
-    """Return a predicate for names that match `name`, where `*` stands for any characters."""
+    """Return a predicate for names that match `name`, where `*` matches any characters."""
     if "*" not in name:
         return lambda other: other == name
     first, *parts, last = name.split("*")

@@ -97,13 +97,13 @@ class Stored:
     compare: Callable[[], None] | None = None
     """A function that reads all elements, and raises `CorruptModel` if they do not match the model's checksum.
 
-    None if the model has no checksum for them.
+    It is None if the model has no checksum for these elements.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The first elements of a tensor. The last of them, or zero if there are none, repeats to the end of the tensor."""
+    """The first elements of a tensor. The last of these repeats to the end of the tensor; without any, all are zero."""
 
     first: Stored
 
@@ -175,7 +175,7 @@ class Tensor:
     name: str
     """The name in the model. Several tensors may share a name."""
     address: str
-    """The address, which is unique in the model, such as `bundle:KEY` or `path:` and the path in the root proto."""
+    """The address, which is unique in the model, such as `bundle:KEY` or `path:PATH` with a path in the root proto."""
     dtype: Dtype | None
     """The dtype. It is None if the model names an unknown type; `data` is then `Unreadable`."""
     shape: tuple[int, ...] | None

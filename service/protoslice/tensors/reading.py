@@ -137,7 +137,7 @@ def is_resolved(tensor: Tensor) -> bool:
 
 
 def resolve(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return `tensor` with located elements and counted varints, and the approximate memory of these in bytes."""
+    """Return a copy of `tensor` with located elements and counted varints, and the copy's approximate bytes of memory."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
@@ -145,7 +145,7 @@ def resolve(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def locate(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return `tensor` with located elements, and the approximate memory of these in bytes.
+    """Return a copy of `tensor` with located elements, and the copy's memory in bytes, roughly.
 
     If the model has an error, return the tensor unchanged. Reading the tensor then raises the error.
     """

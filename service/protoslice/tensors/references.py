@@ -1,4 +1,4 @@
-"""References to tensors for fsspec (kerchunk version 1). The keys are those of zarr version 2, one chunk per tensor."""
+"""References to tensors for fsspec (kerchunk version 1). They have zarr version 2 keys, with one chunk per tensor."""
 
 from __future__ import annotations
 

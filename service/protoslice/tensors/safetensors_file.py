@@ -48,7 +48,7 @@ class FileLayout:
     """The layout of the tensors in a file."""
 
     align: int | None = None
-    """The power of two to whose multiples the offset of each tensor is aligned; None means no gaps between tensors."""
+    """The alignment of each tensor's offset in the file, a power of two; None means no gaps between tensors."""
     dtype: str | None = None
     """The dtype to which floats and quantized tensors are converted; None means no conversion."""
 
@@ -70,7 +70,7 @@ PLAIN_LAYOUT: Final = FileLayout()
 
 
 class _Group:
-    """The tensors of one element width: for each, its number, size and header entry, and the joined bytes of all."""
+    """The tensors of one element width. Each has a number, a size and a header entry; their bytes are joined."""
 
     def __init__(self, sources: SourceList) -> None:
         self.numbers = array("Q")
@@ -165,7 +165,7 @@ class Safetensors:
     """A builder of one safetensors file, or of the shards of a model.
 
     Tensors whose dtype the format lacks appear as one-byte integers. Tensors that cannot be shown or read are left
-    out. The metadata of the file lists both kinds of tensors, and `omitted` lists those that are left out.
+    out. The metadata of the file lists both kinds of tensors. `omitted` lists only tensors that are left out.
     """
 
     omitted: Omitted | None = None
