@@ -748,7 +748,7 @@ class GraphLevel:
     block: Count
     """The number of the block; 0 is the whole graph."""
     trail: tuple[int, ...]
-    """The numbers of the blocks that contain this block, the whole graph first, and then the number of this block."""
+    """The numbers of the blocks on the way from the whole graph to this block, including both."""
     nodes: Count
     """The number of nodes in the graph."""
     parts: tuple[GraphBlock, ...]

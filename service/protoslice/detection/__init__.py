@@ -302,7 +302,7 @@ BY_NAME = 0.5
 
 _WARMUP: Final = "tf_serving_warmup_requests"
 _EVENTS: Final = ".tfevents."
-"""The part that the names of event files share. A time stamp and a machine name follow it."""
+"""The common part of the names of event files. A time stamp and a machine name follow this part."""
 TEXT: Final = (".pbtxt", ".textproto", ".txtpb")
 
 

@@ -47,7 +47,7 @@ class Cntk(ProtoFormat):
 
 
 class _Maker:
-    """A builder that makes tensors from the findings in one model. A finding is a message that the search found."""
+    """A builder that makes tensors from the messages that a search found in one model."""
 
     def __init__(self, file: str, proto: RootProto, found: _core.Findings) -> None:
         self._file = file
@@ -101,9 +101,9 @@ class _Maker:
         return elements(data, builder.dtype, shape, lack)
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
-        """Return the values in the field `member` of the array with this finding number; None if absent."""
+        """Return the values in the field `member` of the array that is the found message `number`; None if absent."""
         path = self._found[number].path
-        # The values are a separate message. Its finding comes directly after the finding of the array.
+        # The values are a separate message, which the search lists directly after the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         if values is None or values.path != (f"{path}.{member}" if path else member):
             return None

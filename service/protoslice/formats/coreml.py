@@ -141,24 +141,24 @@ _NAMING: Final = ("attributes", "name", "")
 
 
 class Constants:
-    """A builder that makes tensors from a model's findings, which are the messages that a search found."""
+    """A builder that makes tensors from the messages that a search found in one model. These messages have numbers."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
         self._proto = proto
         self._found = found
         self._operations: list[tuple[int, str]] = []
-        """The operations that enclose the finding last passed to `owner`, outermost first.
+        """The operations that enclose the message last passed to `owner`, outermost first.
 
-        An operation is stored as its finding number and its path.
+        An operation is stored as the number of its message and its path.
         """
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
     def owner(self, number: int) -> int | None:
-        """Return the finding number of the operation that the constant `number` belongs to; None for other findings.
+        """Return the number of the operation to which the constant `number` belongs; None for other messages.
 
-        Callers must call this method for all findings, in order.
+        Callers must call this method for all found messages, in order.
         """
         found = self._found[number]
         while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
@@ -189,7 +189,7 @@ class Constants:
         return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
 
     def tensor(self, number: int, owner: int) -> Tensor:
-        """Return the finding `number`, which is a constant of the operation `owner`, as a tensor.
+        """Return the message `number`, which is a constant of the operation `owner`, as a tensor.
 
         Errors become `Unreadable` data.
         """
@@ -214,7 +214,7 @@ class Constants:
         dtype, shape = _typed(builder, value)
         if builder.holder == "blob":
             return self._outside(builder, value.blobFileValue, dtype, element_count(shape))
-        # Immediate values are a separate message. Its finding comes directly after the finding of the constant.
+        # Immediate values are a separate message, which the search lists directly after the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         prefix = f"{self._found[number].path}.immediateValue.tensor."
         name = values.path.removeprefix(prefix) if values is not None else ""

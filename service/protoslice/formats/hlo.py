@@ -82,7 +82,7 @@ class Hlo(ProtoFormat):
 
 
 class _Maker:
-    """A builder that makes tensors from the findings in one model. A finding is a message that the search found."""
+    """A builder that makes tensors from the messages that a search found in one model. These messages have numbers."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
@@ -92,7 +92,7 @@ class _Maker:
         self._found = found
 
     def has_elements(self, number: int) -> bool:
-        """Return True when the finding is a tensor. Literals with elements and contents of constants are tensors."""
+        """Return True when the message `number` is a tensor: a literal with elements, or the content of a constant."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._symbol(number) is not None and content(self._proto, found, 1) is not None
@@ -104,14 +104,14 @@ class _Maker:
             return True  # listed, so that clients see the error as `Unreadable` data
 
     def called(self, number: int) -> tuple[str, str]:
-        """Return the name and address of the tensor with this finding number."""
+        """Return the name and address of the tensor in the message `number`."""
         found = self._found[number]
         if found.type == _LITERAL:
             return _name(found), f"path:{found.path}"
         return self._symbol(number) or found.path, f"path:{found.path}.data"
 
     def tensor(self, number: int) -> Tensor:
-        """Return the tensor with this finding number."""
+        """Return the tensor in the message `number`."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
@@ -123,12 +123,12 @@ class _Maker:
         return builder.tensor(lambda builder: self._elements(builder, found, shape))
 
     def _symbol(self, number: int) -> str | None:
-        """Return the symbol of the constant whose content is this finding, or its path if it has no symbol.
+        """Return the symbol of the constant whose content is the message `number`.
 
-        Return None if the finding is not the content of a constant.
+        Return the path of a constant without a symbol. Return None if the message is not the content of a constant.
         """
         found = self._found[number]
-        # The finding of a constant comes directly before the finding of its content.
+        # The search lists a constant directly before the content of the constant.
         constant = self._found[number - 1] if number else found
         if constant.type != _CONSTANT or found.path != f"{constant.path}.content":
             return None
@@ -206,7 +206,7 @@ def _kind(path: str) -> str:
 
 
 def _name(found: _core.Finding) -> str:
-    """Return the name `COMPUTATION/INSTRUCTION` of a literal, or its path if neither has a name.
+    """Return the name `COMPUTATION/INSTRUCTION` of a literal, or its path if it is in no named message.
 
     For a member of a tuple, the member's number follows the name.
     """

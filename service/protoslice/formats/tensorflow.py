@@ -256,7 +256,7 @@ class TensorFlow(ProtoFormat):
 
 
 def graph_tensors(root: str, proto: RootProto) -> Tensors:
-    """Return the tensors of one proto."""
+    """Return the tensors of all TensorProtos in `proto`. The path of its file is `root`."""
     made = _GraphTensors(root, proto)
     return Tensors(len(made.found), made.tensor, made.key)
 

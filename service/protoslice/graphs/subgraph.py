@@ -41,7 +41,10 @@ class GraphQuery:
     hops: int = 2
     """The most links between the node in the middle and another returned node."""
     search: str | None = None
-    """Words to search in the names of nodes, or else of values; None for the first and last nodes of the graph."""
+    """Words to search in the names of nodes, and in the names of values if no node matches.
+
+    If it is None, the first and last nodes of the graph are returned.
+    """
     limit: int = 100
     """The most nodes to return."""
 
@@ -115,8 +118,8 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
     """Return the nodes that match the query's search, and True if there are more.
 
-    Without a search, return last and first nodes of the graph, about half each. A graph that consists of cycles has
-    neither; its nodes are then returned in order.
+    Without a search, return last and first nodes of the graph, about half each. If the graph consists of cycles, it has
+    no such nodes, and all its nodes are returned in order.
     """
     links, limit = graphs.links, query.limit
     if query.search is not None:

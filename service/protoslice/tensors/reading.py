@@ -137,7 +137,7 @@ def is_resolved(tensor: Tensor) -> bool:
 
 
 def resolve(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return a copy of `tensor` with located elements and counted varints, and the copy's approximate bytes of memory."""
+    """Return a copy of `tensor` with located elements and counted varints, and the copy's memory in bytes, roughly."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)

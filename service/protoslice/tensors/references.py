@@ -162,7 +162,10 @@ def _array(reading: ReadableTensor) -> str:
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """Return a key for each name. Odd, deep and nested names are percent-encoded; other names are the keys."""
+    """Return a key for each name. Most names are their own key.
+
+    A name is percent-encoded if it has special characters, is very deep, or lies within another name.
+    """
     known = set(names)
     # zarr does not allow an array within another array: `a/b` is encoded if there is an array `a`.
     return [name if _is_plain(name) and known.isdisjoint(_above(name)) else _quoted(name) for name in names]

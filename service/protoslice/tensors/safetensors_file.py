@@ -227,7 +227,8 @@ class Safetensors:
     def shards(self) -> dict[str, Rope]:
         """Return the files by name, as clients of Hugging Face expect them.
 
-        The result is empty without tensors. It is one file for a single shard, and shards with an index otherwise.
+        The result is empty if there are no tensors. It has one file if all tensors fit into one shard. Otherwise it has
+        the shards and an index.
         """
         names, count = self._named(), len(self._files)
         if count == 1:
