@@ -268,7 +268,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A space, which is an isolated tenant with separate stores, tags and schemas, with its usage and its quota."""
+    """A space: an isolated tenant with separate stores, tags and schemas. The facts include its usage and quota."""
 
     name: str
     """The name: at most 63 lower-case letters, digits and '-'. The API of the space is below `/spaces/{name}`."""
@@ -779,7 +779,7 @@ class GraphSection:
     spans: tuple[tuple[int, int], ...]
     """The positions of these nodes in the graph's order. Each span is the position of a first node and a node count."""
     nodes: tuple[GraphStep, ...]
-    """The first nodes."""
+    """The first of these nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """The first weights that these nodes use or hold."""
     inputs: Annotated[tuple[str, ...], like(["x"])]

@@ -339,7 +339,7 @@ _TYPES: Final = (
     _Type("third_party.tensorflow.python.keras.protobuf.SavedMetadata", (), ("keras_metadata.pb",)),
     _Type("onnx.ModelProto", ("7", "1 8.2"), (".onnx",)),
     _Type("onnx.TensorProto", ("2 9", "1 2")),
-    # An OptionalProto with a tensor has the same bytes.
+    # An OptionalProto with a tensor has the same bytes as a SequenceProto with a tensor.
     _Type("onnx.SequenceProto", ("2 3.1 3.2", "2 3.2 3.9")),
     _Type("paddle.framework.proto.ProgramDesc", ("1.1 1.3", "1.1 1.4"), ("__model__", ".pdmodel")),
     _Type("CoreML.Specification.Model", ("1 2", "1 500", "1 502", "1 202"), (".mlmodel",)),

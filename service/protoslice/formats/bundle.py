@@ -339,7 +339,7 @@ class BundleTensors(Tensors):
     def _bytes(self, name: str, entry: Entry) -> Rope:
         """Return the bytes of an entry.
 
-        Raise `MissingFile` if the shard is missing, and `CorruptModel` if the bytes reach beyond its end.
+        Raise `MissingFile` if the shard is missing, and `CorruptModel` if the bytes reach beyond the end of the shard.
         """
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._bundle.shards:

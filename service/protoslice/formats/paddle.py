@@ -80,7 +80,7 @@ class Variable:
 def variables(model: Model) -> list[Variable]:
     """Return the parameters of the program at the root of `model`, sorted by name.
 
-    Files that combine all parameters have the same order.
+    A file that holds all parameters has the same order.
     """
     declared = _of_json(model.file(model.root)) if model.proto is None else _of_proto(model)
     first: dict[str, Variable] = {}

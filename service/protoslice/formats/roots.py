@@ -94,7 +94,7 @@ def _looks(file: Candidate) -> int:
 
 
 def _counts_by_name(file: Candidate) -> bool:
-    """Return True when the name of a file counts, because the content has a kind that can be a root by name."""
+    """Return True when a file has a kind that a root may have. For other kinds, the name of the file means nothing."""
     return _looks(file) < _LOOKS["paddle"]
 
 

@@ -116,7 +116,7 @@ _TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
         "quantizing": "dynamicquantizelinear",
     }.items()
 }
-"""Patterns for operators with a certain effect. `uses.rs` of the core describes these effects."""
+"""Patterns for the names of operators, by an effect of the operators. `uses.rs` of the core describes the effects."""
 
 
 class Operator(NamedTuple):
