@@ -415,8 +415,8 @@ def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | N
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
     """Yield the paths of the files to read. `paths` are the files of all variants of a component.
 
-    Files that belong to no variant are preferred. Files such as `model.fp16` belong to a variant; if all files do, the
-    first variant is taken. Paths of missing shards are yielded too.
+    Files without a variant are preferred. If all files belong to variants, such as `model.fp16`, the files of the first
+    variant are taken. Paths of missing shards are yielded too.
     """
     variants = dict[str, dict[str, Counter[str]]]()
     for path in paths:

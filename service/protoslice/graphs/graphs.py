@@ -69,7 +69,7 @@ class Dialect:
     numbers: bool = False
     """True when numbers identify the values, instead of names."""
     kinds: int = 0
-    """The lowest number of the fields that represent operations, used if `op` is empty. The set field is the operation.
+    """The number from which fields represent operations if `op` is empty. A node's operation is the field that is set.
     """
     declares: str = ""
     """The message type that declares a value and its type; empty if nodes state the types of their values."""

@@ -320,7 +320,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     names = list(dict.fromkeys(islice(known, _MOST_COMPARED)))
     folded = name.casefold()
     found = [each for each in names if folded and folded in each.casefold()]
-    # Comparing spellings is slow, and names of very different length are no typing errors: skip them.
+    # Comparing spellings is slow. Names of very different length are skipped, because they are no typing errors.
     alike = [each for each in names if abs(len(each) - len(name)) <= max(3, len(name) // 4)]
     found = (found or get_close_matches(name, alike, _SUGGESTED, 0.7))[:_SUGGESTED]
     return f"did you mean {' or '.join(map(repr, found))}?" if found else None
