@@ -1,6 +1,6 @@
-"""Benchmark of large reads over a distant bucket: Versity's gateway, each of its requests 20 ms late.
+"""Benchmark of large reads from a bucket whose gateway delays each request by 20 ms.
 
-Needs the gateway that `make bench` builds with Go; says so when it is missing.
+The gateway is Versity's, which `make bench` builds with Go. The benchmark ends with a message if it is missing.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from bench import models
 MIB = 1 << 20
 GATEWAY = Path(__file__).parent.parent / ".make" / "versitygw-v1.8.0"
 FAR_SECONDS = 0.02
-"""Seconds that a request of the distant bucket takes longer."""
+"""The delay, in seconds, that the distant bucket adds to each request."""
 _FILLING_READS = 20
-"""Reads within which all of a file is in the cache, which keeps nothing that its disk is too slow for."""
+"""The most reads until the cache holds a whole file. The cache skips blocks that its disk is too slow for."""
 
 
 def gateway_program() -> Path:
-    """Program of the gateway."""
+    """Return the path of the gateway's program; end with a message if it is missing."""
     if not GATEWAY.exists():
         raise SystemExit("build the gateway first: `sh tools/programs.sh versitygw` does, with Go")
     return GATEWAY
 
 
 def bucket(folder: Path, scale: float) -> Iterator[Row]:
-    """Reads of 64 MiB to 1 GiB against the barest app that passes an object on, and against obstore."""
+    """Compare reads of 64 MiB to 1 GiB with reads through a bare app and with reads by obstore."""
     with ExitStack() as stack:
         far = stack.enter_context(far_away(stack.enter_context(gateway(str(gateway_program()))), FAR_SECONDS))
         keys = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
@@ -50,7 +50,7 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
         storage = {
             "PROTOSLICE_STORAGE": f"s3://{BUCKET}/stores",
             "PROTOSLICE_DATABASE": f"sqlite:///{folder}/stores.sqlite",
-            # As a service does by itself over TLS, which guards bodies: the gateway speaks plain HTTP.
+            # A service signs no bodies over TLS, which guards them. The gateway speaks plain HTTP, so this is set here.
             "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options | {"allow_http": "true", "unsigned_payload": "true"}),
         }
         ours = stack.enter_context(running_service(folder / "unused", storage))
@@ -66,7 +66,7 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
             )
         far.reset()
         _read(view, 1)
-        # Beside the object a read may look for the store's manifest, which another replica may have removed.
+        # The read may also look for the store's manifest, which another replica may have removed; only objects count.
         asked = _object_reads(far)
         yield Row(f"{mebibytes} MiB from a bucket: objects read", str(asked), "1", float(asked), 1, False)
         yield _upload(ours, bare, path)
@@ -95,15 +95,15 @@ def _reads(view: str, bare: str, straight: Callable[[int], object], mebibytes: i
 
 
 def _upload(ours: str, bare: str, path: Path) -> Row:
-    """An upload of new content against the barest app that hands a body to a multipart upload."""
+    """Compare an upload of new content with an upload through a bare app that writes a multipart upload."""
     numbers = count()
 
     def send(url: str) -> None:
         number = next(numbers)
-        with path.open("r+b") as file:  # bytes of the last constant: another store each time
+        with path.open("r+b") as file:  # changes the last constant, so that each upload is a new store
             file.seek(-1000, SEEK_END)
             file.write(number.to_bytes(8, "little"))
-        # Pages of an object that is replaced need not reach the disk: the bare app gets a new key each time too.
+        # A replaced object may never reach the disk, so the bare app gets a new key each time too.
         command = ["curl", "-sS", "-f", "-o", "/dev/null", "-T", str(path), url.format(number)]
         if subprocess.run(command).returncode:
             raise SystemExit(f"curl could not send to {url}")
@@ -118,7 +118,7 @@ def _upload(ours: str, bare: str, path: Path) -> Row:
 
 
 def _cached(far: Distance, kept: str, local: str, path: Path) -> Row:
-    """Reads from a cache in a directory, against those of a service whose storage is a directory."""
+    """Compare reads from a cache directory with reads of a service whose storage is a directory."""
     views = [_uploaded(service, path) for service in (kept, local)]
     for _ in range(_FILLING_READS):
         far.reset()
@@ -138,14 +138,14 @@ def _object_reads(far: Distance) -> int:
 
 
 def _uploaded(service: str, path: Path) -> str:
-    """URL of the file of a new store."""
+    """Upload a file as a new store, and return the file's URL."""
     with path.open("rb") as body:
         made = httpx.put(f"{service}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
     return f"{service}/v1/stores/{made['id']}/files/{made['root']}"
 
 
 def _read(url: str, readers: int) -> None:
-    """Read a URL whole, several times side by side."""
+    """Read all of a URL, `readers` times in parallel."""
     command = ["curl", "-sS", "-f", "-o", "/dev/null", url]
     running = [subprocess.Popen(command) for _ in range(readers)]
     if any([process.wait() for process in running]):

@@ -28,7 +28,7 @@ QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def client(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about the client."""
+    """Measure all rows about the client."""
     with running_service(folder / "client-stores") as url, Client(url) as ours:
         yield from _whole(folder, url, ours, int(scale * (2 << 30)))
         yield from _delta(folder, url, int(scale * (512 << 20)))
@@ -39,7 +39,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
     pushes: tuple[list[float], list[float]] = ([], [])
     pulls: tuple[list[float], list[float]] = ([], [])
     for run in range(2 * RUNS):
-        # Every body differs: what is there already would not be kept again.
+        # Every body differs, because the service does not write content again that it has.
         with body.open("wb") as file:
             file.write(b"\x0a\x04" + b"\x0a\x02%02d" % run)
             for piece in models.stream_of_constants(TENSORS, max(1, size // TENSORS)):
@@ -50,7 +50,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
         store = _push(ours, body) if mine else _curl_up(url, body)
         pushes[run % 2].append(time.perf_counter() - start)
         pair = [(pulls[0], _pull(ours, store, out)), (pulls[1], _curl_down(url, store, out))]
-        for kept, pull in pair if mine else reversed(pair):  # the first one pays for writes of the push before
+        for kept, pull in pair if mine else reversed(pair):  # the first also waits for the push's disk writes
             os.sync()
             start = time.perf_counter()
             pull()
@@ -66,7 +66,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
 
 
 def _resume(url: str, store: str, out: Path, size: int) -> Row:
-    """Cost of a broken connection: a download through a relay that breaks it once, at half, against none."""
+    """Measure the seconds that one broken connection costs: one download breaks at half, the other one never."""
     times = []
     for cut_at in (math.inf, size // 2):
         taken = []
@@ -82,7 +82,7 @@ def _resume(url: str, store: str, out: Path, size: int) -> Row:
 
 
 def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Row]:
-    """Cost of a push that breaks off at half, beyond sending unacknowledged bytes again."""
+    """Measure the seconds that a broken push loses, beyond those for sending unacknowledged bytes again."""
     size = body.stat().st_size
     lost: dict[str, list[float]] = {"breaks off once": [], "is killed and run again": []}
     again = []
@@ -109,7 +109,7 @@ def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Ro
 
 
 def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) -> tuple[float, int, int | None]:
-    """Seconds that `protoslice push` takes, bytes it sends, and the upload's offset if it was killed."""
+    """Run `protoslice push`; return its seconds, the bytes it sent, and the upload's offset if it was killed."""
     command = [sys.executable, "-m", "protoslice.cli", "push", str(body), "--url", relay.url, "--type", models.GRAPH]
     state = folder / "state"
     start = time.perf_counter()
@@ -125,11 +125,11 @@ def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) ->
     for journal in (state / "protoslice/uploads").glob("*"):
         upload = json.loads(journal.read_text())["upload"]
         return taken, sent, int(httpx.get(f"{relay.url}/v1/uploads/{upload}").json()["offset"])
-    return taken, sent, 0  # a shrunk run pushes files that are too small to be gone on with
+    return taken, sent, 0  # a scaled-down run pushes files that are too small to be resumed
 
 
 def _clear(folder: Path, ours: Client) -> None:
-    """Remove all stores, and what lies on the disk of them."""
+    """Remove all stores, and delete their bytes from the disk."""
     for store in list(ours.stores()):
         ours.remove(store.id, force=store.tags)
     storage = (folder / "client-stores").as_uri()
@@ -139,7 +139,7 @@ def _clear(folder: Path, ours: Client) -> None:
 
 
 def _delta(folder: Path, url: str, size: int) -> Iterator[Row]:
-    """One tensor of eight changed: bytes on the wire, whatever they are for, against that tensor."""
+    """Change one tensor of eight, and compare all bytes on the wire with the size of that tensor."""
     old, new, each = folder / "old.pb", folder / "new.pb", max(1, size // TENSORS)
     with old.open("wb") as first, new.open("wb") as second:
         for number in range(TENSORS):

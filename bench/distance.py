@@ -1,6 +1,6 @@
-"""Benchmark of calls over a distant bucket: Versity's gateway, each of its requests 20 ms late.
+"""Benchmark of calls over a bucket whose gateway delays each request by 20 ms.
 
-Needs the gateway that `tools/programs.sh` builds with Go. Each call is made by stores that have just been opened.
+The gateway is Versity's, which `tools/programs.sh` builds with Go. Each call uses a `Stores` that was just opened.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Call = Callable[[Stores], Awaitable[object]]
 
 _FEW: Final = 100
 _SEVERAL: Final = 1000
-"""Stores of the emptier and of the fuller bucket."""
+"""The number of stores in the fuller bucket; the emptier one has `_FEW`."""
 _REGISTERED: Final = 1000
-"""Tensors of the model that is registered in place, each of which has a block of its own."""
+"""The number of tensors in the model that is registered in place; each tensor takes a separate block."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
     requests: int
     statements: int
-    """Statements of the database, without those that begin and end transactions."""
+    """The database statements, without those that begin and end transactions."""
     transactions: int
-    """Transactions that write."""
+    """The transactions that write."""
     seconds: float
 
 
 class _Statements:
-    """Counts the statements of the catalogue in a block."""
+    """A counter of the catalogue's database statements and writing transactions."""
 
     def __init__(self) -> None:
         self.statements = 0
@@ -61,7 +61,7 @@ class _Statements:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Context in which statements are counted."""
+        """Count statements and writing transactions until the block ends."""
         with ExitStack() as stack:
             for kind in (SqliteTransaction, PostgresTransaction):
                 for name in ("all", "run", "many"):
@@ -85,7 +85,7 @@ class _Statements:
 
 
 class _Bucket:
-    """Folders of a bucket, near and far, and the catalogue of each."""
+    """Folders of a bucket, near (without a delay) and far (with the delay), and each folder's catalogue."""
 
     def __init__(self, near: str, far: Distance, connect: Callable[[str], Database]) -> None:
         self._near = near
@@ -94,7 +94,7 @@ class _Bucket:
         self._databases: dict[str, Database] = {}
 
     async def database(self, folder: str) -> Database:
-        """The catalogue of a folder."""
+        """Return the catalogue of a folder; create it on the first call."""
         if folder not in self._databases:
             self._databases[folder] = self._connect(folder)
             await upgrade(self._databases[folder])
@@ -107,21 +107,21 @@ class _Bucket:
 
     @asynccontextmanager
     async def prepared(self, folder: str) -> AsyncIterator[Stores]:
-        """The stores of a folder without the distance, for preparations."""
+        """Open the stores of a folder without the delay, for preparations."""
         async with self.near(folder) as storage, opened(storage, database=await self.database(folder)) as stores:
             yield stores
 
     def options(self, endpoint: str) -> dict[str, str]:
-        """Options of the bucket at an endpoint."""
+        """Return the bucket's options for an endpoint."""
         keys = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
         return {"endpoint": endpoint, "region": "us-east-1", "allow_http": "true", **keys}
 
     def near(self, folder: str) -> Storage:
-        """The folder without the distance, for preparations."""
+        """Open the storage of a folder without the delay, for preparations."""
         return open_storage(f"s3://{BUCKET}/{folder}", self.options(self._near))
 
     async def cost(self, folder: str, call: Call, *, again: bool = False) -> _Cost:
-        """The cost of a call from far away, by stores with nothing in memory, or which have made it once."""
+        """Measure a call of newly opened stores over the far bucket; with `again`, make the call once before."""
         places = {"s3": self.options(self._far.endpoint)}
         options = StoreOptions(
             trust_seconds=0.5, register_prefixes=(f"s3://{BUCKET}/models/",), register_options=places
@@ -132,7 +132,7 @@ class _Bucket:
             opened(storage, options, database) as stores,
         ):
             reserving = stores.new_objects()
-            await reserving.writer()  # a service at work has reserved objects
+            await reserving.writer()  # a running service has reserved objects already
             reserving.end()
             if again:
                 await call(stores)
@@ -145,7 +145,7 @@ class _Bucket:
 
 
 def distance(folder: Path, scale: float) -> Iterator[Row]:
-    """Calls of a service over a distant bucket with either database, against the bars of their design."""
+    """Measure a service's calls over a distant bucket with either database, against the targets of their design."""
     with ExitStack() as stack:
         near = stack.enter_context(gateway(str(gateway_program())))
         far = stack.enter_context(far_away(near, FAR_SECONDS))
@@ -168,7 +168,7 @@ async def _rows_of(bucket: _Bucket, name: str, scale: float) -> list[Row]:
 
 
 async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
-    """Measure requests, statements and times of calls with `count` stores that have a tag each."""
+    """Measure requests, statements and times of calls with `count` stores, each with one tag."""
     folder, known = f"{name.lower()}-stores-{count}", onnx(100)
     async with bucket.prepared(folder) as stores:
         found = (await upload(stores, known, IngestRequest(tags=("known",)))).store.id
@@ -188,7 +188,7 @@ async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
         ("list of the 20 newest", lambda stores: stores.list(limit=20), 0, 2),
         ("list of 20 by type", lambda stores: stores.list(StoreQuery(type="seeded.Model"), limit=20), 0, 2),
         ("list of 20 by the beginning of a tag", lambda stores: stores.pages.family("t", limit=20), 0, 2),
-        ("collection with nothing to do", _collect, 1, 30),  # looks for multipart uploads that stopped
+        ("collection with nothing to do", _collect, 1, 30),  # looks for multipart uploads that were abandoned
     )
     return [
         row
@@ -202,7 +202,7 @@ async def _collect(stores: Stores) -> None:
 
 
 async def _reads(bucket: _Bucket, name: str) -> list[Row]:
-    """The first bytes of a store, cold and once more."""
+    """Measure a read of a store's first bytes: first with empty caches, then a second time."""
     folder = f"{name.lower()}-chunks"
     async with bucket.prepared(folder) as stores:
         store = (await upload(stores, onnx(*[1 << 20] * 8), IngestRequest(min_chunk=1 << 16, tags=("m",)))).store.id
@@ -233,7 +233,7 @@ async def _reads(bucket: _Bucket, name: str) -> list[Row]:
 
 
 async def _in_place(bucket: _Bucket, name: str, count: int) -> list[Row]:
-    """A model of `count` tensors registered where it lies, and its first listing."""
+    """Register a model of `count` tensors in place, and measure the registration with the first listing."""
     async with bucket.near("models") as models:
         await models.put(ObjectKey("m.onnx"), onnx(*[70_000] * count))
 

@@ -1,7 +1,7 @@
-"""Benchmark of a service's memory over 100 000 stores of a tag each, asked for all kinds of things.
+"""Benchmark of a service's memory with 100 000 stores, one tag each, under many kinds of calls.
 
-Runs over Versity's gateway (`tools/programs.sh`): caches, connections and threads are those of a bucket.
-The calls of a day come as fast as the machine answers them, and are enough to fill all caches in their first third.
+The storage is a bucket of Versity's gateway (`tools/programs.sh`), so caches, connections and threads are a bucket's.
+The calls of a day are sent as fast as the service answers. The first third of them is enough to fill all caches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAMPLES: Final = 180
 _MODEL: Final = onnx(600, 600)
 
 Call = tuple[str, str, bytes]
-"""Method, path and body."""
+"""A call: its method, path and body."""
 
 _VIEWS: Final = (
     "", "/tree", "/treemap", "/summary", "/merge", "/chunks", "/chunks/0", "/metadata", "/cpb", "/files/model.onnx",
@@ -45,7 +45,7 @@ _VIEWS: Final = (
 
 
 class _Day:
-    """Calls of a day, drawn at random: looks, lists, changes, uploads, removals, and errors."""
+    """A random sequence of a day's calls: reads, lists, changes, uploads, removals, and errors."""
 
     def __init__(self, stores: int, seed: int) -> None:
         self._random = Random(seed)
@@ -58,7 +58,7 @@ class _Day:
         )
 
     def call(self) -> Call:
-        """The next call."""
+        """Return the next call."""
         return self._random.choice(self._kinds)()
 
     def _store(self) -> str:
@@ -111,7 +111,7 @@ class _Day:
 
 
 def endurance(folder: Path, scale: float) -> Iterator[Row]:
-    """Memory of a service in the thirds of a long day."""
+    """Measure the service's memory in each third of a long day."""
     stores, calls = int(STORES * scale), int(CALLS * scale)
     with ExitStack() as stack:
         server = Gateway(str(gateway_program()), folder)
@@ -138,7 +138,7 @@ async def _seed(catalogue: Path, stores: int) -> None:
 
 
 def _samples(service: ServiceProcess, stores: int, calls: int) -> list[float]:
-    """Resident MiB of the service, read at even distances in the course of all calls."""
+    """Send all calls; return the service's resident memory in MiB, sampled at even intervals of calls."""
     done, lock = count(1), threading.Lock()
     samples: list[float] = []
     statuses: dict[int, int] = {}

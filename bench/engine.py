@@ -1,4 +1,4 @@
-"""The engine: indexes, chunked protos, merged ropes, riegeli records, pages of tensors."""
+"""Benchmarks of the engine: indexes, chunked protos, merged ropes, riegeli records and pages of tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE_SECONDS = 0.015
 
 
 def indexing(folder: Path, scale: float) -> Iterator[Row]:
-    """Index against a parse with the protobuf runtime; the size of the index."""
+    """Compare indexing with parsing by the protobuf runtime, and the index's size with the file's."""
     for what, path, target, largest in (
         ("index 1 GiB in 8 constants, against parsing it", _big(folder, scale), 100, 0.001),
         ("index 200 000 small nodes, against parsing them", _small(folder, scale), 10, 0.05),
@@ -55,7 +55,7 @@ def indexing(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def feeding(folder: Path, scale: float) -> Iterator[Row]:
-    """A stream through the scanner against a SHA-256 over it."""
+    """Compare feeding a stream to the scanner with hashing it by SHA-256."""
     data = _big(folder, scale).read_bytes()
     pieces = [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
     flat = schema.bundled().flat(models.GRAPH)
@@ -77,7 +77,7 @@ def feeding(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def opening(folder: Path, scale: float) -> Iterator[Row]:
-    """Opening a kept index and resolving a path, against five milliseconds."""
+    """Compare opening a saved index and resolving a path with 5 ms."""
     flat = schema.bundled().flat(models.GRAPH)
     for what, path, floor in (
         ("open an index of 200 000 nodes, resolve a path", _small(folder, scale), 16 << 10),
@@ -95,7 +95,7 @@ def opening(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def splitting(folder: Path, scale: float) -> Iterator[Row]:
-    """Writing a `.cpb` against copying the file; both end with an fsync."""
+    """Compare writing a `.cpb` with copying the file; both end with an fsync."""
     path, out = _big(folder, scale), folder / "out"
 
     def ours() -> None:
@@ -117,7 +117,7 @@ def splitting(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def ropes(folder: Path, scale: float) -> Iterator[Row]:
-    """The merged rope of a `.cpb` in pieces of 1 MiB, against the same bytes from the page cache."""
+    """Compare reading the merged rope of a `.cpb` by 1 MiB with reading the same bytes from the page cache."""
     path = folder / "big.cpb"
     with protoslice.open(_big(folder, scale)) as proto, path.open("wb") as file:
         proto.split().cpb().write_to(file)
@@ -148,7 +148,7 @@ def ropes(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def memory(folder: Path, scale: float) -> Iterator[Row]:
-    """Growth of a process that indexes a stream of 6 GiB."""
+    """Measure how much memory a process grows by while it indexes a stream of 6 GiB."""
     count = max(1, round(6 * scale))
     grown = subprocess.run(
         [sys.executable, "-m", "bench.engine", str(count)],
@@ -162,10 +162,13 @@ def memory(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _grow(count: int) -> int:
-    """Peak growth in KiB while a stream of `count` GiB is indexed, not counting a small stream before it."""
+    """Return the peak growth in KiB while a stream of `count` GiB is indexed.
+
+    A small stream is indexed before, and does not count.
+    """
     flat = schema.bundled().flat(models.GRAPH)
     _index(flat, 1, 1 << 20)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     _index(flat, count, 1 << 30)
     return _status("VmHWM") - before
@@ -181,7 +184,7 @@ def _index(flat: _core.Schema, count: int, each: int) -> None:
 
 
 def _status(name: str) -> int:
-    """A figure of this process, in kilobytes."""
+    """Return a memory figure of this process in kilobytes, such as `VmRSS`."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -205,15 +208,15 @@ if __name__ == "__main__":
 
 
 class Nowhere:
-    """A file object that keeps nothing: what is left is the work of the writer."""
+    """A file object that drops all data, so that only the writer's work is measured."""
 
     def write(self, data: bytes) -> int:
-        """Takes all of `data`."""
+        """Drop `data`, and return its length."""
         return len(data)
 
 
 def records(folder: Path, scale: float) -> Iterator[Row]:
-    """Speeds as shares of memcpy's: 2 and 4 GB/s where memcpy gives 8."""
+    """Measure speeds as shares of memcpy's: the targets are 2 and 4 GB/s where memcpy reaches 8."""
     count = max(2, int(256 * scale))
     given = [bytes([number % 251]) * MIB for number in range(count)]
     path = folder / "records"
@@ -248,7 +251,7 @@ def records(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def formats(folder: Path, scale: float) -> Iterator[Row]:
-    """The JSON of the largest page of tensors, in seconds of the processor."""
+    """Measure the processor seconds for the JSON of the largest page of tensors."""
     names = [f"layer_{number:04d}/kernel" for number in range(PAGE * (RUNS + 1))]
     variables = [Variable(name, 1, [2, 3], bytes(24)) for name in names]
     for name, data in bundle("many", variables, Layout(block=1 << 18)).items():

@@ -1,4 +1,7 @@
-"""Files for engines out of an ONNX store: safetensors into NumPy against nginx, and the first byte of `/onnx`."""
+"""Benchmark of the files for inference engines that the service makes from an ONNX store.
+
+It loads safetensors into NumPy from the service and from nginx, and measures the time to the first byte of `/onnx`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _THREADS: Final = 4
 
 
 def files(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about files for engines."""
+    """Measure all rows about files for engines."""
     size = int(2 * scale * GIB) // COUNT // COLUMNS // 4 * COUNT * COLUMNS * 4
     model, plain = folder / "large.onnx", folder / "large.safetensors"
     _write(model, size // COUNT)
@@ -49,7 +52,7 @@ def files(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _write(path: Path, size: int) -> None:
-    """A model of `COUNT` tensors of `size` bytes each, beyond what the protobuf runtime writes."""
+    """Write a model of `COUNT` tensors of `size` bytes each, which is too large for the protobuf runtime."""
     random = np.random.default_rng(0)
     heads = []
     for number in range(COUNT):
@@ -66,7 +69,7 @@ def _write(path: Path, size: int) -> None:
 
 
 def _first_byte(store: str) -> Row:
-    """The first answer, for which the model is composed, against one that is composed already."""
+    """Compare a first answer, which composes the model, with a later one, for which the model is composed already."""
 
     def first(align: int) -> float:
         done = subprocess.run(
@@ -85,7 +88,7 @@ def _first_byte(store: str) -> Row:
 
 
 def _pulled(url: str, folder: Path) -> int:
-    """Fetch the file, and load all tensors out of it."""
+    """Fetch the file, and load all its tensors."""
     target = folder / "pulled.safetensors"
     subprocess.run(["curl", "-sfo", str(target), url], check=True)
     with safe_open(target, "np") as file:

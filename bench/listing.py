@@ -1,6 +1,6 @@
-"""Benchmark of listings of S3 in a space of a million names, each of a store of ten files, on either database.
+"""Benchmark of S3 listings in a space of a million names, on either database. Each name is a store of ten files.
 
-Every row is the 99th percentile of pages of 1 000 keys or common prefixes, read over one connection.
+Each row is the 99th percentile for pages of 1 000 keys or common prefixes, all read over one connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from protoslice.stores import IngestRequest
 
 NAMES: Final = 1_000_000
 PAGES: Final = 200
-"""Pages of each row, after some that do not count."""
+"""The number of pages for each row; some pages before them do not count."""
 _WARMING: Final = 10
 _MILLISECONDS: Final = 75
 _KEYS: Final = 1000
@@ -42,11 +42,11 @@ _SHAPES: Final = {
     "names, by delimiter /": ("tags/", "/"),
     "prefixes, by delimiter -": ("tags/", "-"),
 }
-"""Prefix and delimiter of the listings."""
+"""The prefix and the delimiter of each listing."""
 
 
 def name_of(number: int) -> str:
-    """Return a name of its number: many begin with others, and go on with marks or letters of both cases."""
+    """Return the name for a number. Many names begin with another name, followed by marks or letters of both cases."""
     digits = "m"
     while number:
         number, digit = divmod(number - 1, len(_DIGITS))
@@ -55,7 +55,7 @@ def name_of(number: int) -> str:
 
 
 def listing(folder: Path, scale: float) -> Iterator[Row]:
-    """Times of pages of a service over each database."""
+    """Measure the service's time for a page over each database."""
     names, pages = int(NAMES * scale), max(20, int(PAGES * scale))
     with ExitStack() as stack:
         postgres = stack.enter_context(running_postgres())
@@ -69,7 +69,7 @@ def listing(folder: Path, scale: float) -> Iterator[Row]:
 
 
 async def _seed(url: str, names: int) -> None:
-    path = url.removeprefix("sqlite://")  # which need not survive a crash
+    path = url.removeprefix("sqlite://")  # the seeded file need not survive a crash
     database: Database = connect(url, "memory://") if path == url else SqliteDatabase(Path(path), durable=False)
     try:
         await upgrade(database)
@@ -99,7 +99,7 @@ def _rows(service: ServiceProcess, engine: str, keys: Sequence[str], pages: int)
 
 
 def _after(keys: Sequence[str], low: float, high: float, left: int, random: Random) -> str:
-    """Return a key between two shares of all, behind which a page begins; at least `left` names follow it."""
+    """Return a random start key from the given share of the keys; at least `left` names follow the key."""
     number = int(random.uniform(low, high) * len(keys))
     return "" if number == 0 else keys[max(0, min(number, len(keys) - left))]
 

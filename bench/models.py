@@ -1,4 +1,4 @@
-"""The models that are measured: a few large constants, many small nodes, a stream that is never kept."""
+"""The measured models: a few large constants, many small nodes, and a stream that is never saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSTANTS = 8
 
 
 def big_constants(path: Path, size: int) -> None:
-    """A GraphDef of eight constants, `size` bytes together."""
+    """Write a GraphDef of eight constants, which have `size` bytes together."""
     graph: Any = schema.bundled().message_class(GRAPH)()
     for number in range(CONSTANTS):
         node = graph.node.add(name=f"constant_{number}", op="Const")
@@ -28,7 +28,7 @@ def big_constants(path: Path, size: int) -> None:
 
 
 def small_nodes(path: Path, count: int) -> None:
-    """A GraphDef of `count` nodes of about half a kilobyte, as a frozen model has them."""
+    """Write a GraphDef of `count` nodes of about half a kilobyte each, like a frozen model's."""
     graph: Any = schema.bundled().message_class(GRAPH)()
     for number in range(count):
         scope = f"model/encoder/layer_{number // 40}/attention/block_{number // 5 % 8}"
@@ -47,7 +47,7 @@ def small_nodes(path: Path, count: int) -> None:
 
 
 def stream_of_constants(count: int, each: int) -> Iterator[bytes]:
-    """A GraphDef of `count` constants of `each` bytes, in pieces of 64 KiB that share their memory."""
+    """Yield a GraphDef of `count` constants of `each` bytes, in pieces of at most 64 KiB that share their memory."""
     zeros = bytes(64 << 10)
     for number in range(count):
         tensor = b"\x08\x01\x22" + varint(each)

@@ -1,4 +1,4 @@
-"""Peers of the service in benchmarks: the barest uvicorn applications, and nginx where installed."""
+"""Uvicorn applications without a framework's work, which the service is compared with in benchmarks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = os.environ.get("PEER_FILE", "")
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Routes: 4 KiB and 64 MiB of memory, a FileResponse, an upload with fsync, a bucket's objects."""
+    """Serve 4 KiB and 64 MiB from memory, a FileResponse, an upload with fsync, and a bucket's objects."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/file":
@@ -49,7 +49,7 @@ def _bucket() -> S3Store:
 
 
 async def _pass_on(key: str, send: Send) -> None:
-    """An object of a bucket as it comes, unverified."""
+    """Send a bucket's object as it arrives, unverified."""
     found = await obstore.get_async(_bucket(), key)
     headers = [(b"content-length", str(found.meta["size"]).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -59,7 +59,7 @@ async def _pass_on(key: str, send: Send) -> None:
 
 
 async def _hand_on(key: str, receive: Receive) -> None:
-    """The body as an object of a bucket, by a multipart upload."""
+    """Write the request's body into an object of the bucket, by a multipart upload."""
     async with obstore.open_writer_async(_bucket(), key) as writer:
         async for piece in _pieces(receive):
             await writer.write(piece)
@@ -74,7 +74,10 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _upload(receive: Receive) -> bytes:
-    """The body in a file, durable; the digest is what any service that gives ids by content must take."""
+    """Write the request's body durably into a file, and remove the file.
+
+    The optional digest is the work that any service must do if its ids depend on content.
+    """
     sha = hashlib.sha256() if os.environ.get("PEER_DIGEST") else None
     with open(PATH + ".upload", "wb", buffering=0) as file:
         async for piece in _pieces(receive):

@@ -1,6 +1,6 @@
 """Measure the code against peers: `python -m bench.run NAME… [--scale S]`.
 
-Results of a run at full size are kept in `bench/results/NAME.md`, with the commit, the day and the hardware.
+The results of a full-size run are written to `bench/results/NAME.md`, with the commit, the day and the hardware.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _line(row: Row) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the results as Markdown, below a line that says what was measured, when and where."""
+    """Return the results as Markdown, below a line with the commit, the day and the hardware."""
     lines = [conditions(), "", "| what | ours | peer | ratio | target | |", "|---|---|---|---|---|---|"]
     for row in rows:
         target, verdict = f"{row.sign} {row.target:g}", "met" if row.met else "missed"
@@ -91,7 +91,7 @@ def table(rows: list[Row]) -> str:
 
 
 def conditions() -> str:
-    """Return the commit, the day and the hardware of a run."""
+    """Return a line with the commit, the day, the hardware and the machine's load."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     commit = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True, check=False).stdout.strip()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30

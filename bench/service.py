@@ -1,6 +1,6 @@
-"""Benchmark of the service against its peers, over loopback: `wrk` asks, runs of a pair take turns.
+"""Benchmark of the service against its peers over loopback. `wrk` sends the requests, and the two of a pair take turns.
 
-Needs Debian's `wrk` and `nginx-light`; says so when they are missing.
+The benchmark needs Debian's `wrk` and `nginx-light`, and ends with a message if one is missing.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
 
 @dataclass(frozen=True)
 class Effort:
-    """Number and length of the runs that a median is taken of; a shrunk benchmark takes one short run."""
+    """The number of runs that a median is taken of, and their length. A scaled-down benchmark takes one short run."""
 
     runs: int = 5
     seconds: int = 3
 
     @classmethod
     def at(cls, scale: float) -> Effort:
-        """The effort for data of `scale`, 1 being full size."""
+        """Return the effort for data of `scale`; 1 is full size."""
         return cls() if scale >= 1 else cls(1, 1)
 
 
 def service(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about the service."""
+    """Measure all rows about the service."""
     missing = [tool for tool in ("wrk", "nginx") if program(tool) is None]
     if missing:
         raise SystemExit(f"install {' and '.join(missing)} first: Debian has them as wrk and nginx-light")
@@ -55,7 +55,7 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
         peer = stack.enter_context(running_peer(path))
         nginx = stack.enter_context(nginx_over(folder, path))
         chunks = f"{ours}/v1/stores/{_upload(ours, path)}/chunks"
-        chunk = f"{chunks}/{httpx.get(chunks).json()['items'][-1]['index']}"  # a small model has one alone
+        chunk = f"{chunks}/{httpx.get(chunks).json()['items'][-1]['index']}"  # a small model has only one chunk
         yield from _ranges(chunk, peer, nginx, scale)
         yield from _uploads(folder, ours, peer, scale)
         yield from _first_bytes(folder, ours, scale)
@@ -71,7 +71,7 @@ def _ranges(chunk: str, peer: str, nginx: str, scale: float) -> Iterator[Row]:
         mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, other, wide, 4))
         name = f"64 MiB ranges, 4 connections, against {what}"
         yield Row(name, _speed(mine * large), _speed(theirs * large), mine / theirs, target)
-    # Nothing is read and nothing is checked there: the most that this client takes from one worker.
+    # The bare app reads and checks nothing: it shows the most that this client can get from one worker.
     mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, f"{peer}/large", wide, 4))
     mine, theirs = mine * large, theirs * 64 * MIB
     yield Row("64 MiB ranges, 4 connections, against a bare app", _speed(mine), _speed(theirs), mine / theirs, 0.5)
@@ -86,7 +86,7 @@ def _uploads(folder: Path, ours: str, peer: str, scale: float) -> Iterator[Row]:
     body = folder / "body"
     times: tuple[list[float], list[float]] = ([], [])
     for run in range(3):
-        # Every body differs: what is there already would not be kept again.
+        # Every body differs, because the service does not write content again that it has.
         head = b"\x0a\x04" + b"\x0a\x02%02d" % run
         with body.open("wb") as file:
             for piece in _stream(head, size):
@@ -106,13 +106,13 @@ def _uploads(folder: Path, ours: str, peer: str, scale: float) -> Iterator[Row]:
 
 
 def _stream(head: bytes, size: int) -> Iterator[bytes]:
-    """A GraphDef of about `size` bytes that begins with `head`."""
+    """Yield a GraphDef of about `size` bytes that begins with `head`."""
     yield head
     yield from models.stream_of_constants(max(1, size >> 29), min(size, 1 << 29))
 
 
 def _first_bytes(folder: Path, ours: str, scale: float) -> Iterator[Row]:
-    """A merged subtree of 10 MB: how long its first byte takes, in a large store and in a small one."""
+    """Measure the time to the first byte of a merged subtree of 10 MB, in a large store and in a small one."""
     stores = []
     for count in (16, 1):
         body = folder / "store"
@@ -128,7 +128,7 @@ def _first_bytes(folder: Path, ours: str, scale: float) -> Iterator[Row]:
         def first_byte(store: str) -> float:
             start = time.perf_counter()
             with client.stream("GET", f"{ours}/v1/stores/{store}/merge", params={"path": "node[0]"}) as answer:
-                # Asked for pieces of one byte, httpx cuts up all that has come: most of the time was the client's.
+                # Raw pieces: if asked for pieces of one byte, httpx would spend most of the time on cutting.
                 next(answer.iter_raw())
                 return time.perf_counter() - start
 
@@ -146,7 +146,7 @@ def _first_bytes(folder: Path, ours: str, scale: float) -> Iterator[Row]:
 
 
 def _crowd(chunk: str, duration: int) -> Row:
-    """Many readers at once: what share of their requests failed."""
+    """Measure the share of failed requests with 256 readers at once."""
     done = _run_wrk(chunk, "bytes=1048576-1114111", 256, duration, "--latency")
     latency = re.search(r"99%\s+(\S+)", done)
     total = re.search(r"(\d+) requests in", done)
@@ -157,13 +157,13 @@ def _crowd(chunk: str, duration: int) -> Row:
 
 
 def _pair(runs: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
-    """The medians of both, taken in turns."""
+    """Return the medians of both; their runs take turns."""
     values = [(ours(), peer()) for _ in range(runs)]
     return statistics.median(a for a, _ in values), statistics.median(b for _, b in values)
 
 
 def requests_a_second(seconds: int, url: str, byte_range: str, connections: int, *more: str) -> float:
-    """Requests a second that `wrk` gets answered; `more` are options of it."""
+    """Return the requests that `wrk` gets answered per second; `more` are further options of `wrk`."""
     told = _run_wrk(url, byte_range, connections, seconds, *more)
     if failed := re.search(r"Non-2xx or 3xx responses: \d+", told):
         raise SystemExit(f"{url} did not answer all: {failed[0]}")
@@ -207,7 +207,7 @@ def _upload(ours: str, path: Path) -> str:
 
 @contextmanager
 def running_service(storage: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
-    """The address of a service over a folder, in a process of its own; `settings` go before."""
+    """Run a service over a folder in another process, and yield its address; `settings` override the environment."""
     environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()} | (settings or {})
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
     with running(command, environment, stdout=subprocess.PIPE) as process:
@@ -217,7 +217,7 @@ def running_service(storage: Path, settings: dict[str, str] | None = None) -> It
 
 @contextmanager
 def running_peer(path: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
-    """The address of the barest apps, over a file."""
+    """Run the bare apps over a file, and yield their address."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), "--no-access-log", "--loop", "uvloop"]
     environment = os.environ | {"PEER_FILE": str(path)} | (settings or {})
@@ -244,7 +244,7 @@ def nginx_over(folder: Path, path: Path) -> Iterator[str]:
 def running(
     command: list[str], environment: dict[str, str], stdout: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own, ended with the block."""
+    """Run a process until the block ends."""
     here = Path(__file__).parent
     process = subprocess.Popen(command, env=environment, cwd=here, stdout=stdout, stderr=subprocess.DEVNULL)
     try:
@@ -255,19 +255,19 @@ def running(
 
 
 def program(name: str) -> str | None:
-    """The path of a program of the system; None when it is not installed."""
+    """Return the path of an installed program; None when it is not installed."""
     return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
 
 
 def free_port() -> int:
-    """A port of the loopback that nothing listens on."""
+    """Return a loopback port that no program listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(port: int, seconds: int = 10) -> None:
-    """Return once something listens on a port; end the program when nothing does."""
+    """Wait until a program listens on a port; exit after `seconds` without one."""
     for _ in range(20 * seconds):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

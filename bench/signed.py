@@ -1,6 +1,6 @@
-"""Benchmark of ranges by signed requests of S3 against the same ranges with a bearer token, from one service.
+"""Benchmark of ranges by signed S3 requests against the same ranges with a bearer token, from one service.
 
-Each request asks for another range, so that each signature is proved. Needs Debian's `wrk`.
+Each request reads another range, so the service must verify each signature. The benchmark needs Debian's `wrk`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ function request() at = at %% #requests + 1; return requests[at] end
 
 
 def signed(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about signed requests."""
+    """Measure all rows about signed requests."""
     if program("wrk") is None:
         raise SystemExit("install wrk first: Debian has it")
     path, storage = folder / "big.pb", folder / "stores"
@@ -56,7 +56,7 @@ def signed(folder: Path, scale: float) -> Iterator[Row]:
             ours: list[float] = []
             theirs: list[float] = []
             effort = Effort.at(scale)
-            for _ in range(effort.runs):  # signed again each time: a signature lives for fifteen minutes
+            for _ in range(effort.runs):  # signed again each time, because a signature is valid for fifteen minutes
                 for kept, place, wanted in (
                     (ours, s3, [sign(s3, each) for each in ranges]),
                     (theirs, rest, [{**headers, "Range": each} for each in ranges]),
@@ -73,7 +73,7 @@ def _speed(bytes_a_second: float) -> str:
 
 
 def _token(storage: Path) -> str:
-    """Return a new token for everything."""
+    """Return a new token with all rights."""
     command = [sys.executable, "-m", "protoslice.cli", "token", "create", "bench", "--every-space"]
     scopes = [word for scope in ("admin", "read", "write") for word in ("--scope", scope)]
     done = subprocess.run(
@@ -89,7 +89,7 @@ def _signed(keys: Credentials, url: str, byte_range: str) -> Mapping[str, str]:
 
 
 def _script(folder: Path, wanted: Sequence[Mapping[str, str]]) -> Path:
-    """Return a script that sends a request with each of these headers, in turn."""
+    """Return a `wrk` script that sends one request with each of these headers, in turn."""
     lines, script = folder / "headers", folder / "signed.lua"
     lines.write_text("".join(_table(each) + "\n" for each in wanted))
     script.write_text(_SCRIPT % lines)

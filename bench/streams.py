@@ -1,4 +1,4 @@
-"""Benchmark of streams of records: indexed, read in order, at random and by key, waited for."""
+"""Benchmark of streams of records: indexing, reading in order, at random and by key, and waiting for records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CORE: Final = Path(__file__).parent.parent / "core"
 
 
 def streams(folder: Path, scale: float) -> Iterator[Row]:
-    """Small records by feeding, larger ones by number; processor time, since the machine may be busy."""
+    """Measure streams of small and of larger records; most rows are processor time, since the machine may be busy."""
     path, lengths = folder / "small.delimited", random.Random(1)
     count = max(1000, int(1e7 * scale))
     _write(path, count, lambda _: b"\x64" + bytes(100))
@@ -51,7 +51,7 @@ def streams(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def waiting(folder: Path, scale: float) -> Iterator[Row]:
-    """Memory of the service for each reader that waits at an open upload for ever."""
+    """Measure the service's memory for each reader that waits for an open upload's records."""
     count = max(10, int(1000 * scale))
     limits = {"PROTOSLICE_MAX_WAITING_READERS_PER_CLIENT": "0", "PROTOSLICE_MAX_REQUESTS_PER_CLIENT": "0"}
     with running_service(folder / "waiting-stores", limits) as url, ExitStack() as held:
@@ -63,7 +63,7 @@ def waiting(folder: Path, scale: float) -> Iterator[Row]:
         for _ in range(count):
             connection = held.enter_context(socket.create_connection((place.hostname, place.port)))
             connection.sendall(asked)
-        time.sleep(10 * min(1, scale) + 1)  # all have been read, and wait
+        time.sleep(10 * min(1, scale) + 1)  # the service has read all requests by now, and the readers wait
         each = (_resident_of(process) - before) / count
         answered = httpx.get(f"{url}{reading}").status_code
         assert answered == 200
@@ -84,7 +84,7 @@ def _indexing(path: Path, count: int, what: str) -> Row:
 
 
 def _empty(count: int) -> Row:
-    """Empty records, as many as a stream of a GB has, indexed as zeros come in."""
+    """Measure the index of empty records: a stream of zeros, of one GB at full size."""
     zeros, start = bytes(1 << 20), time.process_time()
     scanner = _core.RecordScanner("delimited")
     for _ in range(count >> 20):
@@ -97,7 +97,7 @@ def _empty(count: int) -> Row:
 
 
 def _keys(count: int) -> Row:
-    """Memory that a process grows by for the table of keys that all differ."""
+    """Measure how much memory a process grows by for the key table of a stream whose keys all differ."""
     record = b"\x0d\x12\x0bk%010d"
     source = BytesSource(b"".join(record % number for number in range(count)))
     index = _core.index_records(_core.Sources([source]), "delimited")
@@ -131,7 +131,7 @@ def _at_random(records: protoslice.Records) -> Row:
 
 
 def packed(folder: Path, scale: float) -> Iterator[Row]:
-    """Records of a kilobyte in a riegeli file packed by brotli, against the crate's own seek and read."""
+    """Compare records of about a kilobyte, packed by brotli in a riegeli file, with the crate's own seek and read."""
     path, count, made = folder / "packed.riegeli", max(2000, int(1e5 * scale)), random.Random(3)
     words = [made.randbytes(made.randrange(20, 90)) for _ in range(1000)]
     with RecordWriter(path, options="brotli:5") as writer:
@@ -153,7 +153,7 @@ def packed(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _built(example: str, scale: float) -> str:
-    """Path of an example of the core, built for release where speed counts, else by the tests' own build."""
+    """Build an example of the core, and return its path: for release at full size, else by the tests' debug build."""
     release = ["build", "--release", "-p", "protoslice-wire", "--example", example]
     build, folder = (release, "release") if scale >= 0.1 else (["test", "--workspace", "--no-run"], "debug")
     subprocess.run(["cargo", *build, "--quiet"], cwd=CORE, check=True)
@@ -161,7 +161,7 @@ def _built(example: str, scale: float) -> str:
 
 
 def _looks(records: protoslice.Records, numbers: list[int]) -> tuple[float, float]:
-    """Median seconds of a first look at a record and of a second one."""
+    """Return the median seconds for the first read of a record and for the second one."""
     first, again = [], []
     for number in numbers:
         start = time.perf_counter()
@@ -198,6 +198,6 @@ def _speed(path: Path, taken: float) -> str:
 
 
 def _resident_of(process: int) -> int:
-    """Bytes of memory of a process."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Tensors of an ONNX model of 1 GiB: listed, summed up, by the row, and all as one safetensors file."""
+"""Benchmark of the tensors of a 1 GiB ONNX model: listing, statistics, single rows, and all as one safetensors file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = 1024
 
 
 def tensors(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about tensors."""
+    """Measure all rows about tensors."""
     size = int(scale * GIB)
     many, one = folder / "many.onnx", folder / "one.onnx"
     _write(many, [size // COUNT // COLUMNS // 4] * COUNT)
@@ -42,7 +42,7 @@ def tensors(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _write(path: Path, rows: list[int]) -> None:
-    """A model of tensors of floats with so many rows each."""
+    """Write a model with one float tensor for each number of rows."""
     model = helper.make_model(helper.make_graph([], "g", [], []))
     for number, count in enumerate(rows):
         tensor = model.graph.initializer.add(name=f"w{number}", data_type=TensorProto.FLOAT, dims=[count, COLUMNS])

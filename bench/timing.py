@@ -1,4 +1,4 @@
-"""Timings of two things in turns, so that other work of the machine slows down both alike."""
+"""Timings of two things that run in turns, so that other work on the machine slows both down alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the results. `ratio` is what is compared with the target."""
+    """One line of the results; `ratio` is compared with the target."""
 
     what: str
     ours: str
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def sign(self) -> str:
-        """How `ratio` has to compare with the target."""
+        """The sign between `ratio` and the target: ≥ or ≤."""
         return "≥" if self.higher_is_better else "≤"
 
 
@@ -38,7 +38,7 @@ def pair(
     runs: int = RUNS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
-    """The medians of both, in seconds of `clock`; a first run of each does not count."""
+    """Return the medians of both, in seconds of `clock`; the first run of each does not count."""
     times: tuple[list[float], list[float]] = ([], [])
     for run in range(runs + 1):
         for work, kept in zip((ours, peer), times, strict=True):
@@ -50,7 +50,7 @@ def pair(
 
 
 def seconds(value: float) -> str:
-    """A time as people read it."""
+    """Format a time with a fitting unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if value * scale >= 1:
             return f"{value * scale:.3g} {unit}"

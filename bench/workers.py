@@ -1,7 +1,7 @@
-"""Benchmark of `serve --workers 2` beside one worker: requests a second, and their processor time.
+"""Benchmark of `serve --workers 2` against one worker: requests per second, and processor time per request.
 
-Client and service share the machine: the target is about processors that the service used, of those and the idle ones.
-Needs Debian's `wrk`.
+Client and service share the machine. The target is therefore the service's share of all processors that are idle or
+that the service uses. The benchmark needs Debian's `wrk`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests a second, processor seconds of the service for each, processors of the client, idle ones."""
+    """The requests per second, the service's processor seconds per request, and the client's and idle processors."""
 
     rate: float
     cost: float
@@ -39,7 +39,7 @@ class Load:
 
 
 def workers(folder: Path, scale: float) -> Iterator[Row]:
-    """All rows about several workers."""
+    """Measure all rows about several workers."""
     if shutil.which("wrk") is None:
         raise SystemExit("install wrk first: Debian has it")
     path = folder / "workers.pb"
@@ -58,7 +58,7 @@ def workers(folder: Path, scale: float) -> Iterator[Row]:
     yield Row(what, f"{two.rate:.0f}/s", f"{one.rate:.0f}/s", two.rate / one.rate, 1.2)
     yield Row("  processor time of a request", seconds(two.cost), seconds(one.cost), two.cost / one.cost, 1.25, False)
     used = two.rate * two.cost
-    # Other work takes processors that no number of workers could use: a run beside much of it says little.
+    # Other work takes processors that no number of workers can use: a run next to much other work shows little.
     other = (os.cpu_count() or 1) - used - two.client - two.idle
     what = "  processors that 2 workers use, of those and the idle ones"
     left = f"{used + two.idle:.2f} (client {two.client:.2f}, other work {other:.2f})"
@@ -80,19 +80,19 @@ def _median(runs: list[Load]) -> Load:
 
 
 def _client() -> float:
-    """Processor seconds of the clients that have ended."""
+    """Return the processor seconds of all clients that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _idle() -> float:
-    """Seconds that the machine's processors had nothing to do, since it began."""
+    """Return the seconds that the machine's processors were idle since it started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
 
 
 def spent(process: int) -> float:
-    """Processor seconds of a process and those that it has started."""
+    """Return the processor seconds of a process and of all processes that it started."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -101,7 +101,7 @@ def spent(process: int) -> float:
 
 @contextmanager
 def _service(storage: Path, number: int) -> Iterator[tuple[str, int]]:
-    """Address and process of a service with so many workers."""
+    """Run a service with `number` workers; yield its address and process id."""
     environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()}
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--workers", str(number)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

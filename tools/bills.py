@@ -2,10 +2,10 @@
 
     python -m tools.bills dist
 
-A wheel contains two CycloneDX files: maturin writes the one for the crates, and the page's build writes the one for the
-page. The image contains the wheel and the Python packages of `docker/requirements.txt`, so its bill lists crates, page
-and packages. Debian's packages are not listed, because they belong to the base image. The program fails on a licence
-that is not in `PERMISSIVE`.
+A wheel carries two CycloneDX files: maturin writes one for the crates, and the page's build writes one for the page.
+The image has these parts and the Python packages of `docker/requirements.txt`, and its bill lists all three. The
+Debian packages in the image come from its base image, and are not listed. The program fails if a licence is neither in
+`PERMISSIVE` nor accepted for its package in `ACCEPTED`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PERMISSIVE: Final = {
     "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
 ACCEPTED: Final = {
-    "certifi": ["MPL-2.0"],  # unchanged files in separate packages
+    "certifi": ["MPL-2.0"],  # separate packages, with unchanged files
     "orjson": ["MPL-2.0 AND (Apache-2.0 OR MIT)"],
     "psycopg": ["LGPL-3.0-only"],  # only in the extra `postgres`; imported, neither changed nor linked
     "psycopg-binary": ["LGPL-3.0-only"],
-    "protobuf": [],  # BSD-3-Clause by its LICENSE; its metadata has no identifier
+    "protobuf": [],  # BSD-3-Clause by its LICENSE file; its metadata has no identifier
 }
-"""Packages that we accept with exactly these licences, which are not permissive or not stated."""
+"""Packages that we accept with exactly these licences, though they are not permissive or not stated."""
 
 Component = dict[str, Any]
 
@@ -48,7 +48,7 @@ def main(dist: Path) -> None:
 
 
 def image_bill(wheel: Path) -> Component:
-    """Return the image's bill of materials: the Python packages, the crates and the page's packages."""
+    """Return the image's bill of materials: Python packages, crates and the page's packages."""
     bill = python_bill()
     with zipfile.ZipFile(wheel) as packed:
         names = [name for name in packed.namelist() if re.search(r"\.dist-info/sboms/.*\.json$", name)]
@@ -62,7 +62,7 @@ def image_bill(wheel: Path) -> Component:
 
 
 def python_bill() -> Component:
-    """Return the bill of the packages in `docker/requirements.txt`, as pip installs them into a new environment."""
+    """Return the bill of the packages in `docker/requirements.txt`, which it installs into a new environment."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "bin/python")
         run(sys.executable, "-m", "venv", "--without-pip", folder)
@@ -76,7 +76,7 @@ def python_bill() -> Component:
 
 
 def problems(components: list[Component]) -> list[str]:
-    """Return a line for each component whose licence is neither permissive nor an accepted exception."""
+    """Return a line for each component whose licence is neither permissive nor accepted for this component."""
     found = []
     for component in components:
         licences = stated(component)
@@ -91,7 +91,7 @@ def problems(components: list[Component]) -> list[str]:
 
 
 def stated(component: Component) -> list[str]:
-    """Return the SPDX expressions of a component's licences, or their names if it has no expressions."""
+    """Return the SPDX expressions of a component's licences, or their names if there are no expressions."""
     each = [entry.get("expression") or entry["license"].get("id") for entry in component.get("licenses", [])]
     names = [entry["license"]["name"] for entry in component.get("licenses", []) if "name" in entry.get("license", {})]
     return [licence for licence in each if licence] or names

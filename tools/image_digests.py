@@ -2,8 +2,8 @@
 
     python -m tools.image_digests
 
-The program runs skopeo, which asks the registry of each image. If a registry cannot be reached, the program prints a
-line and leaves the name unchanged.
+skopeo gets each digest from the image's registry. If a registry cannot be reached, the name stays unchanged, and the
+program prints a line about it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWN: Final = "protoslice:"
 
 
 def pinned(text: str, digest_of: Callable[[str], str | None]) -> str:
-    """Return the text of a compose file or Dockerfile with the digests of all foreign images that have one."""
+    """Return a compose file's or Dockerfile's text with digests after the image names, except after our own image."""
 
     def replace(found: re.Match[str]) -> str:
         name = found["name"]
@@ -34,7 +34,10 @@ def pinned(text: str, digest_of: Callable[[str], str | None]) -> str:
 
 
 def digest_of(name: str) -> str | None:
-    """Return the digest of an image, or of its list if it covers several machines; None without a response."""
+    """Return an image's digest; None if its registry does not answer.
+
+    For an image of several architectures, it is the digest of their list.
+    """
     asked = subprocess.run(["skopeo", "inspect", "--raw", f"docker://{name}"], capture_output=True)
     if asked.returncode:
         reason = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2]

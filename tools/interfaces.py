@@ -1,6 +1,7 @@
-"""Write the pages of docs/ that list every command and every operation; `make docs` runs this.
+"""Write the pages of docs/ that list every command and every operation.
 
-The commands come from Typer, and the operations from the OpenAPI document. The pages are not in git.
+`make docs` runs this; the pages are not in git. The commands come from Typer, and the operations from the OpenAPI
+document.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _command(command: Any, context: typer.Context) -> str:
 
 
 def operations_page() -> str:
-    """Return the page of all operations, with their parameters, bodies and responses."""
+    """Return the page of all operations, with their parameters, bodies and answers."""
     document = create_app(Settings(storage="memory://")).openapi()
     found = [
         (method.upper(), path, said)
@@ -113,7 +114,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/commands.md": commands_page,
     "reference/operations.md": operations_page,
 }
-"""Functions that make the pages, by path below docs/."""
+"""The functions that make the pages, by path below docs/."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure the size of the code in commits: `python -m tools.measure [COMMIT…]`.
 
-The program prints a table with a row for each measure and a column for each commit; the default is HEAD. It reads the
-files from git and checks nothing out. Sizes have no limits, so do not shorten lines or delete tests because of them.
+Print a table with a row for each measure and a column for each commit, or for HEAD if no commit is named. The files are
+read from git, so nothing is checked out. Sizes have no limits: do not squeeze lines or delete tests to shrink them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CACHES: Final = frozenset({"LruCache", "Results"})
-"""Classes of caches; each call of one makes a cache with a bound."""
+"""Classes of caches; each call of one of them makes a bounded cache."""
 MADE: Final = frozenset(
     {"docs/how-to/contribute/modules.md", "docs/reference/commands.md", "docs/reference/operations.md"}
 )
-"""Pages that `make docs` makes, and that are not in git."""
+"""Pages that `make docs` makes; they are not in git."""
 _ENDS: Final = frozenset({"cli", "client", "server"})
 _NO_CODE: Final = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -32,7 +32,7 @@ _NO_CODE: Final = frozenset(
 
 
 def sizes(files: Mapping[str, str]) -> dict[str, float]:
-    """Return the measures of a tree by name; `files` are its Python files and pages by path."""
+    """Return each measure of a tree by its name; `files` has the text of Python files and pages by path."""
     package = {_module(path): text for path, text in files.items() if path.startswith("service/") and _is_code(path)}
     tests = [lines_of(text) for path, text in files.items() if path.startswith("tests/") and _is_code(path)]
     lines = [lines_of(text) for text in package.values()]
@@ -63,7 +63,7 @@ def _module(path: str) -> str:
 
 
 def lines_of(source: str) -> int:
-    """Return the number of code lines; blank lines, comments and docstrings do not count."""
+    """Return the number of lines of code, without blank lines, comments and docstrings."""
     lines = set[int]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
@@ -75,7 +75,7 @@ def lines_of(source: str) -> int:
 
 
 def importers_of(sources: Mapping[str, str]) -> Counter[str]:
-    """Return for each module how many modules import it; packages themselves are left out."""
+    """Return for each module how many modules import it; an import of a package counts for none."""
     found = Counter[str]()
     for source in sources.values():
         seen = set[str]()
@@ -100,17 +100,16 @@ def _git(*arguments: str) -> bytes:
 
 
 def files_of(commit: str) -> dict[str, str]:
-    """Return the Python files of the package and the tests, and the pages, of a commit by path."""
+    """Return a commit's files by path: the Python files of the package and the tests, and the pages."""
     paths = (":(glob)service/protoslice/**/*.py", ":(glob)tests/**/*.py", ":(glob)docs/**/*.md")
     with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, *paths))) as archive:
         return {name: text.read().decode() for name in archive.getnames() if (text := archive.extractfile(name))}
 
 
 def touched_by(commit: str, last: int = 400) -> Iterator[int]:
-    """Yield the number of files that each feature touches.
+    """Yield how many files each feature touches; a feature is a commit that adds 60 to 600 lines.
 
-    A feature is one of the `last` commits, and adds 60 to 600 lines. Tests, docs, the changelog, and files that
-    `make docs` writes do not count.
+    Only the `last` commits count. Tests, docs, the OpenAPI document and the changelog are left out.
     """
     log = _git("log", "--no-merges", f"-{last}", "--numstat", "--format=%x00", commit).decode()
     for change in log.split("\0")[1:]:

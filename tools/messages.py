@@ -1,11 +1,11 @@
 """List all texts that users of Protoslice read: errors, logs, help, pages and the API's description.
 
-`python -m tools.messages` prints one line per text: its kind, its place and the text itself, in which `{…}` marks a
-value. `python -m tools.messages error help` prints only these kinds. `--paths` adds the place in the sources, and
-`--sample N` picks N texts at random, for a reader who has not seen them before.
+`python -m tools.messages` prints one line per text: its kind, its place and the text; `{…}` marks a value.
+`python -m tools.messages error help` prints only these kinds. `--paths` adds where each text is. `--sample N` picks N
+texts at random, for a reader who has not seen them before.
 
-Errors, logs and output are found in the sources (Python, Rust, TypeScript); help, problems, settings and the
-description of the HTTP API come from the application itself.
+Errors, logs and output are found in the sources (Python, Rust, TypeScript). Help, problems, settings and the
+description of the HTTP API come from the application.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Message:
 
 
 def messages() -> list[Message]:
-    """Return all texts without repetitions, sorted by kind and place; short parts of texts are left out."""
+    """Return every text once, ordered by kind and place; fragments of up to three words are left out."""
     unique: dict[str, Message] = {}
     for each in [*_help(), *_application(), *_python(), *_pages(), *_core()]:
         if each.text[:1].isupper() or each.kind not in {"text", "core"} or len(each.text.split()) > SHORT:
@@ -66,7 +66,7 @@ def _place(path: Path, line: int) -> str:
 
 
 def _python() -> Iterator[Message]:
-    """Find strings that read as prose in the package, except docstrings, patterns and SQL."""
+    """Find strings in the package that read as prose, except docstrings, patterns and SQL."""
     raised = _error_names()
     for path in sorted(set(PACKAGE.rglob("*.py")) - set((PACKAGE / "testing").rglob("*.py"))):
         tree = ast.parse(path.read_text())
@@ -91,12 +91,12 @@ def _called(node: ast.expr) -> str:
 
 
 def _strings(node: ast.AST, kind: str, raised: set[str]) -> Iterator[tuple[str, int, str]]:
-    """Yield kind, line and text of each string below `node`; `node` is in a context of the given kind."""
+    """Yield kind, line and text of each string below `node`; `kind` is the kind of the code around the node."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="__all__")]) | ast.Assert():
-            return  # a docstring, or nothing that users read
+            return  # a docstring, or code that has no texts for users
         case ast.Call(func=ast.Name(id="AssertionError" | "RuntimeError" | "AttributeError")):
-            return  # a mistake in the program
+            return  # only raised for a mistake in the program
         case ast.Constant(value=str()) | ast.JoinedStr():
             text = _joined(node)
             text = re.sub(r"</?[a-z]+[1-6]?(?: [^>]*)?>", " ", text)
@@ -127,7 +127,7 @@ def _joined(node: ast.AST) -> str:
 
 
 def _help() -> Iterator[Message]:
-    """Collect the help of the command line: the description of each command and of each option."""
+    """Yield the help texts of the command line: the description of each verb and of each option."""
     from protoslice.cli.app import app
 
     todo = [("protoslice", get_command(app))]
@@ -143,7 +143,7 @@ def _help() -> Iterator[Message]:
 
 
 def _application() -> Iterator[Message]:
-    """Collect the problems, the settings and the description of the HTTP API."""
+    """Yield the problems, the settings and the description of the HTTP API."""
     from tools.openapi import document_text
 
     from protoslice.server.problems import PROBLEMS
@@ -169,7 +169,7 @@ def _described(value: object, place: str) -> Iterator[Message]:
 
 
 def _pages() -> Iterator[Message]:
-    """Find the texts of the page in its TypeScript: quoted strings, template strings and text between tags."""
+    """Find the page's texts in its TypeScript: quoted strings, template strings and text between tags."""
     for path in sorted((ROOT / "web/src").rglob("*.ts*")):
         source = re.sub(
             r"/\*.*?\*/|(?<=\s)//[^\n]*", lambda found: "\n" * found[0].count("\n"), path.read_text(), flags=re.S
@@ -183,7 +183,7 @@ def _pages() -> Iterator[Message]:
 
 
 def _core() -> Iterator[Message]:
-    """Find the texts of errors in the Rust core, outside of comments, attributes and unit tests."""
+    """Find error texts in the Rust core: strings outside of comments, attributes and unit tests."""
     for crate in ("wire", "python"):
         for path in sorted((ROOT / "core" / crate / "src").rglob("*.rs")):
             source = path.read_text().split("#[cfg(test)]")[0]

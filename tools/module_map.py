@@ -1,6 +1,6 @@
-"""Write docs/how-to/contribute/modules.md, which lists every module with the first line of its docstring.
+"""List every module with the first line of its docstring in docs/how-to/contribute/modules.md.
 
-`make docs` runs this. The page is not in git.
+`make docs` runs this; the page is not in git.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ PACKAGE = ROOT / "service" / "protoslice"
 
 
 def summary(path: Path) -> str:
-    """Return the first line of a module's docstring in the form of a table cell."""
+    """Return the first line of the docstring of the module at `path`, escaped for a cell of a table."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return text.split("\n")[0].replace("|", "\\|")
 
 
 def page() -> str:
-    """Return the page, which has a heading and a table for each package."""
+    """Return the page, with a heading and a table for each package."""
     found = (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     modules = sorted(found, key=lambda path: (path.parent.relative_to(PACKAGE).parts, path.name))
     sections = ["# Every module"]

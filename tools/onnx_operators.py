@@ -1,14 +1,14 @@
 """Write the table with the element types of ONNX operators from `onnx.defs`: `python -m tools.onnx_operators`.
 
-For each domain and operator, the table has `[since_version, rules]` for every version that changes the rules. There is
-one rule per output, and blanks separate the rules. `*` marks a rule that also applies to all further outputs. A rule
-has alternatives, separated by `|`; the first alternative that gives a type counts:
+For each domain and operator, the table has `[since_version, rules]` for each version whose rules differ from the
+version before. `rules` has one rule for each output, separated by blanks; `*` marks a rule that also holds for all
+further outputs. A rule has alternatives, separated by `|`. The first alternative that gives a type counts:
 
 - `t7`: the type 7 of `TensorProto.DataType`
 - `i0,2+`: the type of input 0, or of the inputs from 2 on
-- `@dtype`: the type whose number the attribute `dtype` contains
-- `c`: the type of a Constant's or ConstantOfShape's value
-- `g1`: the type of the inner graph's output whose number is the number of this output plus 1
+- `@dtype`: the type whose number is the attribute `dtype`
+- `c`: the type of the value of a Constant or ConstantOfShape
+- `g1`: the type of an inner graph's output; output 0 of the operator takes the graph's output 1, and so on
 - `?`: unknown, or no tensor
 """
 
@@ -25,14 +25,14 @@ from onnx import defs
 TABLE: Final = Path(__file__).parents[1] / "service/protoslice/formats/onnx_operators.json"
 _VARIADIC: Final = defs.OpSchema.FormalParameterOption.Variadic
 _ATTRIBUTES: Final = ("to", "dtype", "output_datatype", "output_dtype", "stash_type")
-"""Attributes that number the type of an output."""
+"""Attributes whose value is the type number of an output."""
 _OTHERWISE: Final = {
     **dict.fromkeys(("EyeLike", "Bernoulli", "RandomNormalLike", "RandomUniformLike"), "i0"),
     "DequantizeLinear": "i1",
 }
-"""Rule without the attribute, where it has no default."""
+"""The rule for an operator whose attribute is missing and has no default."""
 _WITHOUT_INPUT: Final = {"QuantizeLinear": "t2"}
-"""Rule without the optional input that has the type of the output."""
+"""The rule for an operator whose optional input is missing, where the output has this input's type."""
 _INNER: Final = {"If": "g0*", "Loop": "g1*", "Scan": "g0*"}
 _CONSTANTS: Final = {"Constant": "c", "ConstantOfShape": "c|t1"}
 
@@ -65,7 +65,7 @@ def _rules(operator: defs.OpSchema) -> Iterator[str]:
 
 
 def _rule(operator: defs.OpSchema, kind: str) -> str:
-    """Return the rule of an output whose formal type is `kind`, the name of a type parameter or a type."""
+    """Return the rule of an output; `kind` is its formal type, which is a type parameter's name or a type."""
     if operator.name in _CONSTANTS:
         return _CONSTANTS[operator.name]
     allowed = next(
@@ -97,7 +97,7 @@ def _rule(operator: defs.OpSchema, kind: str) -> str:
 
 
 def _is_type_of(operator: defs.OpSchema, kind: str, name: str) -> bool:
-    """Return True if the attribute is the number of an output's type `kind` that no required input has."""
+    """Return True if the attribute sets the output type `kind`: no required input of the operator has this type."""
     required = any(
         each.type_str == kind and each.option != defs.OpSchema.FormalParameterOption.Optional
         for each in operator.inputs
@@ -110,7 +110,7 @@ def _number(name: str) -> int:
 
 
 def text() -> str:
-    """Return the table in the form of the file, with one operator per line."""
+    """Return the table as the file's text, with one operator on each line."""
     made = table()
     lines = [f'"onnx": {json.dumps(made["onnx"])}', f'"opsets": {json.dumps(made["opsets"])}']
     domains = [

@@ -10,7 +10,7 @@ from protoslice.server.settings import Settings
 
 
 def document_text() -> str:
-    """Return the document with the version of the release instead of the build, so that it rarely changes."""
+    """Return the document with the release's version instead of the build's, so that the document rarely changes."""
     document = create_app(Settings(storage="memory://")).openapi()
     document["info"]["version"] = release()
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

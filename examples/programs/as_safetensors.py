@@ -9,7 +9,7 @@ from protoslice import Client
 
 
 def main(url: str, ref: str, target: str) -> None:
-    """Write the file, verified; a file of an interrupted run is continued."""
+    """Write the file and verify it; an interrupted run is continued."""
     with Client(url) as client:
         for file in client.download(ref, target, view="safetensors"):
             print(f"{file.path}: {file.size} bytes")

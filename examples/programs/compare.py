@@ -1,4 +1,4 @@
-"""Compare two versions of a model; exit with 1 if they differ, as a check in CI does.
+"""Compare two versions of a model; exit with status 1 if they differ, as a CI check needs it.
 
 python compare.py http://127.0.0.1:8000 demo:1 demo:2
 """

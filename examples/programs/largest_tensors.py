@@ -10,7 +10,7 @@ import protoslice
 
 
 def main(name: str, count: int = 10) -> None:
-    """Print size, shape and name of the `count` largest tensors; no numbers are read."""
+    """Print size, shape and name of the `count` largest tensors, without reading their elements."""
     with protoslice.open_model(name) as model:
         for tensor in sorted(model.values(), key=lambda tensor: -tensor.nbytes)[:count]:
             print(tensor.nbytes, tensor.shape, tensor.facts.name)

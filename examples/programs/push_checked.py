@@ -9,7 +9,7 @@ from protoslice import Client
 
 
 def main(url: str, path: str, tag: str) -> None:
-    """Push the model at `path`; the service refuses it if it is not sound."""
+    """Push the model at `path`; the service refuses a model that is incomplete or damaged."""
     with Client(url) as client:
         pushed = client.push(path, tags=[tag], strict=True)
         print(f"{tag}: {pushed.store.id}, {pushed.sent} bytes sent")

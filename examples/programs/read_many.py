@@ -1,4 +1,4 @@
-"""Read tensors of a model at the same time in an asynchronous program.
+"""Read several tensors of a model concurrently in an asynchronous program.
 
 python read_many.py http://127.0.0.1:8000 demo:1 attention.weight head.weight
 """

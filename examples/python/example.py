@@ -1,4 +1,4 @@
-"""Calls of a Protoslice service by a client that openapi-python-client generated; see README.md."""
+"""Calls of a Protoslice service through a client that openapi-python-client generated; see README.md."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from protoslice_client.api.views import get_chunk, get_merged, get_tensor, list_
 from protoslice_client.models import PutTag
 from protoslice_client.types import UNSET, File, Response
 
-PIECE = 1 << 20  # the longest range that is answered with a digest
+PIECE = 1 << 20  # the longest range whose answer has a digest
 RETRIES = 100
 
 
 def rest_of(source: BinaryIO) -> File:
-    """Return the rest of a file as a body. Of a file object, httpx would send the length of the whole file."""
+    """Return the unread rest of a file as a body. For a file object, httpx would announce the whole file's length."""
     return File(payload=cast(BinaryIO, iter(lambda: source.read(PIECE), b"")))
 
 
 def upload_stream(client: AuthenticatedClient, source: BinaryIO, tag: str) -> str:
-    """Upload what is read from a source of unknown length, such as a pipe; return the id of the store."""
+    """Upload a source of unknown length, such as a pipe; return the store's id."""
     made = create_store.sync(client=client, body=rest_of(source), filename="model.onnx", tag=[tag])
     return made.id
 
 
 def upload_file(client: AuthenticatedClient, file: Path, tag: str) -> str:
-    """Upload a file by tus, and continue where the service is when the connection breaks; return the store's id."""
+    """Upload a file by tus, and continue at the service's offset when the connection breaks; return the store's id."""
     size = file.stat().st_size
     begun = create_upload.sync_detailed(
         client=client, tus_resumable="1.0.0", upload_length=size, filename=file.name, tag=[tag]
@@ -61,7 +61,7 @@ def upload_file(client: AuthenticatedClient, file: Path, tag: str) -> str:
 
 
 def entries(list_page: Any, client: AuthenticatedClient, store: str) -> Iterator[Any]:
-    """Yield the entries of a list of a store, page by page; `list_page` is the module of the operation."""
+    """Yield all entries of a store's list, page by page; `list_page` is the module of the list's operation."""
     cursor: str | None = None
     while True:
         page = list_page.sync(store, client=client, limit=2, cursor=cursor or UNSET)
@@ -72,7 +72,10 @@ def entries(list_page: Any, client: AuthenticatedClient, store: str) -> Iterator
 
 
 def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> bytes:
-    """Download a chunk by ranges, four at a time, each compared with its digest, all of one version by `If-Range`."""
+    """Download a chunk by four ranges at a time.
+
+    Each range is compared with its digest; `If-Range` ensures that all ranges are of one version.
+    """
 
     def part(start: int, etag: str | None = None) -> Response:
         answer = get_chunk.sync_detailed(
@@ -94,7 +97,7 @@ def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> byte
 
 
 def check(data: bytes, digest: str | None) -> None:
-    """Compare bytes with a digest of the service."""
+    """Compare bytes with a digest from the service; exit if they differ or there is no digest."""
     if digest is None:
         raise SystemExit("There is no digest in the answer")
     if f"sha-256=:{b64encode(sha256(data).digest()).decode()}:" != digest:
@@ -102,7 +105,7 @@ def check(data: bytes, digest: str | None) -> None:
 
 
 def move_tag(client: AuthenticatedClient, tag: str, store: str) -> list[int]:
-    """Create a tag only if there is none, then move it only if it is unchanged; a stale condition gives 412."""
+    """Create a tag only if it is absent, then move it only if it is unchanged; a stale condition gives status 412."""
     target = PutTag(store=store)
 
     def status(answer: Response) -> int:
@@ -117,7 +120,7 @@ def move_tag(client: AuthenticatedClient, tag: str, store: str) -> list[int]:
 
 def main(url: str, model: Path) -> None:
     """Make every call once."""
-    # An open service needs no token: `Client(base_url=url)` has none.
+    # A service without access control needs no token, so the client for it is `Client(base_url=url)`.
     token = os.environ.get("PROTOSLICE_TOKEN")
     plain = Client(base_url=url, timeout=httpx.Timeout(60))
     client = AuthenticatedClient(base_url=url, token=token, timeout=httpx.Timeout(60)) if token else plain

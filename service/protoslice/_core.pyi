@@ -1,4 +1,4 @@
-"""The wire engine: bytes in, facts out."""
+"""The wire engine in Rust, which reads, indexes and writes protos and the files that hold them."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -60,7 +60,7 @@ class _Side(Protocol):
 
 @final
 class BlockSums:
-    """Takes the CRC-32C of every 64 KiB of a stream."""
+    """The CRC-32C checksums of a stream: one for every 64 KiB."""
 
     def __new__(cls) -> Self: ...
     def update(self, piece: Buffer) -> None: ...
@@ -74,7 +74,7 @@ _Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
 
 @final
 class Bundle:
-    """The index of a tensor bundle, read whole and kept as it is."""
+    """The index of a TensorFlow tensor bundle. All entries are in memory, serialized until they are read."""
 
     def __new__(cls, source: RangeSource, *, limits: Limits | None = None) -> Self: ...
     @property
@@ -93,7 +93,10 @@ def crc32c(data: Buffer, crc: int = 0) -> int: ...
 
 @final
 class Limits:
-    """How much the engine will do for one input."""
+    """Limits on the work that the engine does for one input.
+
+    None stands for the engine's default.
+    """
 
     def __new__(
         cls,
@@ -114,7 +117,7 @@ class Limits:
 
 @final
 class RecordScanner:
-    """Indexes a stream of records that is fed in pieces."""
+    """A scanner that indexes a stream of records, which the caller feeds in pieces."""
 
     def __new__(cls, framing: str, *, limits: Limits | None = None) -> Self: ...
     def feed(self, piece: bytes) -> None: ...
@@ -133,7 +136,7 @@ def index_records(
 
 @final
 class KeyTable:
-    """Numbers of records by a hash of their keys."""
+    """A table that finds the numbers of records by a hash of their keys."""
 
     def __new__(cls, count: int, room: int) -> Self: ...
     def push(self, first: int, delimited: bytes) -> None: ...
@@ -145,7 +148,7 @@ class KeyTable:
 
 @final
 class Records:
-    """Records of one stream, by number."""
+    """The records of one stream, which are read by their numbers."""
 
     def __new__(cls, saved: bytes, *, limits: Limits | None = None) -> Self: ...
     @property
@@ -176,7 +179,7 @@ class Records:
 
 @final
 class Rope:
-    """Extents of numbered sources, and literals."""
+    """A sequence of extents of numbered sources and of literal bytes."""
 
     def __new__(cls, pieces: Sequence[bytes | tuple[int, int, int] | Rope]) -> Self: ...
     @property
@@ -201,7 +204,7 @@ class Rope:
 
 @final
 class Scanner:
-    """Makes the index of a proto that comes in pieces."""
+    """A scanner that makes the index of a proto, which the caller feeds in pieces."""
 
     def __new__(
         cls,
@@ -237,7 +240,7 @@ def index_source(
 
 @final
 class Index:
-    """A serialized index, ready to be asked."""
+    """A serialized index, opened for reading."""
 
     def __new__(cls, data: bytes) -> Self: ...
     @property
@@ -250,19 +253,22 @@ class Index:
 
 @final
 class Pattern:
-    """A regular expression, which never backtracks; `InvalidInput` for one that is none, or too large."""
+    """A regular expression that is matched without backtracking.
+
+    The constructor raises `InvalidInput` if the text is not a regular expression or is too large.
+    """
 
     def __new__(cls, text: str) -> Self: ...
     @property
     def weight(self) -> int:
-        """Work for a byte at the most, as a multiple of that of the smallest expressions."""
+        """The largest work for one byte of a name, as a multiple of the smallest expressions' work."""
 
     def are_in(self, names: list[bytes]) -> list[bool]:
-        """Return, for each of the names, True if it contains a match."""
+        """Return True for each name that contains a match, and False for each other name."""
 
 @final
 class Document:
-    """A proto with its index and the sources its bytes lie in."""
+    """A proto: its index and the sources that hold its bytes."""
 
     def __new__(
         cls,
@@ -300,7 +306,7 @@ class Document:
 
 @final
 class Findings(Sequence[Finding]):
-    """The messages that `Document.find` found, in order."""
+    """The messages that `Document.find` found, in the order of the proto."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> Finding: ...  # type: ignore[override]
@@ -336,7 +342,7 @@ class Findings(Sequence[Finding]):
 
 @final
 class Links:
-    """Links between the nodes of graphs."""
+    """The links between the nodes of all graphs in a proto."""
 
     @property
     def held(self) -> int: ...
@@ -356,7 +362,7 @@ class Links:
 
 @final
 class Strip:
-    """A graph, divided into blocks; block 0 is all of it."""
+    """A graph that is divided into blocks; block 0 is the whole graph."""
 
     def block(self, id: int) -> tuple[str, int, bytes | None, tuple[int, int]] | None: ...
     def parts(self, id: int) -> list[tuple[int | None, int, int, int]]: ...
@@ -375,7 +381,7 @@ class Strip:
 
 @final
 class Finding:
-    """One message that was found."""
+    """One message that `Document.find` found."""
 
     @property
     def path(self) -> str: ...
@@ -390,7 +396,7 @@ class Finding:
 
 @final
 class Plan:
-    """Chunks, and how they make up a proto."""
+    """A split plan: the chunks of a proto, and how they make up the proto."""
 
     VERSION: Final[int]
     KEPT_VERSION: Final[int]
@@ -411,7 +417,10 @@ class Plan:
 
 @final
 class Chunked:
-    """The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`."""
+    """The chunks of a `.cpb` file.
+
+    In its ropes, source 0 is the file. Source 1 holds the bytes that were written to `side`.
+    """
 
     def __new__(
         cls,
@@ -433,7 +442,7 @@ class Chunked:
 
 @final
 class Computed:
-    """Bytes that are worked out from others when they are read: a `RangeSource`."""
+    """A `RangeSource` that computes its bytes from other bytes when it is read."""
 
     @staticmethod
     def swapped(data: SourceRope, width: int) -> Computed: ...
@@ -466,7 +475,7 @@ class Computed:
 
 @final
 class ChunkHasher:
-    """The hash that a chunk needs to be written: feed it the chunk."""
+    """The hash of a chunk, which a writer needs before it writes the chunk's record."""
 
     def __new__(cls, size: int) -> Self: ...
     def update(self, data: SourceRope) -> None: ...
@@ -474,7 +483,7 @@ class ChunkHasher:
 
 @final
 class RiegeliReader:
-    """Reads the records of a riegeli file."""
+    """A reader of the records in a riegeli file."""
 
     def __new__(cls, source: RangeSource) -> RiegeliReader: ...
     def read(self) -> bytes | None: ...
@@ -492,7 +501,7 @@ class RiegeliReader:
 
 @final
 class RiegeliWriter:
-    """Writes records into a riegeli file."""
+    """A writer of records into a riegeli file."""
 
     @staticmethod
     def to_path(path: str | PathLike[str], options: str, metadata: bytes | None, append: bool) -> RiegeliWriter: ...
@@ -507,7 +516,7 @@ class RiegeliWriter:
 
 @final
 class Declarations:
-    """What a descriptor set declares, in 32 bytes for each type."""
+    """The digests of all types that a descriptor set declares, 32 bytes for each type."""
 
     def __len__(self) -> int: ...
     def __contains__(self, name: str, /) -> bool: ...
@@ -529,11 +538,14 @@ class Descriptors:
     def weight(self) -> int: ...
 
 _FieldRow = tuple[int, str, int, bool, int, int]
-"""Number, name, type as in descriptor.proto, repeated, oneof counted from 1, number of the message or enum."""
+"""A field: its number, name, type number (as in descriptor.proto), repeated, oneof number, and target number.
+
+Oneofs are counted from 1. The target is the field's message type or enum.
+"""
 
 @final
 class Schema:
-    """Message types that refer to each other, the root first."""
+    """A table of message types that refer to each other; the root type comes first."""
 
     @property
     def messages(self) -> list[tuple[str, bool, list[_FieldRow]]]: ...
@@ -545,7 +557,7 @@ class Schema:
 
 @final
 class Sha256:
-    """The SHA-256 of a stream that may be left and taken up again."""
+    """The SHA-256 of a stream; its state can be saved, and loaded later to continue."""
 
     def __new__(cls) -> Self: ...
     def update(self, piece: Buffer, sums: BlockSums | None = None, scanner: Scanner | None = None) -> None: ...
@@ -555,21 +567,21 @@ class Sha256:
     def load(saved: bytes) -> Sha256: ...
 
 SHORTEST_PIECE: Final = 262144
-"""Bytes of the shortest piece that ends by its content."""
+"""The smallest size, in bytes, of a piece whose end is chosen by its content."""
 
 DEFAULT_FLOOR: Final = 16384
-"""Bytes from which on a message has a place in the index of its own."""
+"""The size, in bytes, from which a message has an index entry; smaller messages are parsed on demand."""
 
 @final
 class CoreFile:
-    """A file that the engine reads without the interpreter's lock."""
+    """A file that the engine reads without holding Python's global interpreter lock."""
 
     @staticmethod
     def open(path: str, device: int, inode: int) -> CoreFile | None: ...
 
 @final
 class Statistics:
-    """Statistics of elements of one type, read piece by piece."""
+    """The statistics of a tensor's elements, which are read piece by piece."""
 
     def __new__(cls, dtype: str) -> Self: ...
     def read(self, data: SourceRope, start: int, end: int) -> None: ...
@@ -584,7 +596,7 @@ class Statistics:
 
 @final
 class Delta:
-    """Distances of the elements of two tensors of one type, read piece by piece."""
+    """The distances between the elements of two tensors of one type, which are read piece by piece."""
 
     def __new__(cls, dtype: str) -> Self: ...
     def read(self, one: SourceRope, other: SourceRope, start: int, end: int) -> None: ...
@@ -593,7 +605,7 @@ class Delta:
 
 @final
 class Sources:
-    """The sources of a rope, by number."""
+    """The sources that the extents of a rope refer to by number."""
 
     def __new__(cls, sources: Sequence[RangeSource]) -> Self: ...
     def read(self, rope: Rope, offset: int, length: int) -> bytes: ...
@@ -601,7 +613,7 @@ class Sources:
 
 @final
 class Xorb:
-    """A xorb of Hugging Face's clients, unpacked while it comes."""
+    """A xorb (a packed upload of Hugging Face's clients) that is unpacked while it arrives."""
 
     def __new__(cls) -> Self: ...
     def feed(self, piece: Buffer) -> bytes: ...
