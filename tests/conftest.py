@@ -1,4 +1,4 @@
-"""Fixtures and settings of all tests."""
+"""The fixtures and settings of all tests."""
 
 import gc
 import os
@@ -13,11 +13,11 @@ from tests.support.backends import BACKENDS, VARIABLE, Backend, backend
 from tests.support.certificates import certificate
 from tests.support.postgres import TestServer, running_postgres
 
-# No test judges time: a busy machine is slow, and not wrong.
+# No test depends on time: a busy machine is slow, but not wrong.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# nohup and a shell's `&` make this process ignore these signals; programs started by tests would inherit it.
+# nohup and a shell's `&` make this process ignore these signals, and programs that tests start would inherit that.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and tests that were collected out of garbage collections, each of which took half a second."""
+    """Exclude the collected modules and tests from garbage collections, which took half a second each."""
     gc.collect()
     gc.freeze()
 
@@ -45,9 +45,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the default storage out of the home of the machine's user, and trust no authorities.
+    """Keep the default storage out of the user's home, and trust no certificate authorities.
 
-    httpx reads the file of authorities for every client: 17 ms for those of a machine, 0.3 ms for one certificate.
+    httpx reads the file of authorities for every client. That takes 17 ms for a machine's file, but 0.3 ms for one
+    certificate.
     """
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data-home"))
     os.environ["SSL_CERT_FILE"] = str(certificate(tmp_path_factory.mktemp("authorities"), "none.invalid")[1])
@@ -55,20 +56,20 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Event loop of asynchronous tests and fixtures."""
+    """Return the event loop of asynchronous tests and fixtures."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[TestServer]:
-    """PostgreSQL for the tests of this process."""
+    """Run a PostgreSQL server for the tests of this process."""
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database, of each engine in turn."""
+    """Yield the URL of an empty database, once for each engine."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/catalog.sqlite"
     server: TestServer = request.getfixturevalue("postgres")
@@ -77,7 +78,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """URL of a new catalogue, of each engine in turn."""
+    """Yield the URL of a new catalogue, once for each engine."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/catalog.sqlite"
         return
@@ -89,10 +90,10 @@ def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    """Storage of the service under test: memory, but for tests marked `contract`."""
+    """Yield the storage of the tested service: memory, or another one for tests marked `contract`."""
     name = getattr(request, "param", "memory")
     with backend(name, tmp_path_factory.mktemp("storage")) as opened:
-        if name == "odd":  # PostgreSQL keeps the catalogue here, SQLite that of all others
+        if name == "odd":  # PostgreSQL holds the catalogue here; for all other storages SQLite does
             server: TestServer = request.getfixturevalue("postgres")
             opened = replace(opened, new_catalogue=server.new_catalogue)
         yield opened

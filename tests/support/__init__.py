@@ -1,1 +1,1 @@
-"""Servers, proxies, writers of models and other means of the tests."""
+"""The helpers of the tests: servers, proxies, writers of models, and others."""

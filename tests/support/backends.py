@@ -1,4 +1,4 @@
-"""Storages that the HTTP contract is tested on, with their databases."""
+"""The storages that the HTTP contract is tested on, with their databases."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from protoslice.storage.registry import Factory, register, unregister
 VARIABLE: Final = "PROTOSLICE_TEST_BACKENDS"
 """The environment variable that names the storages to try, separated by commas."""
 BACKENDS: Final = "directory,odd"
-"""The storages tried when the variable is not set: those that need no server."""
+"""The storages that are tried when the variable is not set; they need no server."""
 _ODD_SCHEME: Final = "odd"
 _ODD: Final = ('"{}"', "%22{}%22", 'W/"{}"', '\\{}, \t"\u00e9\u2028\x01"', "{}")
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A kind of storage: by URI, with options; services over it share nothing."""
+    """A kind of storage, by URI and options. Services over it share nothing."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
     new_catalogue: Callable[[], str] | None = None
-    """Makes a catalogue and returns its URL; None where the storage has a default."""
+    """Make a catalogue and return its URL; None where the storage has a default catalogue."""
 
     def settings(self) -> dict[str, Any]:
-        """Settings that open a new storage of this kind."""
+        """Return the settings that open a new storage of this kind."""
         shared = urlsplit(self.uri).path != ""
         uri = f"{self.uri}/{token_hex(8)}" if shared else self.uri
         database = None if self.new_catalogue is None else self.new_catalogue()
@@ -45,7 +45,7 @@ class Backend:
 
 @contextmanager
 def backend(name: str, folder: Path) -> Iterator[Backend]:
-    """The storage called `name`: `memory`, `directory` (made below `folder`), `odd`, `s3` or `az`."""
+    """Yield the storage called `name`: `memory`, `directory` (made below `folder`), `odd`, `s3` or `az`."""
     match name:
         case "memory":
             yield Backend("memory://")
@@ -67,16 +67,19 @@ def _sqlite_in(folder: Path) -> str:
 
 
 def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:
-    """URI of a new folder in the environment's bucket, empty without one, and the storage's options."""
+    """Return the URI of a new folder in the environment's bucket, and the storage's options.
+
+    The URI is empty if the environment names no bucket.
+    """
     base = os.environ.get(variable, "").rstrip("/")
     options: Mapping[str, str] = json.loads(os.environ.get(f"{variable}_OPTIONS") or "{}")
     return f"{base}/protoslice-{token_hex(8)}" if base else "", options
 
 
 def odd_etag(number: int) -> str:
-    """Entity tag `number`, none like another: quoted, weak, with spaces and controls.
+    """Return a unique entity tag for `number`; tags are quoted or weak, or have spaces and control characters.
 
-    Tags that differ by quoting alone stand side by side: a service that escapes carelessly takes them for the same.
+    Some tags differ by quotes alone: a service that escapes carelessly confuses them.
     """
     count, kind = divmod(number, len(_ODD))
     return _ODD[kind].format(count)

@@ -1,4 +1,4 @@
-"""Servers of buckets: Versity's gateway, MinIO and Azurite."""
+"""Bucket servers for tests: Versity's gateway, MinIO and Azurite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_SECONDS = 60
 
 
 class _Server:
-    """A program that serves buckets at a port of its own; it may be killed and started again."""
+    """A program that serves buckets at a separate port; a test may kill it and start it again."""
 
     scheme: str
 
@@ -36,16 +36,16 @@ class _Server:
 
     @property
     def endpoint(self) -> str:
-        """URL of the server."""
+        """The URL of the server."""
         return f"http://{self._address}"
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of the scheme that reach the server."""
+        """The options with which the scheme reaches the server."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it, and return when it listens."""
+        """Start the server, and return when it listens."""
         self._running = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
         try:
             _await(self._address, self._running)
@@ -54,21 +54,21 @@ class _Server:
             raise
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it by a signal."""
+        """End the server by a signal."""
         assert self._running is not None
         self._running.send_signal(how)
         self._running.wait(START_SECONDS)
 
 
 class Gateway(_Server):
-    """An S3 server with a bucket, over a folder, which needs extended attributes."""
+    """An S3 server with one bucket, stored in a folder that needs extended attributes."""
 
     scheme = "s3"
 
     def __init__(self, program: str, folder: Path) -> None:
         (folder / BUCKET).mkdir()
         address = f"127.0.0.1:{_free_port()}"
-        # Attributes in a sidecar folder would do without extended attributes, but lose updates of compare-and-set.
+        # A sidecar folder would work without extended attributes, but it loses updates of compare-and-set.
         command = [program, "--port", address, "--quiet", "--keep-alive", "posix", str(folder)]
         variables = ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")
         if Path(program).name.startswith("minio"):
@@ -83,14 +83,14 @@ class Gateway(_Server):
 
 
 class Azurite(_Server):
-    """Azure's emulator over a folder, with an account of its own; a container is made after each start."""
+    """Azure's emulator over a folder, with one account; the container is created after each start."""
 
     scheme = "az"
 
     def __init__(self, program: str, folder: Path) -> None:
         port = _free_port()
         command = [program, "--silent", "--disableTelemetry", "--blobPort", str(port), "--location", str(folder)]
-        # obstore may speak a version of the interface that is newer than the emulator.
+        # obstore may use a newer version of the interface than the emulator knows.
         command.append("--skipApiVersionCheck")
         accounts = {"HOME": str(folder), "AZURITE_ACCOUNTS": f"{KEY_ID}:{_ACCOUNT_KEY}"}
         super().__init__(f"127.0.0.1:{port}", command, accounts)
@@ -113,13 +113,13 @@ class Azurite(_Server):
 
 
 def options_of(endpoint: str) -> dict[str, str]:
-    """Options of `s3://` for a gateway."""
+    """Return the options with which `s3://` reaches a gateway."""
     return {"endpoint": endpoint, "region": "us-east-1", "access_key_id": KEY_ID, "secret_access_key": SECRET}
 
 
 @contextmanager
 def running(program: str) -> Iterator[Gateway | Azurite]:
-    """A running server with an empty bucket."""
+    """Run a server with an empty bucket."""
     kind = Azurite if Path(program).name.startswith("azurite") else Gateway
     with TemporaryDirectory() as folder:
         server = kind(program, Path(folder))
@@ -132,7 +132,7 @@ def running(program: str) -> Iterator[Gateway | Azurite]:
 
 @contextmanager
 def gateway(program: str) -> Iterator[str]:
-    """Endpoint of a running S3 server with an empty bucket."""
+    """Run an S3 server with an empty bucket, and yield its endpoint."""
     with running(program) as server:
         yield server.endpoint
 

@@ -1,6 +1,6 @@
-"""Tensor bundles to test readers with, written by the description of the format and nothing of ours.
+"""Writers of tensor bundles, independent of our code, and of SavedModels with several meta graphs.
 
-SavedModels of several meta graphs.
+The bundles follow the description of the format, so that they can test readers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.support.protos.writer import varint
 from protoslice import schema
 
 Box = tuple[tuple[int, int | None], ...]
-"""Start and length per dimension; all of it where no length is given."""
+"""The start and length in each dimension; a length of None means the whole dimension."""
 
 _MAGIC = 0xDB4775248B80FB57
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One tensor: `data` is what lies in its shard, or in those of its slices."""
+    """One tensor; `data` is its content in the shard, and slices have content too."""
 
     name: str
     dtype: int
@@ -33,29 +33,29 @@ class Variable:
     shard: int = 0
     strings: Sequence[bytes] | None = None
     slices: Sequence[tuple[Box, Sequence[int], bytes, int]] = ()
-    """Box, its shape, its bytes, its shard."""
+    """For each slice: its box, its shape, its bytes and its shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of a table."""
+    """The layout of a table."""
 
     block: int = 4096
-    """Entries are cut into blocks of about so many bytes."""
+    """The approximate size, in bytes, at which a block of entries ends."""
     restart: int = 16
-    """After so many entries a key is written in full."""
+    """The number of entries after which a key is written in full."""
     snappy: bool = False
     shards: int = 1
     big_endian: bool = False
     gap: int = 0
-    """Bytes that nobody owns in front of each tensor."""
+    """The number of unused bytes in front of each tensor."""
     overlap: bool = False
-    """All tensors of a shard begin at its first byte; equal ones share their bytes."""
+    """True if all tensors of a shard begin at its first byte; equal tensors share their bytes."""
     version: dict[str, Any] = field(default_factory=lambda: {"producer": 1})
 
 
 def bundle(prefix: str, variables: Iterable[Variable], layout: Layout = Layout()) -> dict[str, bytes]:
-    """The files of a bundle of `variables`."""
+    """Return the files of a bundle of `variables` by name."""
     shards = [bytearray() for _ in range(layout.shards)]
     header = _message("BundleHeaderProto")
     header.num_shards = layout.shards
@@ -101,7 +101,7 @@ def _message(name: str, **fields: Any) -> Any:
 
 
 def string_data(strings: Sequence[bytes]) -> tuple[bytes, int]:
-    """Strings as stored in a shard, and their checksum, which is not that of the stored bytes."""
+    """Return strings as a shard stores them, and their checksum, which is not the checksum of the stored bytes."""
     lengths = b"".join(struct.pack("<I", len(each)) for each in strings)
     check = struct.pack("<I", masked(crc32c(lengths)))
     content = b"".join(strings)
@@ -110,7 +110,7 @@ def string_data(strings: Sequence[bytes]) -> tuple[bytes, int]:
 
 
 def table(entries: Iterable[tuple[bytes, bytes]], layout: Layout = Layout()) -> bytes:
-    """A sorted table of `entries`, which are sorted already."""
+    """Return a table of `entries`, which must be sorted."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     waiting: list[tuple[bytes, bytes]] = []
@@ -134,7 +134,7 @@ def table(entries: Iterable[tuple[bytes, bytes]], layout: Layout = Layout()) -> 
 
 
 def _append(out: bytearray, block: bytes, snappy: bool) -> bytes:
-    """Put a block behind the others; its handle."""
+    """Append a block to the others, and return its handle."""
     content = (_snappy(block) if snappy else block) + bytes([snappy])
     handle = varint(len(out)) + varint(len(content) - 1)
     out += content + struct.pack("<I", masked(crc32c(content)))
@@ -157,7 +157,7 @@ def _block(entries: Sequence[tuple[bytes, bytes]], restart: int) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Snappy data of literals, and copies of what stood four bytes before where that repeats."""
+    """Compress data with Snappy: literals, and copies where four bytes repeat the four bytes before them."""
     out, at = bytearray(varint(len(data))), 0
     while at < len(data):
         if at >= 4 and len(data) - at >= 4 and data[at : at + 4] == data[at - 4 : at]:
@@ -171,7 +171,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def slice_key(name: str, box: Box) -> bytes:
-    """The key of a slice: numbers and strings written so that they sort."""
+    """Return the key of a slice; numbers and strings are encoded so that keys sort like them."""
     escaped = name.encode().replace(b"\xff", b"\xff\x01").replace(b"\0", b"\0\xff").replace(b"\xff\x01", b"\xff\0")
     key = b"\0" + escaped + b"\0\x01" + (bytes([1, len(box)]) if box else b"\0")
     return key + b"".join(_signed(start) + _signed(-1 if length is None else length) for start, length in box)
@@ -198,7 +198,7 @@ _ROWS = _rows()
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C of `data`, slowly."""
+    """Return the CRC-32C of `data`, computed slowly."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _ROWS[(crc ^ byte) & 0xFF]
@@ -206,18 +206,18 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """Masked form of a checksum, as tables and record files store it."""
+    """Return a checksum's masked form, which tables and record files store."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 GRAPHS = (("serve",), ("serve", "gpu"), ())
-"""Tags of each meta graph."""
+"""The tags of each meta graph."""
 VALUES = tuple(np.arange(4, dtype="<f4") + 10 * number for number in range(len(GRAPHS)))
-"""Constant of each meta graph."""
+"""The value of each meta graph's constants."""
 
 
 def write_meta_graphs(folder: Path) -> Path:
-    """Write a SavedModel into `folder`: meta graphs of a constant `w` and one of their own, a variable."""
+    """Write a SavedModel into `folder`. Each meta graph has the constant `w` and another one; all share a variable."""
     model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
     for number, tags in enumerate(GRAPHS):
         graph = model.meta_graphs.add()

@@ -1,4 +1,4 @@
-"""Calls of every route, by the names of things of the caller's own space or of another."""
+"""The calls of every route. Their targets name things of the caller's space or of another space."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ from protoslice.tensors.reading import FORMS
 
 @dataclass(frozen=True)
 class Call:
-    """Request whose target and body name things."""
+    """A request whose target and body have placeholders for names of things."""
 
     method: str
     target: str
     body: Callable[[Things], bytes] = lambda _: b""
     headers: Mapping[str, str] = field(default_factory=dict)
     timed: bool = False
-    """True where a body depends on moments: of the answer the status counts alone."""
+    """True where the answer's body depends on time, so that only its status is compared."""
     unordered: bool = False
-    """True where random names give the order of a list: its items are compared without names."""
+    """True where random names decide a list's order, so that its items are compared without names."""
     refused: int | None = None
-    """Status of the refusal that an owner of all named things gets too; None for a call that succeeds for it."""
+    """The status if even an owner of all named things is refused; None for a call that succeeds for an owner."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.target}"
 
     @property
     def route(self) -> str:
-        """Row of the table of rules; empty where no route takes the call."""
+        """The route's row in the table of rules; empty if no route takes the call."""
         with suppress(NotFound):
             return _app().asked(self.method, self.anonymous).row
         return ""
 
     @property
     def anonymous(self) -> str:
-        """Target with names of nothing."""
+        """The target with names of things that do not exist."""
         return self.by_name("x")
 
     def by_name(self, name: str) -> str:
-        """Target in which everything has the same name."""
+        """Return the target with the same name for everything."""
         return _NAME.sub(lambda found: _FOLDERS.get(found[1], "") + name, self.target)
 
     def filled(self, things: Things, place: str) -> tuple[str, str, bytes, dict[str, str]]:
-        """Method, target, body and headers; `place` is the path of a space where something stands."""
+        """Return method, target, body and headers with names filled in; `place` is the path of a space with content."""
         named = {**things, "place": place, "slashed": things["repository"].replace("/", "%2F")}
         headers = {name: value.format_map(named) for name, value in self.headers.items()}
         return self.method, self.target.format_map(named), self.body(things), headers
@@ -78,7 +78,7 @@ class Call:
 
 _NAME: Final = re.compile(r"{(\w+)}")
 _FOLDERS: Final = {"repository": "a/", "image": "a/", "slashed": "a%2F"}
-"""Beginnings of names that have two parts."""
+"""The first parts of names that have two parts."""
 
 
 @cache
@@ -87,11 +87,11 @@ def _app() -> Application:
 
 
 RULES: Final = _app().rules
-"""Rules of all routes, by method and path."""
+"""The rules of all routes, by method and path."""
 
 
 def _plain(table: str) -> list[Call]:
-    """Calls without a body; a third word is the status of a refusal."""
+    """Return calls without a body, one for each line; a third word is the status of a refusal."""
     rows = [(*row.split(), "")[:3] for row in table.strip().splitlines()]
     return [Call(method, target, refused=int(status) if status else None) for method, target, status in rows]
 
@@ -101,7 +101,7 @@ def _refused(status: int, call: Call) -> Call:
 
 
 def _json(method: str, target: str, **content: object) -> Call:
-    """A call whose body is JSON; texts in it name things."""
+    """Return a call whose body is JSON; texts in the body may have placeholders for names."""
 
     def named(value: object, things: Things) -> object:
         if isinstance(value, str):
@@ -122,7 +122,7 @@ def _batch(what: str, repository: str = "{repository}", operation: str = "upload
 
 
 def _commit(*operations: tuple[str, dict[str, str]]) -> Call:
-    """A commit whose values name things."""
+    """Return a commit call; values in the commit may have placeholders for names."""
 
     def body(things: Things) -> bytes:
         named = [(key, {name: each.format_map(things) for name, each in value.items()}) for key, value in operations]
@@ -369,7 +369,7 @@ WRITING: Final = [
     Call("GET", "/v1/webhooks/{word}/letters", timed=True),
     Call("GET", "/{repository}/info/refs", timed=True),
     Call("POST", "/v1/webhooks/{word}/redeliver", timed=True),
-    # Content of another space, sent by those who have it: nothing tells that it is there.
+    # A caller who has another space's content sends it: no answer may reveal that it is stored already.
     Call("PUT", "/v1/stores?filename=m.onnx&tag=again", lambda things: model_of(things["word"])),
     Call("POST", "/v1/stores?filename=m.onnx", lambda things: model_of(f"{things['word']} commit")),
     Call("PUT", "/v1/stores?filename=x", lambda things: text_of(things["word"], "blob")),
@@ -391,7 +391,7 @@ WRITING: Final = [
     _json("PUT", "/v1/tags/moved", store="{store}"),
     _json("PUT", "/v1/tags/{word}", store="mine"),
     _json("PUT", "/v1/tags/moved", store="team/{word}@main"),
-    # A bucket is a space, and stands in no other path: `tests/server/registries/s3` has its calls.
+    # A bucket is a space, so it has no path of another space. `tests/server/registries/s3` has its calls.
     *_plain("""
     PUT /s3 404
     PUT /s3/bucket 404
@@ -435,7 +435,7 @@ WRITING: Final = [
         ),
         JSON,
     ),
-    # Uploads, by their ids and whole URLs.
+    # Uploads, by their ids and by their full URLs.
     Call("POST", "/v1/uploads?filename=new", lambda _: b"", TUS | {"upload-length": "9"}),
     Call("POST", "/v1/uploads", lambda _: b"", TUS | {"upload-concat": "final;/v1/uploads/{part}"}),
     Call(

@@ -30,7 +30,7 @@ def delimited(number: int, content: bytes) -> bytes:
 
 
 def in_order(data: bytes, kind: Descriptor) -> bool:
-    """True for a message whose fields are in canonical order at every level; groups are not looked into."""
+    """Return True if a message's fields are in canonical order at every level, and it has no groups."""
     at, last = 0, 0
     while at < len(data):
         tag, at = varint_at(data, at)
@@ -50,9 +50,9 @@ def in_order(data: bytes, kind: Descriptor) -> bool:
 
 
 class Canonical:
-    """Messages made from one seed; `unknown` mixes in fields that the types do not declare.
+    """A maker of messages from one seed; `unknown` mixes in fields that the types do not declare.
 
-    With `distinct_keys`, a map has no two entries of one key, of which the first would be void.
+    With `distinct_keys`, no map has two entries with one key. Otherwise the first of two such entries has no effect.
     """
 
     def __init__(self, seed: int, *, unknown: bool = True, distinct_keys: bool = False) -> None:
@@ -62,7 +62,7 @@ class Canonical:
         self._left = 400
 
     def message(self, kind: Descriptor, depth: int = 6) -> bytes:
-        """A serialized message with every required field and some of the others."""
+        """Return a serialized message with every required field and some of the others."""
         chosen: set[str] = set()
         fields = {}
         for field in [*kind.fields, *kind.file.pool.FindAllExtensions(kind)]:

@@ -1,4 +1,4 @@
-"""Catalogues of tests: SQLite in memory, and files that need not survive a crash of the machine."""
+"""The catalogues of tests: SQLite in memory, and files that need not survive a crash of the machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def make_earlier(url: str, version: int) -> None:
 
 
 def run_in(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
-    """Run `work` with the catalogue at a URL, whose tables are created."""
+    """Run `work` with the catalogue at a URL, after its tables are created."""
 
     async def run() -> None:
         database = connect(url, "memory://")
@@ -65,12 +65,12 @@ def run_in(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
 class InlineDatabase(Database):
     """A catalogue in memory whose transactions run on the event loop, one after the other.
 
-    Like PostgreSQL, it notes what was committed, so that the answer to a COMMIT may be lost.
+    Like PostgreSQL, it records committed changes, so that a test can lose the answer to a COMMIT.
     """
 
     dialect = "sqlite"
     statements = 0
-    """Statements so far."""
+    """The number of statements so far."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -81,17 +81,17 @@ class InlineDatabase(Database):
 
     @cached_property
     def transactions(self) -> Counter[str]:
-        """Transactions so far, of `read` and `write`."""
+        """The number of transactions so far, for `read` and for `write`."""
         return Counter()
 
     def count_anew(self) -> None:
-        """Forget the transactions and statements so far."""
+        """Reset the counts of transactions and statements."""
         self.transactions.clear()
         self.statements = 0
 
     @contextmanager
     def at(self, clock: Callable[[], float]) -> Iterator[None]:
-        """Context in which the database has another clock."""
+        """Use another clock in the database until the block ends."""
         before, self._clock = self._clock, clock
         try:
             yield
@@ -107,7 +107,7 @@ class InlineDatabase(Database):
         return self.run(work, "ROLLBACK")
 
     def run(self, work: Work[T], end: str) -> T:
-        """Return what `work` returns in a transaction that ends with the statement `end`."""
+        """Run `work` in a transaction that ends with the statement `end`, and return its result."""
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -138,7 +138,7 @@ class InlineDatabase(Database):
         self.run(alteration.apply, "COMMIT")
 
     def copy_to(self, other: InlineDatabase) -> None:
-        """Replace the content of another catalogue by this one's."""
+        """Replace the content of another catalogue with this catalogue's content."""
         self._connection.backup(other._connection)
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class InlineDatabase(Database):
 
 
 class _CountedTransaction(SqliteTransaction):
-    """Counts its statements."""
+    """A transaction that counts its statements."""
 
     def __init__(self, connection: sqlite3.Connection, database: InlineDatabase) -> None:
         super().__init__(connection)
@@ -175,7 +175,7 @@ _empty: Final = list[bytes]()
 
 
 def empty_catalogue() -> InlineDatabase:
-    """Return a catalogue in memory that was copied, which is faster than to create its tables."""
+    """Return an empty catalogue in memory. It is copied, which is faster than creating its tables."""
     if not _empty:
         _empty.append(InlineDatabase()._connection.serialize())
     catalogue = InlineDatabase.__new__(InlineDatabase)
@@ -187,14 +187,14 @@ def empty_catalogue() -> InlineDatabase:
 
 
 def upload_ids(storage: Path) -> list[str]:
-    """Ids of the uploads of a service over a directory, which may be running."""
+    """Return the ids of the uploads of a service over a directory; the service may be running."""
     file = storage / "catalog.sqlite"
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
         return [id for (id,) in connection.execute("SELECT id FROM uploads")]
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         while True:
             work.send(None)
@@ -204,7 +204,7 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 def catalogue_of(storage: Storage) -> InlineDatabase:
-    """Return the catalogue that belongs to a storage, the same for all replicas, in memory."""
+    """Return a storage's catalogue in memory, which all replicas over the storage share."""
     while hasattr(storage, "_inner"):
         storage = storage._inner
     if not isinstance(storage, FileStorage):

@@ -1,4 +1,4 @@
-"""Certificates that nobody signed but themselves. Needs the development extra."""
+"""Self-signed certificates for tests; they need the development extra."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
-    """TLS context of a server called `name`, and the file by which a client trusts it."""
+    """Return the TLS context of a server called `name`, and the file by which a client trusts the server."""
     secret = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

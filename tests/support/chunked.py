@@ -66,11 +66,11 @@ M: Any = TYPES.message_class("t.M")
 NUMBERS = {field.name: field.number for field in M.DESCRIPTOR.fields}
 
 Tag = str | int | tuple[str, Any]
-"""A field by name or number, or ("index", i), or the kind of a key and the key."""
+"""A tag of a field: its name or number, ("index", number of an element), or (kind of a map key, key)."""
 
 
 def fill(message: Any, chunk: int | None, fields: Sequence[Any] = ()) -> Any:
-    """The `ChunkedMessage` that starts from `chunk`; `fields` are (tags, chunk) or (tags, chunk, fields)."""
+    """Fill in a `ChunkedMessage` and return it. It starts from `chunk`; each of `fields` is (tags, chunk[, fields])."""
     if chunk is not None:
         message.chunk_index = chunk
     for tags, number, *below in fields:
@@ -95,7 +95,7 @@ def _put(index: Any, tag: Tag) -> None:
 
 
 def file_of(chunks: Sequence[Any], metadata: Any, options: str = "") -> bytes:
-    """A chunked file of `chunks`, whose places in the file are put into `metadata`."""
+    """Return a chunked file of `chunks`; add their places in the file to `metadata`."""
     out = io.BytesIO()
     with RecordWriter(out, options=options) as writer:
         for chunk in chunks:
@@ -107,18 +107,18 @@ def file_of(chunks: Sequence[Any], metadata: Any, options: str = "") -> bytes:
 
 
 def chunked(chunks: Sequence[Any], chunk: int | None, *fields: Any, options: str = "") -> bytes:
-    """A chunked file: what `chunk` says, and `fields` below it."""
+    """Return a chunked file of a message that starts from chunk number `chunk` and has `fields` below it."""
     metadata = METADATA()
     fill(metadata.message, chunk, fields)
     return file_of(chunks, metadata, options)
 
 
 def merged(chunks: Sequence[Any], chunk: int | None, *fields: Any, options: str = "") -> Any:
-    """Message that such a file is merged into when opened."""
+    """Return the message that opening such a file gives."""
     with open_proto(chunked(chunks, chunk, *fields, options=options), "t.M", types=TYPES) as proto:
         return M.FromString(proto.rope.read())
 
 
 def at(index: int) -> tuple[str, int]:
-    """The tag of an element."""
+    """Return the tag of an element."""
     return ("index", index)

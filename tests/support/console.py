@@ -1,12 +1,13 @@
-"""Console transcripts: commands and what they show, run and compared.
+"""Console transcripts: commands and their expected output, which tests run and compare.
 
-A transcript consists of steps. `$ COMMAND` begins one; the lines below it are what a terminal shows, then `[exit N]`
-if the exit code is not 0. `protoslice` runs in this process, and so do its pipes and redirections, as in
+A transcript consists of steps. `$ COMMAND` begins a step. The lines below it are the output in a terminal, and then
+`[exit N]` if the exit code is not 0. `protoslice` runs in this process, and so do its pipes and redirections, as in
 `protoslice … | sort > out`. Other commands, and lines with `&&`, `;`, `<` or `$(…)`, run in bash.
 `NAME=$(protoslice …)` keeps an output for later commands, which use it as `$NAME`.
 
-Two marks in the expected text match what changes: `…` any characters within a line, and a line `[...]` any lines.
-Dates and times count as `…` on both sides. Lines of output that begin with `$ `, `# ` or `\\` get a backslash in front.
+Two marks in the expected text match changing output: `…` matches any characters within a line, and a line `[...]`
+matches any lines. Dates and times count as `…` on both sides. Output lines that begin with `$ `, `# ` or `\\` get a
+backslash in front.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _PYTHON: Final = Path(sys.executable).parent
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, and the text that a terminal is to show after it."""
+    """A command, and the output that a terminal is expected to show for it."""
 
     command: str
     expected: str
 
 
 def steps(text: str) -> list[Step]:
-    """Return the steps of a transcript. Comments, which begin with `# `, and blank lines before them end an output."""
+    """Return the steps of a transcript. A comment (`# …`) ends an output, with the blank lines before it."""
     return [Step(command, "\n".join(expected)) for command, expected, _ in map(_split, _STEP.split(text)[1:])]
 
 
 def rewritten(text: str, outputs: Iterable[str]) -> str:
-    """Return a transcript with these outputs in place of those expected."""
+    """Return a transcript in which these outputs replace the expected ones."""
     head, *parts = _STEP.split(text)
     lines = head.splitlines()
     for part, output in zip(parts, outputs, strict=True):
@@ -58,7 +59,7 @@ def rewritten(text: str, outputs: Iterable[str]) -> str:
 
 
 def _split(part: str) -> tuple[str, list[str], list[str]]:
-    """Split a step into its command, the lines of its output, and those behind."""
+    """Split a step into its command, its output's lines, and the lines after the output."""
     command, *lines = part.split("\n")[: -1 if part.endswith("\n") else None]
     end = next((number for number, line in enumerate(lines) if line.startswith("# ")), len(lines))
     while end and not lines[end - 1]:
@@ -67,7 +68,10 @@ def _split(part: str) -> tuple[str, list[str], list[str]]:
 
 
 def merged(expected: str, shown: str) -> str:
-    """Return `shown` with the marks of `expected` where they match it; equal to `expected` if all of it does."""
+    """Return `shown`, with each line replaced by the line of `expected` whose marks match it.
+
+    If the whole text matches, return `expected`.
+    """
     wanted = [_pattern(line) for line in expected.splitlines()]
     if re.fullmatch("".join(wanted), "".join(f"{line}\n" for line in shown.splitlines())):
         return expected
@@ -87,7 +91,7 @@ def _pattern(line: str) -> str:
 
 
 def timeless(text: str) -> str:
-    """Return `text` with `…` for each date and time."""
+    """Return `text` with `…` in place of each date and time."""
     return _TIME.sub("…", text)
 
 
@@ -107,10 +111,10 @@ class Shell:
     environment: dict[str, str]
     "Variables in addition to those of this process."
     names: Mapping[str, str]
-    "Texts that are shown in place of those that change from run to run, such as the address of the service."
+    "For each text that changes from run to run, such as the service's address, the text to show instead."
 
     def shown(self, step: Step, names: Mapping[str, str] | None = None) -> str:
-        """Run the command of a step, and return its expected text as it should be; `names` are some more."""
+        """Run a step's command, and return the output as a transcript should have it; `names` adds to `self.names`."""
         more = list((names or {}).items())
         command = step.command
         for real, name in [*more, *self.names.items()]:
@@ -122,7 +126,7 @@ class Shell:
         return merged(timeless(step.expected), text.lstrip("\n"))
 
     def _run(self, command: str) -> tuple[str, int]:
-        """Run a command; return what a terminal shows, and the exit code."""
+        """Run a command; return its terminal output and the exit code."""
         kept = re.fullmatch(r"(\w+)=\$\((protoslice .*)\)", command)
         command = kept[2] if kept else command
         shown, given = b"", b""

@@ -1,4 +1,4 @@
-"""Bucket under a scheme of its own whose requests are counted, each with its bytes."""
+"""A bucket under a separate URI scheme that counts its requests and their bytes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from protoslice.uris import parse_root
 
 
 class CountedBucket(RemoteStorage):
-    """Bucket in memory, read by the requests of a remote one."""
+    """A bucket in memory that is read with the same requests as a remote one."""
 
     def __init__(self) -> None:
         self.uri = f"counted-{token_hex(4)}://bucket"
         self.requests: list[tuple[str, int]] = []
-        """Method and bytes of each request."""
+        """The method and the bytes of each request."""
         self.options: list[Mapping[str, str]] = []
-        """Options of each opening."""
+        """The options of each opening."""
         self.closed = 0
         self.objects = MemoryStorage()
 
     @property
     def scheme(self) -> str:
-        """Scheme of the bucket alone."""
+        """The scheme, which only this bucket has."""
         return self.uri.partition(":")[0]
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of all requests."""
+        """The bytes of all requests."""
         return sum(size for _, size in self.requests)
 
     def opened(self, uri: str, options: Mapping[str, str]) -> Storage:
-        """Factory of the scheme."""
+        """Return the bucket; this is the factory of the scheme."""
         self.options.append(options)
         place = parse_root(uri)
         return PrefixStorage(self, ObjectKey("/".join(place.segments))) if place.segments else self
@@ -97,7 +97,7 @@ class CountedBucket(RemoteStorage):
 
 @contextmanager
 def counted_bucket() -> Iterator[CountedBucket]:
-    """A bucket under a scheme that is registered meanwhile."""
+    """Yield a bucket whose scheme is registered until the block ends."""
     bucket = CountedBucket()
     backends.register(bucket.scheme, bucket.opened)
     try:

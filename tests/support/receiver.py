@@ -1,4 +1,4 @@
-"""A receiver of webhooks on the loopback, which checks signatures as Standard Webhooks says."""
+"""A receiver of webhooks on the loopback, which checks signatures by the rules of Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wire import in_a_thread
 
 
 class Receiver:
-    """POSTs that came; a test may change the answers while it runs."""
+    """The received POSTs; a test may change the answers while the receiver runs."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -26,12 +26,12 @@ class Receiver:
         self.came = threading.Event()
 
     def events(self) -> list[tuple[str, str]]:
-        """Type and subject of each POST."""
+        """The type and the subject of each POST."""
         found = [json.loads(body) for _, body in self.posts]
         return [(each["type"].removeprefix("protoslice."), each["subject"]) for each in found]
 
     def is_signed(self, number: int, secret: str) -> bool:
-        """True when the POST of this number is signed with `secret`."""
+        """Return True if the POST with this number is signed with `secret`."""
         headers, body = self.posts[number]
         key = base64.b64decode(secret.removeprefix("whsec_"))
         signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -41,7 +41,7 @@ class Receiver:
 
 @contextmanager
 def running_receiver() -> Iterator[Receiver]:
-    """A receiver that runs."""
+    """Run a receiver until the block ends."""
     receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):

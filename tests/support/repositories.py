@@ -17,7 +17,7 @@ async def change(
     parent: str | None = None,
     title: str = "",
 ) -> Commit:
-    """The commit of a change: None deletes a file, or a folder by a path that ends in a slash."""
+    """Commit a change. None deletes a file, or a folder if the path ends in a slash."""
     async with await repository.change(branch, parent=parent) as edits:
         for path, data in files.items():
             if data is not None:
@@ -30,7 +30,7 @@ async def change(
 
 
 async def contents(repository: Repository, revision: str = MAIN) -> dict[str, bytes]:
-    """The files of a revision with their bytes."""
+    """Return the files of a revision with their bytes."""
     commit = await repository.commit(revision)
     if commit.store is None:
         return {}

@@ -1,7 +1,4 @@
-"""Rows of stores and objects, put into a catalogue without a storage.
-
-Stores put straight into a catalogue, and a storage that counts its calls.
-"""
+"""Rows of stores and objects that are put into a catalogue without a storage, and a storage that counts calls."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ async def reserved(database: Database, count: int) -> list[ReservedObject]:
 
 
 def own(objects: Sequence[ReservedObject], size: int | None = 10) -> list[OwnObject]:
-    """Return reserved objects as the request that wrote them publishes them."""
+    """Return reserved objects in the form in which a request publishes the objects that it wrote."""
     return [OwnObject(each.id, size) for each in objects]
 
 
@@ -63,14 +60,14 @@ async def put_store(
 
 
 def an_upload(id: str, **more: Any) -> Upload:
-    """Return an open upload of the client `c`, for a table."""
+    """Return an open upload of the client `c`, as a row for a table."""
     created = datetime(2026, 1, 1, tzinfo=UTC)
     values = {"path": None, "request": IngestRequest(), "created": created, "expires": created, "client": "c"}
     return Upload(id=id, **values | more)
 
 
 async def history_of(database: Database, name: str = "ann/m", *, space: str = SPACE) -> History:
-    """Return the history of a repository, which is made unless it is there."""
+    """Return the history of a repository; make the repository if it is missing."""
     table = RepositoryTable(database, Usage(space), HUB)
     row = await table.get(name) or await table.create(name)
     return History(database, Usage(space), row.id, row.name)
@@ -82,7 +79,7 @@ async def keys(database: Database) -> set[str]:
 
 
 async def held(database: Database) -> tuple[int, int, int]:
-    """Return what the space `SPACE` holds: stored bytes, stores, bytes of their files."""
+    """Return the usage of the space `SPACE`: stored bytes, stores, and bytes of their files."""
     await SpaceTable(database).create(SPACE)
     row = await SpaceTable(database).get(SPACE)
     return row.held.stored_bytes, row.held.stores, row.held.logical_bytes
@@ -94,7 +91,7 @@ _BATCH = 250
 
 
 class Counting(InterceptedStorage):
-    """Counts calls, by their methods and the folders of their keys."""
+    """A storage that counts its calls by method and by the folder of the key."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -102,7 +99,7 @@ class Counting(InterceptedStorage):
 
     @property
     def requests(self) -> int:
-        """Calls that are a request of a bucket: writers of small objects make one, when they commit."""
+        """The number of calls that send a request to a bucket; a writer of a small object sends one at its commit."""
         return sum(count for (name, _), count in self.calls.items() if name not in {"writer", "write", "abort"})
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
@@ -119,9 +116,10 @@ async def seed(
     first: int = 0,
     tag: Callable[[int], str] = "t{}".format,
 ) -> None:
-    """Insert stores, numbered from `first`, with a tag each.
+    """Insert stores, numbered from `first`, with one tag each.
 
-    They are copies of the store `like`, whose manifest holds its files, or else stores that are never opened.
+    The stores are copies of `like`, whose files are in its manifest. Without `like`, they are stores that no test
+    opens.
     """
     for begin in range(first, first + count, _BATCH):
         numbers = range(begin, min(begin + _BATCH, first + count))

@@ -1,4 +1,4 @@
-"""Random sets of split rules, and random messages split by them."""
+"""Random sets of split rules, and random messages that they split."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def ruled_cases() -> list[Case]:
-    """Fifty random messages of as many types, the same at each call."""
+    """Return fifty random messages of as many types, the same at each call."""
     return [make_case(Random(seed).getrandbits(64), types=3, fields=8, budget=60) for seed in range(50)]
 
 
 def splits(case: Case, seed: int, sets: int) -> Iterator[tuple[list[str], Split]]:
-    """The message of `case`, split by `sets` random sets of rules, each with its rules."""
+    """Split the message of `case` by `sets` random sets of rules; yield each result with its rules."""
     random = Random(seed)
     with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as proto:
         for _ in range(sets):
@@ -33,7 +33,7 @@ def splits(case: Case, seed: int, sets: int) -> Iterator[tuple[list[str], Split]
 
 
 def random_rules(random: Random, root: Descriptor) -> list[str]:
-    """Rules of every kind, at places that messages of type `root` may have."""
+    """Return rules of every kind for places that messages of type `root` may have."""
     return [rule for _ in range(random.randint(1, 6)) if (rule := _rule(random, root)) is not None]
 
 
@@ -65,7 +65,7 @@ def _rule(random: Random, at: Descriptor) -> str | None:
 
 
 def rules_of_places(random: Random, message: Any) -> list[str]:
-    """Rules for one to three places that `message` has, so that most of them split something."""
+    """Return rules for one to three places that `message` has, so that most of them split something."""
     found = [place.path for place in places(message, random) if _splits(place) and "=" not in place.path]
     return [f"{path}: always" for path in random.sample(found, min(len(found), random.randint(1, 3)))]
 
@@ -77,7 +77,7 @@ def _splits(place: Place) -> bool:
 
 
 def _below(field: FieldDescriptor) -> Descriptor | None:
-    """The type of the messages at `field`, of a map of its values; None for other fields and groups."""
+    """Return the type of the messages at `field`, or of a map's values; None for other fields and groups."""
     if field.type != FieldDescriptor.TYPE_MESSAGE:
         return None
     found: Descriptor | None = field.message_type

@@ -1,4 +1,4 @@
-"""An emulator of S3 on the loopback, and a way round `s3://`. Needs the development extra."""
+"""An S3 emulator on the loopback, and direct access to its bucket. They need the development extra."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def emulator() -> Iterator[dict[str, str]]:
-    """A running emulator, as the options that `s3://` needs to speak to it."""
+    """Run an emulator, and yield the options with which `s3://` reaches it."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
@@ -30,7 +30,7 @@ def emulator() -> Iterator[dict[str, str]]:
     turn = threading.Lock()
 
     def one_at_a_time(environ: Any, start_response: Any) -> Any:
-        """The emulator looks first and writes then: of two creators at once both would win."""
+        """Lock the emulator. It looks first and writes then, so of two concurrent creators both would win."""
         with turn:
             return emulated(environ, start_response)
 
@@ -45,7 +45,7 @@ def emulator() -> Iterator[dict[str, str]]:
 
 
 class RawBucket:
-    """The objects of a bucket below a folder, by another client."""
+    """The objects of a bucket below a folder, accessed by another client."""
 
     def __init__(self, bucket: str, folder: str, options: Mapping[str, str]) -> None:
         self._bucket = bucket
@@ -61,14 +61,14 @@ class RawBucket:
 
     @classmethod
     def make(cls, options: Mapping[str, str]) -> RawBucket:
-        """A new bucket."""
+        """Create a new bucket."""
         made = cls(f"bucket-{token_hex(8)}", "some/folder", options)
         made._client.create_bucket(Bucket=made._bucket)
         return made
 
     @property
     def uri(self) -> str:
-        """URI that opens the same namespace."""
+        """The URI that opens the same namespace."""
         return f"s3://{self._bucket}/{self._folder}"
 
     async def get(self, key: ObjectKey) -> bytes | None:
@@ -89,7 +89,7 @@ class RawBucket:
         await self._call(lambda: self._client.delete_object(Bucket=self._bucket, Key=self._name(key)))
 
     async def drop(self) -> None:
-        """Delete the bucket and all in it."""
+        """Delete the bucket and all objects in it."""
 
         def drop() -> None:
             for found in self._client.list_objects_v2(Bucket=self._bucket).get("Contents", []):

@@ -40,7 +40,7 @@ PROBLEM_MEMBERS = {"type": str, "title": str, "status": int, "detail": str, "req
 
 @asynccontextmanager
 async def open_app(**settings: Any) -> AsyncIterator[Application]:
-    """Open an application over memory, without a socket; `ask` sends it requests."""
+    """Open an application over memory, without a socket; `ask` sends requests to it."""
     app = create_app(Settings(**{"storage": "memory://", "space_watermark_bytes": 0, **settings}))
     app.middleware_stack = app.build_middleware_stack()
     await app.services.open()
@@ -51,7 +51,7 @@ async def open_app(**settings: Any) -> AsyncIterator[Application]:
 
 
 class Asked(NamedTuple):
-    """An answer: its headers by name, its whole body."""
+    """An answer: its headers by name, and its whole body."""
 
     status: int
     headers: dict[str, str]
@@ -73,9 +73,9 @@ async def ask(
     sized: bool = True,
     receiving: Callable[[Receive], Receive] = lambda receive: receive,
 ) -> Asked:
-    """The answer to a request; the services of `app` have been opened.
+    """Send a request, and return the answer; the services of `app` must be open.
 
-    `receiving` makes the way in which the body comes; unless it is `sized`, no length is told.
+    `receiving` makes the channel in which the body arrives. Unless the request is `sized`, it has no Content-Length.
     """
     path, _, query = target.partition("?")
     given = {"host": "localhost", **({"content-length": str(len(body))} if sized else {}), **(headers or {})}
@@ -111,7 +111,7 @@ def serve(*, app: Application | None = None, answerer: Answerer | None = None, *
 
 @dataclass(frozen=True, slots=True)
 class LiveServer:
-    """Address of a running server."""
+    """The address of a running server."""
 
     host: str
     port: int
@@ -122,13 +122,13 @@ class LiveServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def connect(self, timeout_seconds: float = 10) -> socket.socket:
-        """A fresh connection."""
+        """Open a new connection."""
         return socket.create_connection((self.host, self.port), timeout_seconds)
 
 
 @contextmanager
 def live_server(config: uvicorn.Config) -> Iterator[LiveServer]:
-    """A server that runs in a thread of its own on a free port of the loopback, and is gone afterwards."""
+    """Run a server in a separate thread on a free port of the loopback until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     # A request that its client has forgotten is cut long before the thread counts as one that does not end.
     config.timeout_graceful_shutdown = 5
@@ -157,24 +157,24 @@ def _await_start(server: uvicorn.Server, thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """An answer as it came over the wire."""
+    """An answer, with the bytes that came over the wire."""
 
     status: int
     headers: dict[str, str]
     body: bytes
     complete: bool
-    """True when all bytes that Content-Length announced have come."""
+    """True if all bytes that Content-Length announced have arrived."""
 
 
 def exchange(server: LiveServer, request: bytes, *, timeout_seconds: float = 10) -> RawAnswer:
-    """Send exactly these bytes over a fresh connection and read one answer."""
+    """Send exactly these bytes over a new connection and read one answer."""
     with server.connect(timeout_seconds) as connection:
         connection.sendall(request)
         return read_answer(connection, head_only=request.startswith(b"HEAD "))
 
 
 def read_answer(connection: socket.socket, *, head_only: bool = False) -> RawAnswer:
-    """One answer with a Content-Length, or none; a reset counts as an end."""
+    """Read one answer with or without a Content-Length; a reset counts as the end."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = _receive(connection)
@@ -214,7 +214,7 @@ class ServiceProcess:
     running: subprocess.Popen[str]
     server: LiveServer
     log: Path
-    """Path of the process's standard error."""
+    """The path of the file with the process's standard error."""
 
     @property
     def url(self) -> str:
@@ -222,21 +222,21 @@ class ServiceProcess:
         return self.server.url
 
     def forget_peak(self) -> None:
-        """Count the peak of resident memory from here on."""
+        """Reset the peak of resident memory."""
         for pid in self._family():
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
 
     def peak(self) -> int:
-        """The most bytes that were resident since the peak was forgotten: of the service and of its workers."""
+        """Return the peak of resident bytes since `forget_peak`, for the service and its workers."""
         return sum(_bytes(pid, PEAK) for pid in self._family())
 
     def resident(self) -> int:
-        """Bytes that are resident now: of the service and of its workers."""
+        """Return the resident bytes now, for the service and its workers."""
         return sum(_bytes(pid, RESIDENT) for pid in self._family())
 
     def _family(self) -> list[int]:
-        """The process and its children."""
+        """Return the process and its children."""
         pid = self.running.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
         return [pid, *map(int, children.split())]
@@ -244,7 +244,7 @@ class ServiceProcess:
 
 @contextmanager
 def service_process(*arguments: str, settings: Mapping[str, str] | None = None) -> Iterator[ServiceProcess]:
-    """`protoslice serve` on a free port of the loopback; `settings` are variables of the environment."""
+    """Run `protoslice serve` on a free port of the loopback; `settings` are environment variables."""
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", *arguments]
     with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
         running = subprocess.Popen(
@@ -271,7 +271,7 @@ def _address(running: subprocess.Popen[str], log: Path) -> LiveServer:
 
 
 def _bytes(pid: int, what: str) -> int:
-    """Bytes that the system tells of a process; 0 for one that is gone."""
+    """Return a memory figure of a process in bytes; 0 for a process that has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(what):
@@ -282,7 +282,7 @@ def _bytes(pid: int, what: str) -> int:
 def assert_problem(
     status: int, headers: Mapping[str, str], body: bytes, *, expected: int, slug: str | None = None
 ) -> Any:
-    """The problem's members, after checking that the answer is an RFC 9457 problem with status `expected`."""
+    """Check that the answer is an RFC 9457 problem with status `expected`, and return its members."""
     assert status == expected, body
     assert headers["content-type"] == "application/problem+json"
     assert headers["cache-control"] == "no-store"
@@ -298,7 +298,7 @@ def assert_problem(
 
 @contextmanager
 def logs_to(out: StringIO, form: str, level: str) -> Iterator[Callable[[], None]]:
-    """Log lines go to `out` meanwhile; gives the final flush."""
+    """Send log lines to `out` until the block ends; yield a function that flushes them."""
     names = ("protoslice", REQUESTS, "uvicorn", "opentelemetry", AUDIT, "python_multipart")
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]

@@ -1,4 +1,4 @@
-"""Two transactions on real connections of PostgreSQL, of which either stops before any of its statements."""
+"""Two transactions on real PostgreSQL connections; each can stop before any of its statements."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from protoslice.database.transactions import Row, Work
 
 T = TypeVar("T")
 Unlocked: TypeAlias = Callable[[str], str]
-"""Changes a statement before it is executed."""
+"""A function that changes a statement before it is executed."""
 
 BLOCKED_SECONDS: Final = 0.08
-"""Seconds after which a statement that has not ended waits for a lock."""
+"""The seconds after which an unfinished statement counts as waiting for a lock."""
 NEVER: Final = 99
 
 
 class Steps:
-    """Statements of one transaction, which waits before one of them until it may go on."""
+    """The steps of one transaction: its statements and its COMMIT; it pauses before step `stop` until `go` is set."""
 
     def __init__(self, stop: int) -> None:
         self.stop = stop
@@ -32,7 +32,7 @@ class Steps:
         self.go = threading.Event()
 
     def step(self) -> None:
-        """Note a statement that is about to be executed, or the COMMIT."""
+        """Record a step that is about to be executed."""
         if self.count == self.stop:
             self.paused.set()
             assert self.go.wait(20)
@@ -40,7 +40,7 @@ class Steps:
 
 
 class SteppedTransaction(Transaction):
-    """A transaction that notes its statements."""
+    """A transaction that records its statements."""
 
     def __init__(self, inner: Transaction, steps: Steps, without: Unlocked) -> None:
         self._inner = inner
@@ -131,7 +131,7 @@ class Actor:
         self._thread.join(BLOCKED_SECONDS)
 
     def join(self) -> Any:
-        """Return the result, or the error."""
+        """Run to the end, and return the result or the error."""
         self.steps.go.set()
         self._thread.join(20)
         assert not self._thread.is_alive()

@@ -1,4 +1,4 @@
-"""Small protos, uploads in one call, and readers that leave nothing out: for tests of stores."""
+"""Helpers for tests of stores: small protos, uploads in one call, and readers that leave nothing out."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def stores(storage: MemoryStorage) -> AsyncIterator[Stores]:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def onnx(*sizes: int, seed: int = 0, nodes: str = "") -> bytes:
-    """An `onnx.ModelProto` with an initializer of each of `sizes` bytes, whose content depends on `seed`.
+    """Return an `onnx.ModelProto` with one initializer for each of `sizes`, in bytes; the content depends on `seed`.
 
-    `nodes` are the names of nodes, one character each, every one of which reads what the one before it makes.
+    `nodes` are the nodes' names, one character each. Each node reads the output of the node before it.
     """
     random = Random(seed)
     graph = field(2, b"graph")
@@ -71,16 +71,16 @@ def onnx(*sizes: int, seed: int = 0, nodes: str = "") -> bytes:
 
 @contextmanager
 def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iterator[None]:
-    """Context or decorator: manifests hold records of at most `largest` bytes; others are objects.
+    """Limit the sizes up to which content is stored inside other content instead of in a separate object.
 
-    Sums of at most `sums` bytes lie in the records of what is stored, and all files of at most `files` bytes together
-    in the manifest; others are objects.
+    A manifest holds records of at most `largest` bytes. The records of content hold its checksums up to `sums` bytes.
+    A manifest holds all files if they have at most `files` bytes together. Use this as a context or as a decorator.
     """
     with (
         patch.object(publishing, "LARGEST_INLINE", largest),
         patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(file_writer, "LARGEST_HELD", files),
-        patch.object(collector_table, "LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
+        patch.object(collector_table, "LARGEST_SUMLESS", sums << 14),  # four bytes for each 64 KiB
     ):
         yield
 
@@ -88,22 +88,22 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
 async def open_stores(
     storage: Storage, options: StoreOptions | None = None, database: Database | None = None
 ) -> Stores:
-    """The stores in `storage`, by default with the catalogue that belongs to it."""
+    """Open the stores in `storage`, by default with the catalogue that belongs to the storage."""
     return await Stores.open(storage, database or catalogue_of(storage), options)
 
 
 OBJECTS: Final = ObjectKey("objects")
-"""Folder of the objects."""
+"""The folder of the objects."""
 STORED_BYTES: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)
         + (SELECT coalesce(sum(length(body)), 0) FROM manifests)"""
-"""Statement that counts what objects and manifests hold."""
+"""The statement that counts the bytes in objects and manifests."""
 
 
 async def collect_garbage(
     storage: Storage, *, clock: Callable[[], float] = time.time, delay_seconds: float = 0, **options: Any
 ) -> GarbageReport:
-    """See `protoslice.stores.collection.collect_garbage`, at the time of a clock; bytes go at once."""
+    """Call `protoslice.stores.collection.collect_garbage` at the time of `clock`; by default, bytes go at once."""
     await settled()
     database = catalogue_of(storage)
     with database.at(clock):
@@ -111,13 +111,13 @@ async def collect_garbage(
 
 
 async def settled() -> None:
-    """Let tasks in the background give up what requests have left."""
+    """Let background tasks release the resources of past requests."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
 async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> collection.Usage:
-    """What the default space holds, at the time of a clock."""
+    """Return the usage of the default space at the time of `clock`."""
     await settled()
     database = catalogue_of(storage)
     with database.at(clock):
@@ -126,14 +126,14 @@ async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> 
 
 
 async def derived_in(storage: Storage) -> dict[str, bytes]:
-    """Derived facts in the catalogue that belongs to a storage, by store and name; empty for an object."""
+    """Return the derived facts in a storage's catalogue by store and name; facts in an object are empty here."""
     sql = "SELECT s.digest, d.name, d.data FROM derived d JOIN stores s ON s.space = d.space AND s.id = d.store"
     rows = await catalogue_of(storage).read(lambda tx: tx.all(sql))
     return {f"{store}/{name}": bytes(data or b"") for store, name, data in rows}
 
 
 def uploads_in(storage: Storage) -> UploadTable:
-    """The records of uploads of the default space."""
+    """Return the records of the default space's uploads."""
     return UploadTable(catalogue_of(storage), Usage(DEFAULT_SPACE))
 
 
@@ -141,7 +141,7 @@ def uploads_in(storage: Storage) -> UploadTable:
 async def opened(
     storage: Storage, options: StoreOptions | None = None, database: Database | None = None
 ) -> AsyncIterator[Stores]:
-    """The stores in `storage`, closed on the way out; the storage stays open."""
+    """Open the stores in `storage` until the block ends; the storage stays open."""
     stores = await open_stores(storage, options, database)
     try:
         yield stores
@@ -150,7 +150,7 @@ async def opened(
 
 
 def in_memory(work: Callable[[Stores, MemoryStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
-    """The result of `work` on new stores in memory."""
+    """Return the result of `work` on new stores in memory."""
 
     async def run() -> T:
         storage = MemoryStorage()
@@ -161,7 +161,7 @@ def in_memory(work: Callable[[Stores, MemoryStorage], Awaitable[T]], options: St
 
 
 def in_files(work: Callable[[Stores, FileStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
-    """The result of `work` on new stores in a directory of their own."""
+    """Return the result of `work` on new stores in a separate directory."""
 
     async def run() -> T:
         with TemporaryDirectory() as root:
@@ -179,7 +179,7 @@ async def upload(
     piece: int = 300_000,
     expected_sha256: bytes | None = None,
 ) -> Created:
-    """A store of `files`, or of one file `model.onnx`, sent in pieces."""
+    """Upload `files` in pieces, or one file `model.onnx`, as a store."""
     if isinstance(files, bytes):
         files = {"model.onnx": files}
     async with await stores.ingest(request or IngestRequest()) as ingest:
@@ -192,23 +192,23 @@ async def upload(
 
 
 async def collect_a_day_later(storage: Storage) -> None:
-    """Collect garbage as if a day and an hour had passed."""
+    """Collect garbage at a time one day and one hour later."""
     await collect_garbage(storage, clock=lambda: time.time() + 90_000)
 
 
 async def collect_everything(storage: Storage) -> None:
     """Collect garbage for days: unpublished objects expire, and bytes that were never published are deleted twice.
 
-    Processes that are still at work are taken for dead, so nothing can be uploaded by them afterwards.
+    Running processes are taken for dead, so they cannot upload anything afterwards.
     """
     for days in range(1, 6):
         await collect_garbage(storage, clock=lambda: time.time() + days * 90_000)  # noqa: B023 - it is awaited at once
 
 
 async def assert_tidy(storage: Storage, database: Database | None = None) -> None:
-    """Assert that a storage holds what is referred to and nothing else, and that usage is exact.
+    """Assert that a storage holds exactly the bytes that the catalogue refers to, and that usage is exact.
 
-    Objects of requests that are under way count as garbage: this is for the time after `collect_everything`.
+    Objects of running requests count as garbage, so call this after `collect_everything`.
     """
 
     def look(tx: Transaction) -> tuple[set[str], set[str], int, dict[str, int]]:
@@ -243,18 +243,18 @@ async def assert_tidy(storage: Storage, database: Database | None = None) -> Non
 
 
 async def some(stores: Stores, count: int) -> list[str]:
-    """The ids of as many new stores, oldest first."""
+    """Upload `count` new stores, and return their ids, oldest first."""
     return [(await upload(stores, onnx(10, seed=seed))).store.id for seed in range(count)]
 
 
 async def read(view: Representation, start: int = 0, end: int | None = None) -> bytes:
-    """The bytes of a view from `start` up to `end`."""
+    """Return the bytes of a view from `start` up to `end`."""
     async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
         return b"".join([bytes(piece) async for piece in pieces])
 
 
 async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
-    """Every file, and every view of the root there is when it is a proto, with a name."""
+    """Yield every file and, for a proto, every view of the root, each with a name."""
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
@@ -279,7 +279,7 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
 
 
 async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:
-    """All views of the store by name, read whole and asserted to have the right digests and chunks."""
+    """Read all views of the store, and return their bytes by name; assert that sizes and digests are right."""
     store = await stores.view(info.id)
     found = {}
     async for name, view in every_view(store):
@@ -293,7 +293,7 @@ async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:
 
 
 async def visible(stores: Stores) -> dict[str, Store]:
-    """Every store that is listed, by id."""
+    """Return every listed store, by id."""
     found: dict[str, Store] = {}
     cursor: str | None = None
     while True:
@@ -305,21 +305,21 @@ async def visible(stores: Stores) -> dict[str, Store]:
 
 
 async def objects_in(storage: Storage) -> list[str]:
-    """The keys of what uploads have written."""
+    """Return the keys of the objects that uploads have written."""
     return await keys_in(storage, OBJECTS.text)
 
 
 async def written(storage: Storage) -> dict[ObjectKey, int]:
-    """Sizes of the objects that hold files, by key."""
+    """Return the sizes of the objects that hold files, by key."""
     rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT key FROM objects WHERE size IS NOT NULL"))
     known = {key for (key,) in rows}
     return {item.key: item.size async for item in storage.iterate(OBJECTS) if item.key.text in known}
 
 
 async def keys_of(stores: Stores, store: str) -> dict[str, ObjectKey]:
-    """Keys of the objects of a store by what they hold: `file-0`, `side`, and the records of the root.
+    """Return the keys of a store's objects by content: `file-0`, `side`, and the records of the root.
 
-    Sums that are objects are called like what they belong to, with `.sums`.
+    Checksums in separate objects have the name of the content they belong to, with `.sums`.
     """
     manifest = await stores.manifests.get(store)
     files = {f"file-{number}": location for number, location in enumerate(manifest.objects)}
@@ -336,11 +336,11 @@ async def keys_of(stores: Stores, store: str) -> dict[str, ObjectKey]:
 
 
 async def in_time(storage: Storage) -> list[str]:
-    """Ids of the stores in the catalogue, newest first."""
+    """Return the ids of the stores in the catalogue, newest first."""
     sql = "SELECT digest FROM stores WHERE deleted IS NULL ORDER BY created DESC, id DESC"
     return [row[0] for row in await catalogue_of(storage).read(lambda tx: tx.all(sql))]
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
-    """The keys of all objects in a storage, or below a folder of it."""
+    """Return the keys of all objects in a storage, or below a folder of it."""
     return [item.key.text async for item in storage.iterate(ObjectKey(folder) if folder else None)]

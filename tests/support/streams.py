@@ -1,4 +1,4 @@
-"""Streams of records in every framing, written plainly."""
+"""Streams of records in every framing, written in the simplest way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Framed = Callable[[Sequence[bytes]], bytes]
 
 
 def example(number: int) -> bytes:
-    """A serialized `tensorflow.Example` with a label, a weight and an image of some bytes."""
+    """Return a serialized `tensorflow.Example` with a label, a weight and an image of some bytes."""
     message = schema.bundled().message_class("tensorflow.Example")()
     features = message.features.feature  # type: ignore[attr-defined]
     features["label"].int64_list.value.append(number)
@@ -51,4 +51,4 @@ FRAMED: Final[dict[str, Framed]] = {
     "u64le": _fixed("<Q"),
     "u64be": _fixed(">Q"),
 }
-"""A function from records to a stream for each framing, by name."""
+"""For each framing's name, the function that makes a stream from records."""

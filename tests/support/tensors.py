@@ -1,4 +1,4 @@
-"""Tensors made of bytes in memory, and the bytes that readings of them give."""
+"""Tensors that are made of bytes in memory, and the expected bytes of their views."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ T = TypeVar("T")
 
 
 def stored(data: bytes, encoding: Encoding = Encoding.PLAIN) -> Stored:
-    """`data` as the elements of a tensor."""
+    """Return `data` as the elements of a tensor."""
     return Stored(Rope.of(BytesSource(data)), encoding)
 
 
 def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = "x", file: str | None = None) -> Tensor:
-    """A tensor of `data`."""
+    """Return a tensor of `data`."""
     data = stored(data) if isinstance(data, bytes) else data
     return Tensor(name, f"path:{name}", DTYPES[dtype], tuple(shape), "initializer", file, data)
 
 
 def content(found: Rope) -> bytes:
-    """The bytes themselves."""
+    """Return the bytes unchanged."""
     return bytes(found)
 
 
 def elements(tensor: Tensor, slice_: str | None = None) -> bytes:
-    """The elements of a tensor in plain order."""
+    """Return the elements of a tensor in plain order."""
     return read(tensor, slice_).bytes.read()
 
 
 def strings(tensor: Tensor, slice_: str | None = None) -> list[bytes]:
-    """The elements of a tensor of strings."""
+    """Return the elements of a tensor of strings."""
     return [base64.b64decode(each) for each in json.loads(read(tensor, slice_, "json").bytes.read())["values"]]
 
 
 def error_of(tensor: Tensor) -> ProtosliceError:
-    """The error of a tensor that cannot be read."""
+    """Return the error that reading a tensor raises."""
     assert isinstance(tensor.data, Unreadable)
     return tensor.data.error
 
 
 def message(type_name: str) -> Any:
-    """An empty message of a bundled type."""
+    """Return an empty message of a bundled type."""
     return bundled().message_class(type_name)()
 
 
 def opened(folder: Path, message: Any, name: str = "model.pb") -> LocalModel:
-    """The model that is a message, as a file in a folder."""
+    """Open a message as a model, from a file in a folder."""
     (folder / name).write_bytes(message.SerializeToString())
     return open_model(folder / name, type=message.DESCRIPTOR.full_name)
 
 
 def in_slices(job: Job[T]) -> tuple[int, T]:
-    """The number of times that `job` gave way to others, and its result."""
+    """Run `job`; return how often it yielded to other work, and its result."""
     slices = 0
     while True:
         try:

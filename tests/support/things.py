@@ -1,4 +1,4 @@
-"""Content of every kind in a space, and the names by which a request may ask for it."""
+"""Content of every kind in a space, and the names by which requests refer to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protoslice.recipes import Copy, RecipeWriter
 from protoslice.server.app import Application
 
 Things = dict[str, str]
-"""Names of what one word stands for: ids, digests, paths of uploads."""
+"""The names of all things that belong to one word: ids, digests, paths of uploads."""
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 LFS: Final = "application/vnd.git-lfs+json"
@@ -32,32 +32,32 @@ DESCRIPTORS: Final = FileDescriptorSet(file=[FileDescriptorProto(name="own.proto
 
 
 def model_of(word: str, size: int = 300) -> bytes:
-    """The model of a word, with a tensor of `size` bytes and a graph of two nodes."""
+    """Return the model of a word, with a tensor of `size` bytes and a graph of two nodes."""
     return onnx(size, 40, seed=sum(word.encode()), nodes="ab")
 
 
 def text_of(word: str, what: str) -> bytes:
-    """A small file of a word."""
+    """Return a small file of a word."""
     return f"{what} of {word} and of nobody else".encode()
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return a SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def dumped(content: object) -> bytes:
-    """JSON as it is sent."""
+    """Return a value as JSON."""
     return json.dumps(content).encode()
 
 
 def lines(*operations: tuple[str, Mapping[str, Any]]) -> bytes:
-    """The body of a commit."""
+    """Return the body of a commit."""
     return b"\n".join(dumped({"key": key, "value": value}) for key, value in operations)
 
 
 def manifest_of(*layers: bytes, subject: str | None = None) -> bytes:
-    """A manifest of OCI, with blobs that are layers and the digest of its subject."""
+    """Return an OCI manifest, with blobs as layers and the digest of its subject."""
     about = [
         {"mediaType": "application/octet-stream", "digest": f"sha256:{sha256(each)}", "size": len(each)}
         for each in layers
@@ -67,31 +67,34 @@ def manifest_of(*layers: bytes, subject: str | None = None) -> bytes:
 
 
 def recipe_of(store: str, word: str) -> bytes:
-    """A recipe that copies the first bytes of the model of a word, which a store has."""
+    """Return a recipe that copies the first bytes of a word's model, which a store has."""
     writer, data = RecipeWriter(), model_of(word)[:20]
     said = writer.file("copy") + writer.copy(Copy(store, "m.onnx", 0, len(data)))
     return said + writer.end(len(data), sha256(data)) + writer.done()
 
 
 class Filling:
-    """Requests of one caller in one space."""
+    """The requests of one caller in one space, which create content."""
 
     def __init__(self, app: Application, space: str, caller: Mapping[str, str], salt: str = "") -> None:
-        """Make the content of each word different by `salt`; names stay as they are."""
+        """Make the content of each word different by `salt`; names do not depend on it."""
         self._app = app
         self._salt = salt
         self._root = "" if space == "default" else f"/spaces/{space}"
         self._caller = caller
 
     async def ask(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Asked:
-        """The answer to a request, which succeeds."""
+        """Send a request and return the answer; raise an error if the request fails."""
         got = await ask(self._app, method, self._root + path, body, {**(headers or {}), **self._caller})
         if got.status >= 300:
             raise RuntimeError(f"{method} {path}: {got}")
         return got
 
     async def fill(self, word: str, hook: str | None) -> Things:
-        """Content of every kind, by the names of `word`; events go to the URL `hook`, or nowhere."""
+        """Create content of every kind under names that contain `word`, and return the names.
+
+        Events are sent to the URL `hook`; None sends no events.
+        """
         found = {
             "word": word, "repository": f"team/{word}", "image": f"box/{word}", "file": "m.onnx", "name": "weight-0",
             "field": "graph", "node": "a", "mine": "mine",
@@ -112,12 +115,12 @@ class Filling:
         return found
 
     async def begin(self, found: Things) -> None:
-        """Begin uploads of every kind that takes no scope but `write`, and put their names into `found`."""
+        """Begin uploads of every kind that needs only the scope `write`, and put their names into `found`."""
         for begin in (self._uploads, self._parts):
             await begin(found["word"], found)
 
     async def add_names(self, word: str, name: str) -> None:
-        """Give content of a word one more name in every registry."""
+        """Give a word's content one more name in every registry."""
         found = json.loads((await self.ask("GET", f"/v1/stores/{word}?names=false")).body)
         await self.ask("PUT", f"/v1/tags/{name}", dumped({"store": found["id"]}), JSON)
         await self.ask("PATCH", f"/v1/stores/{found['id']}", dumped({"description": name}), JSON)
@@ -175,7 +178,7 @@ class Filling:
             batch = await self.ask(
                 "POST", f"/{name}.git/info/lfs/objects/batch", dumped(wanted), {"content-type": LFS, "accept": LFS}
             )
-            actions = json.loads(batch.body)["objects"][0].get("actions")  # bytes that are there need none
+            actions = json.loads(batch.body)["objects"][0].get("actions")  # stored bytes need no upload
             found[f"lfs_{what}"] = _id(urlsplit(actions["upload"]["href"]).path) if actions else "none"
         if found["lfs_staged"] != "none":
             at = f"/api/lfs-uploads/models/{name}/{found['lfs_staged']}"
@@ -226,5 +229,5 @@ class Filling:
 
 
 def _id(place: str) -> str:
-    """The last segment of a path."""
+    """Return the last segment of a path."""
     return place.rpartition("/")[2]

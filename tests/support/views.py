@@ -1,4 +1,4 @@
-"""Requests that read a store, out of the table of calls: for each view, and for every route that reads one."""
+"""Requests that read a store, from the table of calls: for each view, and for every route that reads a store."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ FILE: Final = "dir/mödel.onnx"
 STREAM: Final = {"words": b"\x05hello\x05world"}
 """A stream of two records, in the same store as the model."""
 WITHOUT_ROOT: Final = {"files/{path}", "archive.tar", "records", "records/{n}"}
-"""Views that a store without a root proto has too."""
+"""The views that a store without a root proto has too."""
 FOR_EVER: Final = {"files/{path}", "metadata", "chunks/{n}", "merge"}
-"""Views whose bytes no later program may change."""
+"""The views whose bytes no later program may change."""
 BY_BYTES: Final = {"safetensors", "safetensors/{shard}"}
-"""Views whose entity tag is made of their bytes."""
+"""The views whose entity tag depends on their bytes."""
 _NAMES: Final = {"file": FILE, "name": "path:graph.initializer[1]", "field": "graph"}
 _OF_STREAM: Final = "file=words&framing=delimited"
 
 
 class Tag(Enum):
-    """What the entity tag of a view is made of."""
+    """The input of a view's entity tag."""
 
     STORE = auto()
-    """What the store's id decides about: the bytes stay the same for ever."""
+    """The store's id: the bytes stay the same forever."""
     VERSION = auto()
-    """The same, and a version: a later program may give other bytes under another tag."""
+    """The store's id and a version: a later program may return other bytes under another tag."""
     BYTES = auto()
     """The bytes, which a later program may change."""
 
 
 class ViewCase(NamedTuple):
-    """A request for a view of a store with a model in ONNX, called `FILE`, and `STREAM`."""
+    """A request for a view of a store with the ONNX model `FILE` and with `STREAM`."""
 
     path: str
-    """Path and query below the store."""
+    """The path and query below the store."""
     accept: str = "*/*"
 
     @property
@@ -57,14 +57,14 @@ class ViewCase(NamedTuple):
 
     @property
     def tag(self) -> Tag:
-        """What the entity tag is made of."""
+        """The input of the view's entity tag."""
         if self._name in BY_BYTES:
             return Tag.BYTES
         return Tag.STORE if self._name in FOR_EVER and self.accept == "*/*" else Tag.VERSION
 
     @property
     def needs_root(self) -> bool:
-        """False if a store without a root proto has it too."""
+        """False if a store without a root proto has the view too."""
         return self._name not in WITHOUT_ROOT
 
     @property
@@ -73,13 +73,13 @@ class ViewCase(NamedTuple):
 
 
 def _cases() -> list[ViewCase]:
-    """Requests of the table for views: every path, and of each view the first query."""
+    """Return one request for every path of a view, and each view's first request with a query."""
     found = dict[str, ViewCase]()
     views = {f"GET {view.path}" for view in VIEWS}
     for call in READING:
         of, _, path = call.target.partition("}/")
         if call.method != "GET" or call.route not in views or call.refused is not None or "={name}" in path:
-            continue  # tensors have other names in each of the models
+            continue  # each model has other tensor names
         key = call.route if "?" in path else path
         if of == "/v1/stores/{store":
             found.setdefault(key, ViewCase(unquote(path.format_map(_NAMES))))
@@ -94,7 +94,7 @@ PLAIN: Final = (
     ViewCase("merge?omit_larger_than=1KiB"),
     ViewCase("tensors/path:graph.initializer[1]?format=npy"),
 )
-"""Requests for the bytes themselves."""
+"""The requests for the bytes of a view, not for a rendering."""
 CASES: Final = (
     *PLAIN,
     ViewCase("metadata", accept="application/json"),
@@ -104,16 +104,16 @@ CASES: Final = (
 
 
 ROUTES: Final = tuple(row.removeprefix("GET ") for row in RULES if row.startswith(f"GET {PREFIX}"))
-"""Templates of the routes that read a store, from the application's own table."""
+"""The templates of all routes that read a store, from the application's table."""
 _ACCEPTED: Final = sorted({accepted for view in VIEWS if view.rendered for accepted in view.media_types})
 _OF_STORES: Final = ("/v1/stores/{store}", "/v1/stores/{stream}")
 _NAME: Final = re.compile(r"{(\w+)}")
 _FEW: Final = 3
-"""Tensors, nodes and paths of a store that are asked for one by one."""
+"""The number of tensors, nodes and paths of a store that are requested one by one."""
 
 
 async def every_answer(app: Application, store: str, before: str) -> list[tuple[str, Asked]]:
-    """The answers to a GET of every route below `store`, which is also compared with `before`."""
+    """Request every route below `store`, and return the answers; the store is also compared with `before`."""
     reader = _Reader(app, store)
     found = await reader.facts()
     for template in ROUTES:
@@ -137,7 +137,7 @@ class _Reader:
         return answer
 
     async def facts(self) -> dict[str, list[str]]:
-        """Values of parameters: files, tensors, paths and nodes, as the routes themselves list them."""
+        """Return parameter values from the routes' lists: files, tensors, paths and nodes."""
         store = await self._json("")
         tensors = (await self._json("/tensors")).get("items", [])[:_FEW]
         tree = _flat((await self._json("/tree?depth=16")).get("items", []))
@@ -159,7 +159,7 @@ def _flat(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def targets(template: str, found: Mapping[str, list[str]], before: str) -> Iterator[str]:
-    """Targets of the calls of a route, with each value of a parameter, first those without a query."""
+    """Yield the targets of a route's calls with each parameter value; targets without a query come first."""
     calls = [call.target for call in READING if call.route == f"GET {template}" and call.target.startswith(_OF_STORES)]
     filled = {"store": [PREFIX], "stream": [PREFIX], "mine": [before]}
     filled |= {kind: [quote(value, safe="") for value in values] for kind, values in found.items()}

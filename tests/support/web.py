@@ -1,4 +1,4 @@
-"""A small web server on the loopback that serves ranges and conditions as RFC 9110 has them."""
+"""A small web server on the loopback that serves ranges and conditions by the rules of RFC 9110."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protoslice.storage.keys import ObjectKey
 
 
 class RawWeb:
-    """The objects of the server, and the way round it."""
+    """The objects of the server, with direct access."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -40,7 +40,7 @@ class RawWeb:
 
 @contextmanager
 def web_server(tls: ssl.SSLContext | None = None) -> Iterator[RawWeb]:
-    """A running server and what it serves below `/files/`."""
+    """Run a server, and yield it with its objects, which it serves below `/files/`."""
     raw = RawWeb()
 
     class Handler(_Handler):

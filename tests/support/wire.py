@@ -1,6 +1,6 @@
-"""What lies between a client and a service: faulty proxies, lines that break, hang or delay, servers in threads.
+"""Helpers between a client and a service: faulty proxies, relays that break or hang, delays, and servers in threads.
 
-`faulty_proxy` spoils single requests by a script; `Relay` counts bytes and breaks or hangs after so many of them;
+`faulty_proxy` disturbs single requests by a script. `Relay` counts bytes, and breaks or hangs after a number of them.
 `far_away` delays each request, as a distant storage does.
 """
 
@@ -35,7 +35,7 @@ _PIECE: Final = 256 << 10
 
 @contextmanager
 def in_a_thread(server: socketserver.TCPServer) -> Iterator[str]:
-    """Serve; gives `host:port`. The server is closed afterwards."""
+    """Run a server in a thread until the block ends, and yield its `host:port`."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
@@ -49,41 +49,44 @@ def in_a_thread(server: socketserver.TCPServer) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fault of one request, or of its answer."""
+    """The fault of one request, or of its answer."""
 
     kind: Kind = "pass"
     at: float = 0.5
-    """Position in the body, as a share of its length."""
+    """The position in the body, as a share of its length."""
 
 
 @dataclass
 class FaultyProxy:
-    """Address of the proxy, its script, and the requests so far."""
+    """The proxy's address, its script, and its past requests."""
 
     url: str
     upstream: str
     stall_seconds: float
     script: list[Fault] = field(default_factory=list)
-    """Faults of the next requests; requests after the last one pass."""
+    """The faults of the next requests; requests after the last fault pass."""
     done: list[tuple[str, str, Fault]] = field(default_factory=list)
-    """Method, path and fault of each request so far."""
+    """The method, path and fault of each request so far."""
     lock: threading.Condition = field(default_factory=threading.Condition)
     sent_down: int = 0
-    """Bytes of answers' bodies that went to clients."""
+    """The bytes of answer bodies that were sent to clients."""
     sent_up: int = 0
-    """Bytes of requests' bodies that came from clients."""
+    """The bytes of request bodies that came from clients."""
     under_way: int = 0
-    """Requests that have come and have not been answered or broken off."""
+    """The number of requests that are neither answered nor broken off."""
 
     def next(self, method: str, path: str) -> Fault:
-        """The fault of the next request."""
+        """Return the fault of the next request."""
         with self.lock:
             fault = self.script.pop(0) if self.script else Fault()
             self.done.append((method, path, fault))
             return fault
 
     def bytes_sent_by(self, work: Callable[[], T]) -> tuple[T, int]:
-        """The result of `work`, and the bytes of bodies it sent; waits for a push that was broken off before."""
+        """Return the result of `work`, and the number of body bytes that it sent.
+
+        Earlier requests that were broken off must end first, within ten seconds.
+        """
         with self.lock:
             if not self.lock.wait_for(lambda: self.under_way == 0, 10):
                 raise TimeoutError("a request through the proxy does not end")
@@ -91,7 +94,7 @@ class FaultyProxy:
         return work(), self.sent_up - before
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
-        """Count bytes."""
+        """Add to the counts of sent bytes."""
         with self.lock:
             self.sent_up += up
             self.sent_down += down
@@ -99,7 +102,7 @@ class FaultyProxy:
 
 @contextmanager
 def faulty_proxy(upstream: str, *, stall_seconds: float = 1.0) -> Iterator[FaultyProxy]:
-    """A proxy before the service at `upstream`, on a free port of the loopback."""
+    """Run a proxy in front of the service at `upstream`, on a free port of the loopback."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
         server.daemon_threads = True
         server.block_on_close = False
@@ -111,7 +114,7 @@ def faulty_proxy(upstream: str, *, stall_seconds: float = 1.0) -> Iterator[Fault
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """One request on one connection, which is closed behind it."""
+    """One request on one connection, which is closed afterwards."""
 
     def handle(self) -> None:
         proxy: FaultyProxy = self.server.proxy  # type: ignore[attr-defined]
@@ -147,7 +150,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self._answer(proxy, fault, (status, _tampered(fault, said, len(content))), content, bare=method == "HEAD")
 
     def _body(self, proxy: FaultyProxy, headers: dict[str, str], fault: Fault) -> bytes | None:
-        """The body of the request; none when it is to break off."""
+        """Return the body of the request; None if the request is to break off."""
         body = bytearray()
         if "chunked" in headers.get("transfer-encoding", ""):
             while size := int(self.rfile.readline(100), 16):
@@ -212,7 +215,7 @@ def _ask(
 
 
 def _tampered(fault: Fault, headers: dict[str, str], length: int) -> dict[str, str]:
-    """The headers as the fault has them."""
+    """Return the headers with the fault applied."""
     headers = dict(headers)
     if fault.kind == "etag" and "etag" in headers:
         headers["etag"] = '"another"'
@@ -225,10 +228,10 @@ def _tampered(fault: Fault, headers: dict[str, str], length: int) -> dict[str, s
 
 
 class Relay:
-    """Relays connections to the service at `url`, up to a number of bytes `up` to it or `down` from it.
+    """A relay of connections to the service at `url`, limited to `up` bytes to the service or `down` bytes from it.
 
-    Then all connections break, once; or, when it `holds`, nothing moves any more. With `cuts`, each connection breaks
-    after its next number of bytes, in either direction.
+    At the limit, all connections break once. With `holds`, the relay stops to move bytes instead. With `cuts`, each
+    connection breaks after its next number of bytes, in either direction.
     """
 
     def __init__(
@@ -243,26 +246,26 @@ class Relay:
         self.lead_to(url)
         self._cuts = cuts
         self.cut = 0
-        """Connections that broke after their number of bytes."""
+        """The number of connections that broke because of `cuts`."""
         self._lock = threading.Lock()
         self._alive: list[socket.socket] = []
         self._over = threading.Event()
         self.reached = threading.Event()
-        """Set when the bytes have gone through after which it breaks or hangs."""
+        """Set when the limit is reached, at which connections break or hang."""
         self.passed: dict[Way, int] = {}
-        """Bytes that have gone through, those of headers too."""
+        """The bytes that have passed, including headers."""
         self.begin(up=up, down=down, holds=holds)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lead_to(self, url: str) -> None:
-        """Lead connections to come to the service at `url`."""
+        """Lead new connections to the service at `url`."""
         host, _, port = url.removeprefix("http://").partition(":")
         self._service = host, int(port)
 
     def begin(self, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
-        """Break all connections there are, and count anew."""
+        """Break all connections, and start counting from zero."""
         self._over.set()
         self._break()
         with self._lock:
@@ -297,10 +300,10 @@ class Relay:
             back.join()
 
     def _pump(self, source: socket.socket, sink: socket.socket, way: Way, left: list[float]) -> None:
-        """`left` has the bytes after which this connection breaks."""
+        """Copy bytes one way; `left` holds the number of bytes after which this connection breaks."""
         over = self._over
         with suppress(OSError):
-            while (data := source.recv(_RELAYED)) and not over.is_set():  # bytes under way at the end are not counted
+            while (data := source.recv(_RELAYED)) and not over.is_set():  # bytes in flight at the end are not counted
                 due = self._take(way, len(data))
                 with self._lock:
                     kept = int(min(due, left[0]))
@@ -316,7 +319,7 @@ class Relay:
         _shut(sink)
 
     def _take(self, way: Way, size: int) -> int:
-        """Number of bytes, of `size`, that go through."""
+        """Return how many of `size` bytes may pass."""
         with self._lock:
             due = int(min(size, self._left[way]))
             self._left[way] -= due
@@ -333,7 +336,7 @@ class Relay:
         self._break()
 
     def _break(self) -> None:
-        """End all connections; their pumps end by that."""
+        """End all connections, and thereby their pumps."""
         with self._lock:
             alive, self._alive = self._alive, []
         for each in alive:
@@ -346,23 +349,23 @@ def _shut(connection: socket.socket) -> None:
 
 
 class Distance:
-    """Counts and delays the requests of connections to `endpoint`, such as `http://127.0.0.1:9000`."""
+    """A counter and delayer of requests on connections to `endpoint`, such as `http://127.0.0.1:9000`."""
 
     def __init__(self, endpoint: str, seconds: float) -> None:
         parts = urlsplit(endpoint)
         self._target = parts.hostname, parts.port
         self.seconds = seconds
         self.seen: Counter[str] = Counter()
-        """Requests by method and first segments of the key, such as `GET objects`."""
+        """The number of requests by method and first segments of the key, such as `GET objects`."""
         self.endpoint = ""
-        """Address of the line, once it is open."""
+        """The relay's address, once it listens."""
 
     def reset(self) -> None:
-        """Forget the requests that were seen."""
+        """Forget the counted requests."""
         self.seen.clear()
 
     async def serve(self, ready: threading.Event, over: asyncio.Event) -> None:
-        """Relay connections until `over`."""
+        """Relay connections until `over` is set."""
         server = await asyncio.start_server(self._relay, "127.0.0.1", 0, limit=_PIECE)
         self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         ready.set()
@@ -380,7 +383,7 @@ class Distance:
         answered.set()
 
         async def there() -> None:
-            # Clients wait for an answer before their next request: what follows one begins a request.
+            # Clients wait for an answer before their next request, so the first data after an answer begins a request.
             while data := await reader.read(_PIECE):
                 if answered.is_set():
                     answered.clear()
@@ -398,7 +401,7 @@ class Distance:
 
         tasks = [asyncio.create_task(there()), asyncio.create_task(back())]
         try:
-            with suppress(asyncio.CancelledError):  # the line ends
+            with suppress(asyncio.CancelledError):  # the relay ends
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
@@ -417,7 +420,7 @@ class Distance:
 
 @contextmanager
 def far_away(endpoint: str, seconds: float) -> Iterator[Distance]:
-    """A line to `endpoint` on which each request takes so much longer."""
+    """Run a relay to `endpoint` that delays each request by `seconds`."""
     distance = Distance(endpoint, seconds)
     ready = threading.Event()
     loop = asyncio.new_event_loop()

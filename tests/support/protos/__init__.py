@@ -1,6 +1,6 @@
-"""Random message types, odd but valid bytes of them, and slow, obvious answers to compare with.
+"""Random message types, unusual but valid bytes of them, and slow, simple answers to compare with.
 
-Only the protobuf runtime is used here, nothing of what is tested.
+This package uses the protobuf runtime, and nothing of the tested code.
 """
 
 from tests.support.protos.chunks import merge_chunks

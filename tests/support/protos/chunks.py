@@ -1,4 +1,4 @@
-"""Merging chunks as TensorFlow's Merger does, refusing whatever makes it abort."""
+"""A merge of chunks that does the same as TensorFlow's Merger, and refuses all input that aborts the Merger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _KEYS = {"s": str, "boolean": bool, "ui32": int, "ui64": int, "i32": int, "i64":
 
 
 def merge_chunks(chunks: Sequence[bytes], chunked: Any, into: Message) -> Message:
-    """`into` with the chunks merged that `chunked` names; `AssertionError` where that Merger aborts."""
+    """Merge the chunks that `chunked` names into `into`, and return it.
+
+    Raise `AssertionError` where TensorFlow's Merger aborts.
+    """
     if chunked.HasField("chunk_index"):
         into.MergeFromString(chunks[chunked.chunk_index])
     for field in sorted(chunked.chunked_fields, key=cmp_to_key(_compare)):

@@ -1,4 +1,4 @@
-"""Every place in a parsed message that a path can name, and field masks applied to it, slowly and obviously."""
+"""All places that paths can name in a parsed message, and field masks, computed in a slow and simple way."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from google.protobuf.message import Message
 from tests.support.protos.writer import enum_of, fields_of, is_map, is_packable, message_of
 
 Value = Any
-"""A message or the value of a field, as the runtime gives it."""
+"""A message, or the value of a field, as the runtime returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, the field it ends at, and the value that stands there."""
+    """A path, the field at its end, and the value there."""
 
     path: str
     field: FieldDescriptor
     value: Value
 
     def agrees(self, got: bytes) -> bool:
-        """True if the engine may answer `got` here."""
+        """Return True if `got` is a right answer of the engine for this place."""
         if isinstance(self.value, Message):
             return canonical(type(self.value).FromString(got)) == canonical(self.value)
         if isinstance(self.value, bytes):
@@ -37,12 +37,12 @@ class Place:
 
 
 def canonical(message: Message) -> bytes:
-    """Bytes that are the same for equal messages, unknown fields and NaNs included."""
+    """Return bytes that are the same for equal messages, including unknown fields and NaNs."""
     return message.SerializeToString(deterministic=True)
 
 
 def places(message: Message, rng: Random, path: str = "") -> Iterator[Place]:
-    """All places below `message`, each field named or numbered as `rng` wants."""
+    """Yield all places below `message`; `rng` chooses whether a path has a field's name or its number."""
     for field, value in message.ListFields():
         step = rng.choice([field.name, str(field.number)])
         here = f"{path}.{step}" if path else step
@@ -75,7 +75,7 @@ def _of_list(field: FieldDescriptor, values: Value, path: str, rng: Random) -> I
 
 
 def _by_text(field: FieldDescriptor, values: Value, path: str, rng: Random) -> Iterator[Place]:
-    """The elements by the text of one of their fields: the first that has it."""
+    """Return the elements by the text of one of their fields; the first element with a text counts."""
     for each in message_of(field).fields:
         if each.is_repeated or each.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
             continue
@@ -89,14 +89,14 @@ def _by_text(field: FieldDescriptor, values: Value, path: str, rng: Random) -> I
 
 
 def bracket(key: Value) -> str:
-    """A map's key as it stands in brackets."""
+    """Return a map's key as it is written in brackets."""
     if isinstance(key, bool):
         return "true" if key else "false"
     return str(key) if isinstance(key, int) else quoted(key)
 
 
 def quoted(text: str | bytes) -> str:
-    """Text in quotes, everything escaped that is not plain."""
+    """Return a text in quotes, with escapes for all characters that are not plain."""
     data = text.encode() if isinstance(text, str) else text
     plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}" for byte in data)
     return f'"{"".join(plain)}"'
@@ -127,7 +127,7 @@ def _same(a: float, b: float, width: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One segment of a mask's path: a field, and which of its elements."""
+    """One segment of a mask's path: a field, and the elements of it that the segment selects."""
 
     field: FieldDescriptor
     by_name: bool = True
@@ -147,7 +147,7 @@ class Step:
         return f"{label}[*]" if self.star else label
 
     def takes(self, at: Value) -> bool:
-        """True if the step selects the element at position, or under key, `at`."""
+        """Return True if the step selects the element with position or key `at`."""
         if self.key is not None:
             return bool(self.key == at)
         if self.bounds is not None:
@@ -157,12 +157,12 @@ class Step:
 
 
 def path_of(steps: Sequence[Step]) -> str:
-    """The path that `steps` are."""
+    """Return the path with these steps."""
     return ".".join(map(str, steps))
 
 
 def random_path(message: Message, rng: Random) -> list[Step]:
-    """A path into `message`, mostly to what is there."""
+    """Return a random path into `message`, mostly to a place that exists."""
     steps: list[Step] = []
     at: Value = message
     while isinstance(at, Message) and (not steps or rng.random() < 0.7):
@@ -194,7 +194,7 @@ def _step(field: FieldDescriptor, value: Value, rng: Random) -> tuple[Step, Valu
 
 
 def masked(message: Message, paths: Sequence[Sequence[Step]]) -> Message:
-    """Copy of `message` with the parts at `paths` only."""
+    """Return a copy of `message` with only the parts at `paths`."""
     if any(not path for path in paths):
         return message
     out = type(message)()
@@ -222,7 +222,7 @@ def _keep(out: Message, field: FieldDescriptor, value: Value, paths: list[Sequen
 
 
 def pruned(message: Message, paths: Sequence[Sequence[Step]]) -> Message:
-    """Copy of `message` without the parts at `paths`."""
+    """Return a copy of `message` without the parts at `paths`."""
     out = type(message)()
     out.CopyFrom(message)
     for field, value in message.ListFields():
@@ -262,12 +262,12 @@ def _keep_entry(target: Value, key: Value, value: Value, below: list[Sequence[St
 
 
 def _below(paths: list[Sequence[Step]], at: Value) -> list[Sequence[Step]]:
-    """The rests of the paths that select `at`."""
+    """Return the remaining steps of each path whose first step selects `at`."""
     return [path[1:] for path in paths if at is None or path[0].takes(at)]
 
 
 def clear_large(message: Message, limit: int) -> None:
-    """Clear bytes and strings above `limit`, and repeated numbers: only the wire tells which are large."""
+    """Clear bytes, strings and repeated numbers above `limit` on the wire."""
     message.DiscardUnknownFields()
     for field, value in message.ListFields():
         if is_map(field):

@@ -1,7 +1,4 @@
-"""Random message types: every kind of field that a `.proto` file can declare.
-
-Random protos as hypothesis draws them.
-"""
+"""Random message types with every kind of field that a `.proto` file can declare, also as hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _TEXT = (_F.TYPE_STRING, _F.TYPE_BYTES)
 
 
 def random_file(rng: Random, *, messages: int = 3, fields: int = 8) -> FileDescriptorProto:
-    """A file of up to `messages` message types that refer to each other, with up to `fields` fields each."""
+    """Return a file of up to `messages` message types that refer to each other, with up to `fields` fields each."""
     file = FileDescriptorProto(name="t.proto", package="t", syntax=rng.choice(["proto2", "proto3"]))
     enum = file.enum_type.add(name="E")
     enum.options.allow_alias = True
@@ -46,7 +43,7 @@ class _Builder:
         self.numbers: set[int] = set()
 
     def fill(self, count: int, full_name: str) -> None:
-        """Adds `count` fields to the message, some of them members of oneofs."""
+        """Add `count` fields to the message; some of them are members of oneofs."""
         adders = [self._singular, self._singular, self._repeated, self._repeated, self._map, self._oneof]
         if not self.proto3 and "G" not in full_name:
             adders.append(self._group)
@@ -118,7 +115,7 @@ class _Builder:
         _Builder(self.rng, group, self.types, "proto2").fill(self.rng.randint(0, 3), field.type_name)
 
     def _optionals(self) -> None:
-        """Gives some singular fields of proto3 presence. Their oneofs stand after the real ones."""
+        """Make some singular fields of proto3 optional; their oneofs come after the real ones."""
         for field in self.message.field:
             plain = field.label == _F.LABEL_OPTIONAL and not field.HasField("oneof_index")
             if self.proto3 and plain and self.rng.random() < 0.3:
@@ -131,9 +128,9 @@ FLOORS = (1, 2, 16, 64, 1000, 16384)
 
 
 class Case:
-    """A random message type, the bytes of a message of it, and a floor to index it with."""
+    """A random message type, the bytes of one message, and a floor for its index."""
 
-    # No dataclass: hypothesis prints those field by field, and this one is long.
+    # This is no dataclass, because hypothesis prints those field by field, and this one is long.
     def __init__(self, made: str, file: FileDescriptorProto, data: bytes, rng: Random) -> None:
         self.made = made
         self.file = file
@@ -153,19 +150,19 @@ class Case:
         return FileDescriptorSet(file=[self.file]).SerializeToString()
 
     def message(self) -> Message:
-        """Message that the protobuf runtime parses from the bytes."""
+        """The message that the protobuf runtime parses from the bytes."""
         return self.root.FromString(self.data)
 
 
 def root_class(file: FileDescriptorProto) -> type[Message]:
-    """The protobuf runtime's class for the root type of `file`, in a pool of its own."""
+    """Return the protobuf runtime's class for the root type of `file`, from a separate pool."""
     pool = DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return GetMessageClass(pool.FindMessageTypeByName(ROOT))
 
 
 def make_case(seed: int, *, types: int = 3, fields: int = 8, budget: int = 60, odd: bool = True) -> Case:
-    """The case that `seed` gives; smaller numbers give smaller ones."""
+    """Return the case for `seed`; smaller numbers give smaller cases."""
     rng = Random(seed)
     file = random_file(rng, messages=types, fields=fields)
     data = Writer(rng, budget, odd=odd).message(descriptor_of(root_class(file)))
@@ -174,7 +171,7 @@ def make_case(seed: int, *, types: int = 3, fields: int = 8, budget: int = 60, o
 
 
 def cases(*, odd: bool = True, budget: int = 60) -> st.SearchStrategy[Case]:
-    """Random cases. Only a seed and sizes are drawn, so that failures shrink to fewer types and fields."""
+    """Draw random cases. Hypothesis draws only a seed and sizes, so failures shrink to fewer types and fields."""
     return st.builds(
         make_case,
         st.integers(0, 2**64 - 1),

@@ -1,4 +1,4 @@
-"""A slow, obvious walker over wire bytes whose types are known."""
+"""A slow and simple walker over wire bytes whose types are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.protos.writer import is_packable, varint, wire_of
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field on the wire: its tag as it stands, its content, all its bytes."""
+    """One field on the wire, with its tag's bytes, its content, and all its bytes."""
 
     number: int
     wire: int
@@ -20,12 +20,12 @@ class Field:
     whole: bytes
 
     def child(self, parent: Descriptor | None) -> Descriptor | None:
-        """The message type of its content, if `parent` says it is one."""
+        """Return the message type of the field's content, if `parent` declares one."""
         known = self.known(parent)
         return known.message_type if known is not None else None
 
     def known(self, parent: Descriptor | None) -> FieldDescriptor | None:
-        """Declaration of the field in `parent`; None if there is none that fits the wire type."""
+        """Return the field's declaration in `parent`; None if no declaration fits the wire type."""
         known = parent.fields_by_number.get(self.number) if parent is not None else None
         if known is None:
             return None
@@ -44,7 +44,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message, in order. The bytes must be valid."""
+    """Yield the fields of a message in order; the bytes must be valid."""
     at = 0
     while at < len(data):
         field = _field(data, at)
@@ -78,7 +78,7 @@ def _group(data: bytes, at: int, begin: int) -> Field:
 
 
 def tokens(data: bytes, descriptor: Descriptor | None) -> list[bytes]:
-    """The message taken apart: tags of messages and where they end, all other fields as they stand."""
+    """Take a message apart into tokens: each message's tag and end, and all bytes of each other field."""
     out: list[bytes] = []
     for field in fields(data):
         child = field.child(descriptor)
@@ -90,13 +90,13 @@ def tokens(data: bytes, descriptor: Descriptor | None) -> list[bytes]:
 
 
 def is_subsequence(some: list[bytes], of: list[bytes]) -> bool:
-    """True if `some` occur in `of`, in their order."""
+    """Return True if `some` occur in `of` in the same order."""
     rest = iter(of)
     return all(token in rest for token in some)
 
 
 def without_large(data: bytes, descriptor: Descriptor | None, limit: int) -> bytes:
-    """Merged message without bytes, strings and packed fields larger than `limit`; map keys are kept."""
+    """Return the merged message without bytes, strings and packed fields above `limit`; map keys are kept."""
     in_map = descriptor is not None and descriptor.has_options and descriptor.GetOptions().map_entry
     out = []
     for field in _merged(data, descriptor):
@@ -110,7 +110,7 @@ def without_large(data: bytes, descriptor: Descriptor | None, limit: int) -> byt
 
 
 def _merged(data: bytes, descriptor: Descriptor | None) -> list[Field]:
-    """The fields of a message, of a singular one or a oneof only what counts, all in one."""
+    """Return a message's fields. Only the last value of a singular field or oneof is kept; messages are merged."""
     out: list[Field] = []
     for field in fields(data):
         known = field.known(descriptor)
@@ -124,7 +124,10 @@ def _merged(data: bytes, descriptor: Descriptor | None) -> list[Field]:
 
 
 def _slot(known: FieldDescriptor | None) -> object:
-    """Slot that holds one value at a time: a oneof's name or a field's number; None for repeated fields."""
+    """Return the slot that holds one value at a time: a oneof's name or a field's number.
+
+    Return None for repeated fields.
+    """
     if known is None or known.is_repeated:
         return None
     return known.number if known.containing_oneof is None else known.containing_oneof.name

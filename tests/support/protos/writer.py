@@ -1,4 +1,4 @@
-"""Bytes of random messages, written by hand in every way that a parser must take."""
+"""Bytes of random messages, written in every form that a parser must accept."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from google.protobuf.message import Message
 
 
 def descriptor_of(message: Message | type[Message]) -> Descriptor:
-    """The descriptor of a message or of its class."""
+    """Return the descriptor of a message or of its class."""
     return cast(Descriptor, message.DESCRIPTOR)
 
 
 def message_of(field: FieldDescriptor) -> Descriptor:
-    """The message type of a field that has one."""
+    """Return the message type of a field that has one."""
     return cast(Descriptor, field.message_type)
 
 
 def enum_of(field: FieldDescriptor) -> EnumDescriptor:
-    """The enum of a field that has one."""
+    """Return the enum of a field that has one."""
     return cast(EnumDescriptor, field.enum_type)
 
 
 def fields_of(message: Message | type[Message]) -> list[FieldDescriptor]:
-    """The fields that a message may have."""
+    """Return the fields that a message may have."""
     return list(descriptor_of(message).fields)
 
 
@@ -51,23 +51,23 @@ _FLOATS = [0.0, -0.0, 1.0, 0.5, -2.25, 1e10, 1e16, 3.5e38, float("inf"), float("
 
 
 def wire_of(kind: int) -> int:
-    """The wire type of one value of a kind."""
+    """Return the wire type for one value of a field type."""
     return _WIRES.get(kind, _VARINT)
 
 
 def is_packable(field: FieldDescriptor) -> bool:
-    """True if elements of `field` may be packed."""
+    """Return True if elements of `field` may be packed."""
     return wire_of(field.type) not in (_LEN, _GROUP)
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """True if `field` is a map."""
+    """Return True if `field` is a map."""
     message = field.message_type
     return message is not None and message.has_options and message.GetOptions().map_entry
 
 
 def varint(value: int, width: int = 1) -> bytes:
-    """`value` as a varint of at least `width` bytes."""
+    """Return `value` as a varint of at least `width` bytes."""
     out = bytearray()
     while value > 0x7F or len(out) + 1 < width:
         out.append(value & 0x7F | 0x80)
@@ -77,12 +77,12 @@ def varint(value: int, width: int = 1) -> bytes:
 
 
 def tag(number: int, wire: int, width: int = 1) -> bytes:
-    """The tag of a field, in at least `width` bytes."""
+    """Return a field's tag, in at least `width` bytes."""
     return varint(number << 3 | wire, width)
 
 
 class Writer:
-    """Writes random messages; `budget` bounds how many fields they have together."""
+    """A writer of random messages; `budget` limits the number of all their fields together."""
 
     def __init__(self, rng: Random, budget: int = 60, *, odd: bool = True) -> None:
         self.rng = rng
@@ -90,7 +90,7 @@ class Writer:
         self.odd = odd
 
     def message(self, descriptor: Descriptor, depth: int = 0) -> bytes:
-        """The bytes of a random message."""
+        """Return the bytes of a random message."""
         fields = list(descriptor.fields)
         wanted = self.left if depth == 0 else self.rng.randint(0, 6)
         pieces: list[bytes] = []
@@ -105,11 +105,11 @@ class Writer:
         return b"".join(pieces)
 
     def odd_now(self, chance: float) -> bool:
-        """Decides at random if something unusual is done here."""
+        """Decide at random whether to write an unusual form here."""
         return self.odd and self.rng.random() < chance
 
     def occurrences(self, field: FieldDescriptor, depth: int) -> list[bytes]:
-        """Some occurrences of `field`."""
+        """Return some occurrences of `field`."""
         if self.odd_now(0.04):
             return [self.misfit(field)]
         if field.is_repeated and is_packable(field):
@@ -122,16 +122,16 @@ class Writer:
         return [self.one(field, depth) for _ in range(count)]
 
     def many(self, field: FieldDescriptor, depth: int) -> list[bytes]:
-        """A long list, which indexes keep in blocks."""
+        """Return a long list, which indexes store in blocks."""
         left, self.left = self.left, 12
         some = [self.one(field, depth) for _ in range(self.rng.randint(1, 8))]
         self.left = left
-        # A list of lists of lists would be large indeed.
+        # nested lists would be too large
         most = max(3, _LARGEST_LIST // max(map(len, some)))
         return [self.rng.choice(some) for _ in range(min(most, self.rng.choice([3, 127, 129, 300])))]
 
     def one(self, field: FieldDescriptor, depth: int) -> bytes:
-        """One occurrence of `field`, in a form that fits."""
+        """Return one occurrence of `field`, in a form that fits."""
         if field.type == _F.TYPE_GROUP:
             return self.group(field.number, self.message(message_of(field), depth + 1) if depth < 6 else b"")
         if is_map(field):
@@ -144,9 +144,10 @@ class Writer:
         return self.tag(field.number, wire_of(field.type)) + value
 
     def entry(self, descriptor: Descriptor, depth: int) -> bytes:
-        """The entry of a map: key or value may be missing, swapped or doubled.
+        """Return a map's entry, in which key or value may be missing, swapped or doubled.
 
-        No unknown fields: Python's runtime then treats the entry as unknown as a whole, which C++ and Java do not.
+        An entry has no unknown fields, because Python's runtime, unlike C++ and Java, then treats the whole entry as
+        unknown.
         """
         key, value = descriptor.fields_by_number[1], descriptor.fields_by_number[2]
         pieces = []
@@ -159,7 +160,7 @@ class Writer:
         return b"".join(pieces)
 
     def numbers(self, field: FieldDescriptor) -> list[bytes]:
-        """Elements of a repeated number: packed, one by one, or both, in several pieces."""
+        """Return elements of a repeated number: packed, one by one, or both, in several pieces."""
         pieces = []
         for _ in range(self.rng.choice([1, 1, 2, 3])):
             values = [self.value(field) for _ in range(self.rng.choice([0, 1, 2, 5, 40, 2000]) or 1)]
@@ -171,7 +172,7 @@ class Writer:
         return pieces
 
     def value(self, field: FieldDescriptor) -> bytes:
-        """The bytes of one value without a tag."""
+        """Return the bytes of one value without a tag."""
         match field.type:
             case _F.TYPE_STRING:
                 return self.rng.choice(_TEXTS).encode() * self.rng.choice([1, 1, 1, 1, 30])
@@ -192,24 +193,24 @@ class Writer:
                 return self.rng.choice(_NUMBERS).to_bytes(8, "little")[: 8 if wire_of(kind) == _FIXED64 else 4]
 
     def enum_numbers(self, field: FieldDescriptor) -> list[int]:
-        """Numbers to give an enum: unknown ones too where it is open."""
+        """Return numbers for an enum, including unknown ones if the enum is open."""
         known = sorted(enum_of(field).values_by_number)
         return known if enum_of(field).is_closed else [*known, 7, -5]
 
     def misfit(self, field: FieldDescriptor) -> bytes:
-        """An occurrence of `field` in a wire type that its kind does not have: an unknown field."""
+        """Return `field` in a wire type that its kind does not have, which makes it an unknown field."""
         fits = {wire_of(field.type)} | ({_LEN} if field.is_repeated and is_packable(field) else set())
         wires = [wire for wire in (_VARINT, _FIXED64, _LEN, _GROUP, _FIXED32) if wire not in fits]
         return self.of_wire(field.number, self.rng.choice(wires))
 
     def unknown(self, descriptor: Descriptor) -> bytes:
-        """A field that `descriptor` does not declare."""
+        """Return a field that `descriptor` does not declare."""
         while (number := self.rng.choice([3, 14, 15, 16, 99, 2**29 - 1])) in descriptor.fields_by_number:
             pass
         return self.of_wire(number, self.rng.choice([_VARINT, _FIXED64, _LEN, _GROUP, _FIXED32]))
 
     def of_wire(self, number: int, wire: int, depth: int = 0) -> bytes:
-        """Field `number` as `wire`, with any content."""
+        """Return field `number` with wire type `wire` and any content."""
         match wire:
             case 0:
                 return self.tag(number, wire) + self.varint(self.rng.choice(_NUMBERS))
@@ -223,18 +224,18 @@ class Writer:
                 return self.tag(number, wire) + self.rng.randbytes(8 if wire == _FIXED64 else 4)
 
     def tag(self, number: int, wire: int) -> bytes:
-        """A tag, sometimes longer than it must be."""
+        """Return a tag, sometimes longer than necessary."""
         return tag(number, wire, self.rng.randint(1, 5) if self.odd_now(0.15) else 1)
 
     def varint(self, value: int) -> bytes:
-        """A value, sometimes longer than it must be."""
+        """Return a varint, sometimes longer than necessary."""
         return varint(value, self.rng.randint(1, 10) if self.odd_now(0.15) else 1)
 
     def delimited(self, number: int, content: bytes) -> bytes:
-        """A length-delimited field; its length sometimes longer than it must be."""
+        """Return a length-delimited field, whose length is sometimes longer than necessary."""
         length = varint(len(content), self.rng.randint(1, 5) if self.odd_now(0.15) else 1)
         return self.tag(number, _LEN) + length + content
 
     def group(self, number: int, content: bytes) -> bytes:
-        """A group field: start tag, content, end tag."""
+        """Return a group field: start tag, content, end tag."""
         return self.tag(number, _GROUP) + content + self.tag(number, _END)
