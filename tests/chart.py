@@ -15,10 +15,10 @@ import yaml
 
 CHART: Final = Path(__file__).resolve().parents[1] / "deploy" / "helm" / "protoslice"
 CUSTOM: Final = ("ServiceMonitor", "HTTPRoute")
-"""Kinds that Kubernetes itself has no schema of."""
+"""The kinds for which Kubernetes has no schema."""
 KUBERNETES: Final = "1.33"
 IGNORED: Final = ("--ignore-test", "container-resources", "--ignore-test", "container-image-pull-policy")
-"""No limit of the processor, since it would slow down requests; and images are named by version."""
+"""The ignored checks: a processor limit would slow down requests, and images are named by version."""
 SECRETS: Final = "/run/secrets/protoslice/"
 REFUSED: Final = {
     "replicas=2": "more than one needs a bucket",
@@ -36,7 +36,7 @@ REFUSED: Final = {
 
 
 def main(helm: str, score: str) -> None:
-    """Check the chart; end with a message at the first thing that is wrong."""
+    """Check the chart; end with a message at the first error."""
     for values in sorted(CHART.glob("ci/*-values.yaml")):
         subprocess.run([helm, "lint", "--strict", CHART, "--values", values], check=True)
         rendered = render(helm, "--values", str(values))
@@ -107,7 +107,7 @@ def check(values: str, manifests: list[dict[str, Any]]) -> None:
 
 
 def secret_files(pod: dict[str, Any]) -> list[str]:
-    """Return the paths at which a pod has keys of secrets."""
+    """Return the paths of a pod's files that hold a secret's keys."""
     sources = [source for each in pod["volumes"] for source in each.get("projected", {}).get("sources", ())]
     return [f"{SECRETS}{item['path']}" for source in sources for item in source["secret"]["items"]]
 

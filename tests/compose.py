@@ -1,10 +1,10 @@
-"""Start the commands of docker/compose.*.yaml without Docker, and use each as its first lines say: `make compose`.
+"""Start the commands of docker/compose.*.yaml without Docker, and use each as its first lines describe: `make compose`.
 
     python -m tests.compose [NAME…]
 
-Each file has a network, mounts and processes that nothing outside sees. Its services get addresses by their names, the
-mounts and variables of the file, and are started in the order of their health. What differs from Docker: programs are
-those of this machine (nginx and PostgreSQL may be older), nothing is confined, and ports are not published elsewhere.
+Each file has a network, mounts and processes that are invisible outside. Its services get addresses by their names and
+the file's mounts and variables, and are started in the order of their health. Differences from Docker: the programs are
+the machine's (nginx and PostgreSQL may be older), nothing is confined, and ports are not published elsewhere.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tests.support.postgres import TestServer, new_server
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCKER: Final = ROOT / "docker"
 NETWORK: Final = "172.30.93."
-"""That of compose.tls.yaml, which the other files trust too."""
+"""The network of compose.tls.yaml, which the other files trust too."""
 HOST: Final = "models.example.org"
 READY_SECONDS: Final = 120
 PATH: Final = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
 
 
 def main(names: list[str]) -> None:
-    """Try each file in a process of its own; end with a message at the first that does not work."""
+    """Try each file in a separate process; end with a message at the first file that does not work."""
     for name in names or list(TRIED):
         if name == "mlflow":
             tracking_server()  # while there is a network
@@ -59,7 +59,7 @@ class Stack:
         self._databases = dict[str, TestServer]()
 
     def start(self) -> None:
-        """Mount everything, then start each service once those that it needs are healthy, or have ended."""
+        """Mount everything, then start each service once its dependencies are healthy or have ended."""
         command("ip", "link", "set", "lo", "up")
         for address in self.addresses.values():
             command("ip", "address", "add", f"{address}/32", "dev", "lo")
@@ -79,7 +79,7 @@ class Stack:
             print(f"{service}: ready after {time.monotonic() - began:.1f} s", flush=True)
 
     def run(self, service: str) -> None:
-        """Start a service, and wait until it is healthy, or has ended if it does not stay."""
+        """Run a service, and wait until it is healthy; for a service that does not stay, wait until it has ended."""
         said = self.services[service]
         if said.get("image", "").startswith("postgres:"):
             self._databases[service] = self._postgres(said)
@@ -108,7 +108,7 @@ class Stack:
             database.stop("fast")
 
     def log(self, service: str) -> Path:
-        """Return the file with what a service prints."""
+        """Return the file with a service's output."""
         return self.folder / f"{service}.log"
 
     def _in_order(self) -> list[str]:
@@ -148,7 +148,7 @@ class Stack:
         if "mlflow" in service:
             given["PATH"] = f"{tracking_server() / 'bin'}:{PATH}"
         elif self.services[service].get("image", "").startswith("protoslice:"):
-            # The image's own; two replicas need two addresses, as they have one port.
+            # The image's address; two replicas need two addresses, as they have one port.
             address = self.addresses[service] if service[-1].isdigit() else "0.0.0.0"
             given = {"PROTOSLICE_HOST": address, "PROTOSLICE_STORAGE": "file:///var/lib/protoslice"} | given
         return given
@@ -168,7 +168,7 @@ class Stack:
         return False
 
     def _postgres(self, said: Mapping[str, Any]) -> TestServer:
-        """Do what the image of PostgreSQL does at its first start."""
+        """Do the same as the image of PostgreSQL at its first start."""
         settings = said["environment"]
         folder = Path("/var/lib/postgresql/data")
         server = new_server(folder)
@@ -192,7 +192,7 @@ def words(said: Mapping[str, Any]) -> list[str]:
 
 
 def command(*arguments: object) -> str:
-    """Run a program and return its output, with that of standard error."""
+    """Run a program and return its standard output and standard error."""
     ended = subprocess.run(
         list(map(str, arguments)),
         stdout=subprocess.PIPE,
@@ -205,14 +205,14 @@ def command(*arguments: object) -> str:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Mount a file or folder at a path, which is made if it is missing: a folder stays there, empty."""
+    """Mount a file or folder at a path; a missing path becomes an empty folder that stays there."""
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
     command("mount", "--bind", source, target)
 
 
 def make_certificate(folder: Path) -> None:
-    """Write a certificate of the host and its key, as an authority or an operator does."""
+    """Write a certificate of the host and its key, as an authority or an operator would."""
     command(
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
         "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}",
@@ -221,7 +221,7 @@ def make_certificate(folder: Path) -> None:
 
 
 def answers(url: str) -> bool:
-    """Return whether something answers at a URL, without following redirects."""
+    """Return whether a server answers at a URL, without following redirects."""
     try:
         httpx.get(url)
     except httpx.TransportError:
@@ -230,7 +230,7 @@ def answers(url: str) -> bool:
 
 
 def tracking_server() -> Path:
-    """Return an environment with the packages of MLflow's image, which is made once."""
+    """Return an environment with the packages of MLflow's image; the environment is made once."""
     packages: str = re.findall(r"pip install --no-cache-dir (.*)", (DOCKER / "compose.mlflow.yaml").read_text())[0]
     folder = ROOT / ".make" / packages.split()[0].replace("==", "-")
     if not (folder / "ready").exists():
@@ -241,7 +241,7 @@ def tracking_server() -> Path:
 
 
 def push(url: str, model: Path, *options: str) -> dict[str, Any]:
-    """Upload as the first lines of the files do, with curl; return the facts of the store."""
+    """Upload by curl as in the first lines of the files; return the facts of the store."""
     made: dict[str, Any] = json.loads(
         command("curl", "-sS", *options, "-T", model, f"{url}/v1/stores?filename=model.onnx")
     )
@@ -255,7 +255,7 @@ def check_backup() -> None:
 
 
 def try_tls(stack: Stack, model: Path) -> None:
-    """Redirect, refuse without a token, push and pull over TLS, back up, and keep everything over a restart."""
+    """Check redirects, a refusal without a token, push and pull over TLS, backups, and data after a restart."""
     redirect = httpx.get(f"http://{HOST}:8080/m/x?y")
     assert (redirect.status_code, redirect.headers["location"]) == (308, f"https://{HOST}/m/x?y")
     url, trust = f"https://{HOST}:8443", ssl.create_default_context(cafile="/run/secrets/tls.crt")
@@ -273,7 +273,7 @@ def try_tls(stack: Stack, model: Path) -> None:
 
 
 def try_s3(stack: Stack, model: Path) -> None:
-    """Push and pull by nginx, without one of the replicas too, and back up."""
+    """Push and pull by nginx, also without one of the replicas, and back up."""
     made = push("http://127.0.0.1:8080", model)
     stack.stop("protoslice-1")
     for _ in range(4):
@@ -284,7 +284,7 @@ def try_s3(stack: Stack, model: Path) -> None:
 
 
 def try_mlflow(stack: Stack, model: Path) -> None:
-    """Log a model as an artifact of a run, and list its tensors, which is what the first lines of the file do."""
+    """Log a model as an artifact of a run, and list its tensors, as in the first lines of the file."""
     script = (
         "import mlflow, sys; mlflow.log_artifact(sys.argv[1], 'model'); print('run', mlflow.active_run().info.run_id)"
     )
@@ -298,7 +298,7 @@ def try_mlflow(stack: Stack, model: Path) -> None:
 
 
 TRIED: Final = {"tls": try_tls, "s3": try_s3, "mlflow": try_mlflow}
-"""Files besides compose.yaml, whose one service `make image` runs."""
+"""The files except compose.yaml, whose single service `make image` runs."""
 
 
 def inside(name: str) -> None:

@@ -2,9 +2,9 @@
 
     python -m tests.image dist [BASE]
 
-The wheel for this machine is taken from the folder, so that the image has the one that was checked. `BASE` is the image
-to start from. Without it the Dockerfile's is used, or where no registry can be reached a Debian made by debootstrap.
-Debian's buildah builds and podman runs; the folder gets the image as an OCI archive.
+The wheel for this machine is taken from the folder, so that the image has the wheel that was checked. `BASE` is the
+base image. Without it the Dockerfile's base is used, or a Debian made by debootstrap if no registry can be reached.
+Debian's buildah builds and podman runs the image; the folder gets it as an OCI archive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFINED: Final = (
 COMPILERS: Final = ("gcc", "cc", "g++", "ld", "as", "make", "rustc", "cargo", "go", "node", "npm", "pip", "pip3", "uv")
 LABELS: Final = ("title", "description", "licenses", "version", "revision")
 MODEL: Final = os.urandom(1 << 26)
-"""More than sockets buffer: a download of it is under way until its last bytes are read."""
+"""A model larger than all socket buffers, so a download of it lasts until its last bytes are read."""
 
 
 def main(dist: Path, base: str | None = None) -> None:
@@ -65,7 +65,7 @@ def main(dist: Path, base: str | None = None) -> None:
 
 
 def call(*command: object, expected: int = 0) -> str:
-    """Run a program and return its output, with that of standard error."""
+    """Run a program and return its standard output and standard error."""
     words = list(map(str, command))
     ended = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert ended.returncode == expected, f"{' '.join(words)} ended with {ended.returncode}:\n{ended.stdout}"
@@ -85,7 +85,7 @@ def keep_images_in(folder: Path) -> None:
 
 
 def usable_base() -> str:
-    """Return the base that the Dockerfile names if it can be had, else import a Debian that debootstrap makes."""
+    """Return the Dockerfile's base if it is available; otherwise import a Debian that debootstrap makes."""
     named = re.search(r"^ARG BASE=(\S+)$", (ROOT / "docker/Dockerfile").read_text(), re.M)
     assert named
     if subprocess.run(["buildah", "pull", "--quiet", named[1]], capture_output=True).returncode == 0:
@@ -111,7 +111,7 @@ def build(name: str, dist: Path, base: str, folder: Path) -> None:
     assert len(wheels) == 1, f"{dist} has {len(wheels)} wheels for {platform.machine()}: run `make wheels`"
     (folder / "wheel" / "wheels").mkdir(parents=True)
     (folder / "wheel" / "wheels" / wheels[0].name).write_bytes(wheels[0].read_bytes())
-    # The build trusts the certificates of this machine, whose proxy or mirror may have its own.
+    # The build trusts this machine's certificates, because its proxy or mirror may have its own.
     (folder / "pip.conf").write_text("[global]\ncert = /run/certificates\n")
     certificates = ssl.get_default_verify_paths().cafile or certifi.where()
     call(
@@ -125,7 +125,7 @@ def build(name: str, dist: Path, base: str, folder: Path) -> None:
 
 
 def check_config(name: str) -> None:
-    """Raise AssertionError unless the image says how to run it and what it is."""
+    """Raise AssertionError unless the image declares how to run it, and its description."""
     config: dict[str, Any] = json.loads(call("buildah", "inspect", "--type", "image", name))["Docker"]["config"]
     assert config["User"] == "10001:10001"
     assert config["Healthcheck"]["Test"][0] == "CMD"
@@ -179,7 +179,7 @@ def running(name: str, volume: Path, *settings: str) -> Iterator[tuple[str, str]
 
 
 def check_service(name: str) -> None:
-    """Serve, upload, pull, end by SIGTERM while a download is under way, and start again with the same data."""
+    """Serve, upload, pull, end by SIGTERM during a download, and start again with the same data."""
     with tempfile.TemporaryDirectory() as folder:
         volume = Path(folder)
         os.chown(volume, 10001, 10001)

@@ -1,7 +1,7 @@
-"""Faults that are planted one by one in a copy of the sources, and the tests that have to fail with each.
+"""Faults that are planted one by one in a copy of the sources, and the tests that must fail with each fault.
 
-`make long` plants all. To plant some: `.venv/bin/python -m pytest -m long tests/repository/test_mutants.py -k WORDS`,
-with words of the first column. Numbers there are those of the rules of the catalogue's design.
+`make long` plants all of them. To plant some: `.venv/bin/python -m pytest -m long tests/repository/test_mutants.py -k
+WORDS`, with words of the first column. Numbers there are those of the rules in the catalogue's design.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ACCESS: Final = " ".join(
         "test_own_uploads.py", "test_quotas.py", "../../stores/test_quotas.py",
     )
 )  # fmt: skip
-"""Tests of who may do what, the quick ones first."""
+"""The tests of permissions, the quick ones first."""
 
 
 class Mutant(NamedTuple):
-    """A replacement of one text in a file, the rule that it breaks, and the tests that see it."""
+    """A replacement of one text in a file, the rule that the replacement breaks, and the tests that detect it."""
 
     rule: str
     file: str
@@ -49,7 +49,7 @@ def _s3(file: str, old: str, new: str) -> Mutant:
 
 
 def survives(mutant: Mutant, folder: Path) -> str:
-    """Plant a fault in a copy of the sources; return why it counts as one that no test sees, or ""."""
+    """Plant a fault in a copy of the sources; return why no test counts as detecting it, or ""."""
     path = folder / SOURCES / mutant.file
     whole = path.read_text()
     if mutant.old not in whole:

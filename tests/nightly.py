@@ -30,16 +30,16 @@ KEPT: Final = Path(".make") / "nightly"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A goal of the Makefile, and what it needs that it does not install."""
+    """A goal of the Makefile, and the requirements that it does not install."""
 
     goal: str
     programs: str = ""
     file: str = ""
     hint: str = ""
-    """What to do where the file is missing."""
+    """The remedy if the file is missing."""
 
     def lacks(self) -> str | None:
-        """Return why the job cannot be run here."""
+        """Return why the job cannot be run here; "" if it can."""
         path = f"{os.environ.get('PATH', '')}:/usr/sbin"
         if missing := [name for name in self.programs.split() if shutil.which(name, path=path) is None]:
             return f"{', '.join(missing)}: not installed"
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job ended: `passed`, `failed` or `not run`."""
+    """The result of a job: `passed`, `failed` or `not run`."""
 
     job: str
     ended: str
@@ -95,7 +95,7 @@ def machines() -> tuple[list[str], list[Result]]:
 
 
 def address() -> list[Result]:
-    """Return a result if the package does not say where people find the project."""
+    """Return a result if the package does not name the project's address."""
     if "[project.urls]" in Path("pyproject.toml").read_text():
         return []
     return [
@@ -104,7 +104,7 @@ def address() -> list[Result]:
 
 
 def output(*command: str) -> str:
-    """Return what a program prints; nothing if it fails."""
+    """Return a program's output; "" if the program fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -112,7 +112,7 @@ def output(*command: str) -> str:
 
 
 def run(job: Job, *words: str) -> Result:
-    """Run a job, and keep its output."""
+    """Run a job, and save its output."""
     if reason := job.lacks():
         return Result(job.goal, "not run", reason=reason)
     log = KEPT / f"{job.goal}.log"
@@ -141,7 +141,7 @@ def table(results: Sequence[Result], allowed: set[str]) -> str:
 
 
 def accepted(result: Result, allowed: set[str]) -> bool:
-    """Return whether a result is no reason to fail: a job may be allowed not to run, but never to fail."""
+    """Return True if a result is acceptable: a job may be allowed not to run, but never to fail."""
     return result.ended == "passed" or (result.ended == "not run" and result.job in allowed)
 
 

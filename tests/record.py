@@ -1,8 +1,8 @@
-"""Record what users see of a build: `python -m tests.record OUT`; compare two builds by `diff -r OUT1 OUT2`.
+"""Record a build's visible output: `python -m tests.record OUT`; compare two builds by `diff -r OUT1 OUT2`.
 
-`OUT` gets the OpenAPI document, the help of every command, the JSON of every command on a fixed model, names, types,
-labels and help of all metrics, and answers to the calls of tests/support/calls.py: also to HEAD, to calls for something
-that does not exist, and without a token. Moments, random ids, paths and ports are replaced by their kind.
+`OUT` gets the OpenAPI document, every command's help, and every command's JSON for a fixed model. It gets the names,
+types, labels and help of all metrics. It also gets answers to the calls of tests/support/calls.py, to HEAD, to calls
+for missing things, and to calls without a token. Times, random ids, paths and ports are replaced by their kind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.pages import html
 
 LONGEST: Final = 20_000
-"""Characters of a body that are recorded; of a longer one that is no JSON, its digest."""
+"""The most characters that are recorded of a body; a longer body that is no JSON is recorded as its digest."""
 COMMANDS: Final = """
     push {model} --tag kept:1
     push {stream} --tag records:1
@@ -98,15 +98,15 @@ COMMANDS: Final = """
     erase {gone} --storage {storage} --yes
     doctor {url}
 """
-"""Arguments of each command with `--json`, run one after another."""
+"""The arguments of each command with `--json`; the commands run one after another."""
 MASKED: Final = re.compile(
     r"seconds|free|_ms$|pid|process|host|token$|secret|memory|^version$|^snapshot$|^transaction$|_id$"
 )
-"""Members of JSON whose values depend on the moment or the machine."""
+"""The members of JSON whose values depend on the time or the machine."""
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every command by its name, groups too."""
+    """Yield every command by its name, including groups."""
     yield " ".join(path), command
     for name, inner in sorted(getattr(command, "commands", {}).items()):
         yield from commands(inner, (*path, name))
@@ -122,7 +122,7 @@ def helps() -> str:
 
 
 def masked(value: object, names: Mapping[str, str]) -> object:
-    """Return JSON without moments, random ids, and names of this run."""
+    """Return JSON without times, random ids, and names of this run."""
     if isinstance(value, dict):
         return {key: f"<{key}>" if MASKED.search(key) and each else masked(each, names) for key, each in value.items()}
     if isinstance(value, list):
@@ -131,14 +131,14 @@ def masked(value: object, names: Mapping[str, str]) -> object:
 
 
 def plain(text: str, names: Mapping[str, str]) -> str:
-    """Return a text without moments and names of this run; <id> for the id of a token."""
+    """Return a text without times and names of this run; <id> replaces the id of a token."""
     for name, found in names.items():
         text = text.replace(found, f"<{name}>")
     return "<id>" if re.fullmatch("[A-Za-z0-9]{10}", text) else MOMENTS.sub("<moment>", text)
 
 
 def printed(folder: Path, url: str, hook: str) -> Iterator[str]:
-    """Run every command with `--json`, and yield what it printed."""
+    """Run every command with `--json`, and yield its output."""
     model = folder / "model.onnx"
     shutil.copy(MODELS / "onnx_functions_training/model.onnx", model)
     (folder / "other.onnx").write_bytes(model.read_bytes() + b"\x1a\x01x")
@@ -173,7 +173,7 @@ def printed(folder: Path, url: str, hook: str) -> Iterator[str]:
 
 
 def parsed(text: str) -> Iterator[Any]:
-    """Yield the JSON documents of a text, and what is none as a string."""
+    """Yield the JSON documents of a text, and other parts as strings."""
     text = text.strip()
     while text:
         try:
@@ -193,9 +193,9 @@ def metrics(text: str) -> str:
 
 
 async def routes(hook: str) -> list[str]:
-    """Return the answers to the calls of every route, and to calls for nothing and without a token."""
+    """Return the answers to the calls of every route, also to calls for missing things and without a token."""
     found = list[str]()
-    for calls in (READING, *([call] for call in WRITING)):  # each that writes changes what the next one names
+    for calls in (READING, *([call] for call in WRITING)):  # each writing call changes a thing that the next one names
         async with two_spaces(hook) as (app, caller):
             owner = bearer(await token_for(app, Scope.ADMIN, space=EVERY_SPACE))
             things = await Filling(app, "own", caller).fill("mine", hook)
@@ -220,7 +220,7 @@ async def routes(hook: str) -> list[str]:
 
 
 def shown(answer: tuple[int, str]) -> str:
-    """Return an answer as it is recorded: JSON sorted, a long body by its digest."""
+    """Return an answer in its recorded form: JSON sorted, a long body as its digest."""
     status, text = answer
     head, _, body = text.replace(protoslice.__version__, "<version>").partition("\n")
     if body.startswith(("{", "[")) and "json" in head:
@@ -239,7 +239,7 @@ def main(out: Path) -> None:
     (out / "help.txt").write_text(helps())
     page = patch.object(html, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
     with running_receiver() as receiver, tempfile.TemporaryDirectory() as name:
-        with page:  # the page is there in a checkout without it too
+        with page:  # the page is also there in a checkout without a built page
             (out / "routes.txt").write_text("".join(asyncio.run(routes(receiver.url))), errors="backslashreplace")
         folder = Path(name)
         settings = {

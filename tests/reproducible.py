@@ -19,7 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LATER: Final = ("faketime", "+1 day")
-"""The second build believes that it is tomorrow, but for Rust, which hangs then; certificates are still valid."""
+"""The clock of the second build is one day ahead, except for Rust, which would hang; certificates stay valid."""
 TRUE_CLOCK: Final = """#!/bin/sh
 unset LD_PRELOAD
 exec {program} "$@"
@@ -27,7 +27,7 @@ exec {program} "$@"
 
 
 def environment(home: Path, zone: str) -> dict[str, str]:
-    """Return the variables of a build with a home of its own."""
+    """Return the variables of a build with a separate home."""
     home.mkdir(parents=True)
     for name in (".npmrc",):  # the registry of this machine
         if (Path.home() / name).exists():

@@ -1,4 +1,4 @@
-"""Artifacts of MLflow over a storage: files one by one, folders, parts in any order, and stores made of them."""
+"""MLflow's artifacts over a storage: single files, folders, parts in any order, and stores that are made of them."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_small_files_count_against_the_quota_of_their_space() -> None:
         artifacts = MlflowArtifacts(stores)
 
         async def used() -> int:
-            """Bytes as they are counted, which are those that are there."""
+            """Return the counted bytes, after asserting that they equal the stored bytes."""
             counted = (await usage_of(storage)).stored_bytes
             sql = "SELECT coalesce(sum(length(data)), 0) FROM kept_files"
             assert await stores.database.read(lambda tx: tx.all(sql)) == [(counted,)]

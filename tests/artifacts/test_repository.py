@@ -1,7 +1,4 @@
-"""Places of blobs and tags when several clients write them at once.
-
-Folders that become stores by themselves, once nobody has written to them for a while.
-"""
+"""Names of blobs and tags under concurrent writes, and folders that become stores when no one writes to them."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ FIRST, SECOND = b"a blob of two manifests", b"another blob"
 
 
 async def sent(repository: ArtifactRepository, data: bytes) -> str:
-    """Send a blob; the id of its upload."""
+    """Send a blob; return the id of its upload."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield data
@@ -159,7 +156,7 @@ async def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part
 
 @pytest.mark.parametrize(("path", "streams"), [("model.onnx", 1), ("model.bin", 1), ("model.onnx", 3)])
 async def test_a_pushed_blob_is_not_read_again_for_its_store(path: str, streams: int) -> None:
-    """The inspection made as it came serves under its name too."""
+    """The inspection that was made while the blob arrived also serves under the blob's name."""
     calls: list[Call] = []
     data, part = onnx(3_000_000, seed=5), 1_000_000
 
@@ -192,7 +189,7 @@ async def piece() -> AsyncIterator[bytes]:
 
 
 class Clock:
-    """Time of the database."""
+    """A clock for the database."""
 
     now = 1_000_000.0
 
@@ -209,7 +206,7 @@ class Replicas:
         self.one, self.other = (AutoCommit(stores.database, self.stores_of, QUIET) for _ in range(2))
 
     async def stores_of(self, space: str) -> Stores:
-        """The stores of the only space."""
+        """Return the stores of the only space."""
         if space != self.space:
             raise NotFound("there is no such space")
         return self.stores
@@ -220,11 +217,11 @@ class Replicas:
             await MlflowArtifacts(self.stores).put(path, piece())
 
     async def made(self) -> int:
-        """Number of stores."""
+        """Return the number of stores."""
         return len((await self.stores.list(limit=100)).items)
 
     async def changed(self) -> list[str]:
-        """Folders with changes of which no store was made."""
+        """Return the changed folders of which no store was made yet."""
         return [each.name for each in await ChangedFolders(self.stores.database).quiet(-1e6, 100)]
 
 

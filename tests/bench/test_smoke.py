@@ -1,4 +1,4 @@
-"""Every benchmark runs, on data of a thousandth of its size; no time is judged."""
+"""A run of every benchmark on data of a thousandth of its size; no time is judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = {
     "listing": 24,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "signed": ("wrk",)}
-"""Programs that a service is measured with; a benchmark names those that are missing."""
+"""The programs that a benchmark needs; a benchmark names the programs that are missing."""
 
 
 def test_rows_of_all_subjects_are_expected() -> None:

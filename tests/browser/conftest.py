@@ -1,4 +1,4 @@
-"""A browser without windows, and a window of it in each size."""
+"""A headless browser, and a browser window in each size."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.serve import ServiceProcess
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser without windows."""
+    """Run a headless browser."""
     with chromium() as browser:
         yield browser
 
 
 @pytest.fixture(params=["wide", "phone"])
 def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
+    """Yield a browser context in each window size."""
     with window(browser, service.url, request.param) as context:
         yield context

@@ -1,9 +1,9 @@
-"""The page on models that others published, and on large ones: `make models`.
+"""The page on published models and on large models: `make models`.
 
-Prints a table of each model with what was measured, and fails where the map names less than 95 % of its area, where
-something is said on the console, or where axe finds a violation. A second table is about their graphs: it fails where a
-strip takes more than 3 seconds or 250 MB, has less than 50 frames a second, or has words beyond their blocks. With
-`PROTOSLICE_SCREENSHOTS` a folder gets pictures instead: `make screenshots`.
+The program prints a table of measurements. It fails if a map names less than 95 % of its area, the page writes to the
+console, or axe finds a violation. A second table is about the models' graphs: the program fails if a strip takes more
+than 3 seconds or 250 MB, shows less than 50 frames a second, or has words beyond their blocks. If
+`PROTOSLICE_SCREENSHOTS` names a folder, the program saves pictures there instead: `make screenshots`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ VIEWS: Final = {
     "graph": "/m/detector/graph",
     "changes": "/diff/detector...detector-tuned?at=tensor model.15.cv1.conv.weight",
 }
-"""Views that have a picture in the documentation."""
+"""The views that have a picture in the documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A model in a package of the Python index."""
+    """A model in a package of the Python package index."""
 
     name: str
     package: str
     place: str
-    """A file or a folder in the wheel."""
+    """The path of a file or a folder in the wheel."""
 
 
 PUBLISHED: Final = (
@@ -70,11 +70,11 @@ PUBLISHED: Final = (
 )
 FROM_GOLDEN: Final = ("caffe_v1_layers", "hlo_jax_constants", "tf_ckpt_many", "tf_sm_functions", "onnx_types_raw")
 LARGE: Final = {"large-9k": (700, 768, 768), "large-20gib": (40, 5120, 13824)}
-"""Layers, width and inner width of models whose weights are holes in a file."""
+"""The layers, the width and the inner width of models whose weights are a hole in a sparse file."""
 
 
 def large(folder: Path, layers: int, width: int, inner: int) -> None:
-    """Write a model with external data of which nothing is on the disk."""
+    """Write a model whose external data takes no space on the disk."""
     at, tensors, nodes = 0, list[TensorProto](), list[onnx.NodeProto]()
     shapes: dict[str, tuple[int, ...]] = {
         f"attention.{part}.weight": (width, width) for part in ("query", "key", "value", "output")
@@ -136,13 +136,13 @@ def visited(context: BrowserContext, page: Page, name: str) -> tuple[float, floa
     page.locator(".tile").first.wait_for()
     visible = float(page.evaluate("performance.now()")) / 1000
     page.wait_for_load_state("networkidle")
-    # Idle for half a second, says the browser.
+    # The browser reports when it has been idle for half a second.
     complete = float(page.evaluate("performance.now()")) / 1000 - 0.5
     return visible, complete, received(), named(page)
 
 
 def frames(page: Page) -> float:
-    """Return frames a second while the map is zoomed and moved."""
+    """Return the frames per second while the map is zoomed and moved."""
     return float(
         page.evaluate("""async () => {
           const map = document.querySelector('.map'), box = map.getBoundingClientRect();
@@ -159,7 +159,7 @@ def frames(page: Page) -> float:
 
 
 def tuned(source: Path, folder: Path) -> Path:
-    """Write a version of a model in which some layers were trained on, the later the more."""
+    """Write a version of a model in which some layers were trained further, later layers more than earlier ones."""
     random, model = np.random.default_rng(7), onnx.load(source)
     for tensor in model.graph.initializer:
         layer = re.match(r"model\.(\d+)\.", tensor.name)
@@ -185,7 +185,7 @@ def pictured(browser: Browser, url: str, folder: Path) -> None:
 
 
 def downloaded(wheels: Path) -> None:
-    """Download the packages, without what they depend on, unless they are there."""
+    """Download the missing packages, without their dependencies."""
     wheels.mkdir(parents=True, exist_ok=True)
     packages = sorted({each.package for each in PUBLISHED})
     if len(list(wheels.glob("*.whl"))) < len(packages):
@@ -194,7 +194,7 @@ def downloaded(wheels: Path) -> None:
 
 
 def main(wheels: Path) -> int:
-    """Visit all models; the number of those that fail."""
+    """Visit all models; return the number of models that fail."""
     downloaded(wheels)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -230,7 +230,7 @@ def main(wheels: Path) -> int:
 
 
 def looked_at(browser: Browser, url: str, client: httpx.Client, name: str) -> bool:
-    """Print a row about one model; False if something about it is wrong."""
+    """Print a row about one model; return False if something about it is wrong."""
     facts, summary = client.get(f"/v1/stores/{name}").json(), client.get(f"/v1/stores/{name}/summary").json()
     with window(browser, url) as context:
         page = context.new_page()
@@ -245,7 +245,7 @@ def looked_at(browser: Browser, url: str, client: httpx.Client, name: str) -> bo
 
 
 def strip_of(browser: Browser, url: str, client: httpx.Client, name: str) -> bool:
-    """Print a row about one graph, which is read when the page asks for it; False if something about it is wrong."""
+    """Print a row about one graph, which is read when the page requests it; return False if something is wrong."""
     kind = client.get(f"/v1/stores/{name}").json()["type"] or ""
     if not kind.startswith(("onnx.", "tensorflow.", "paddle.framework.proto.", "xla.", "CoreML.", "caffe.")):
         return True
@@ -261,7 +261,7 @@ def strip_of(browser: Browser, url: str, client: httpx.Client, name: str) -> boo
         wrong += page.evaluate(OVERFLOWING)
         if (found := violations(context, page)) != "[]":
             wrong.append(str(found))
-        # The first block is opened, so that there is something to move.
+        # Open the first block, so that there is something to move.
         if page.locator(".block:not(.open) .twist").count():
             page.locator(".block:not(.open) .twist").first.click()
             page.wait_for_load_state("networkidle")

@@ -44,16 +44,16 @@ class InferenceSession:
     def __init__(self, path): self.path = Path(path)
     def get_inputs(self): return [] if self.path.stat().st_size else None
 """
-"""Replaces ONNX Runtime, which refuses a model without nodes."""
+"""A module that replaces ONNX Runtime, which refuses a model without nodes."""
 HUB = "huggingface_hub==2.4.0"
 ORAS = Path(__file__).parents[2] / ".make"
-"""Folder of oras, which `make browser` builds."""
+"""The folder of oras, which `make browser` builds."""
 DATA = onnx(4000)
 
 
 @pytest.fixture
 def context(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContext]:
-    """A window of one size, as lines are the same in all."""
+    """Open a window of one size, because the lines are the same in all sizes."""
     with window(browser, service.url) as context:
         yield context
 
@@ -63,7 +63,7 @@ def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
 
 
 def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
-    """Kind and text of each line that the page of a model prints below "Use this model"."""
+    """Return kind and text of each line below "Use this model" on a model's page."""
     page = opened(context, place)
     page.locator("main").get_by_text("Use this model", exact=True).click()
     rows = page.locator("dl.ways")
@@ -72,7 +72,7 @@ def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
 
 
 def _run(what: str, line: str, folder: Path) -> str:
-    """Run a printed line in an empty folder, and return its output. It must succeed, and do nothing else."""
+    """Run a printed line in an empty folder, and return its output; assert that it succeeds and does nothing else."""
     clients = [str(python_of(HUB, *WITH).parent)] if what == "Hugging Face" else []
     path = os.pathsep.join([*clients, str(Path(sys.executable).parent), str(ORAS), os.environ["PATH"]])
     command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
@@ -89,7 +89,7 @@ def _run(what: str, line: str, folder: Path) -> str:
 
 
 def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes, *more: str) -> None:
-    """Run every line that a page prints; asserts that each fetches `data`."""
+    """Run every line that a page prints; assert that each line fetches `data`."""
     lines = list(_ways(context, place))
     assert {what for what, _ in lines} == {"curl", "Python", "CLI", "NumPy", "ONNX Runtime", *more}
     for number, (what, line) in enumerate(lines):
@@ -118,7 +118,7 @@ def test_commands_for_a_hostile_file_do_only_what_they_say(
 def test_commands_for_a_hostile_repository_do_only_what_they_say(
     context: BrowserContext, service: ServiceProcess, tmp_path: Path, name: str
 ) -> None:
-    """Folders of MLflow bear any name."""
+    """Folders of MLflow may have any name."""
     name = name.replace("\\", "")
     path = f"/api/2.0/mlflow-artifacts/artifacts/{quote(name, safe='')}/artifacts/model.onnx"
     made = _put(service, path, DATA)
@@ -210,7 +210,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: ServiceProcess, case: str) -> None:
-    """Each took seconds or minutes where an expression was quadratic in the text, or failed by its depth."""
+    """A text took seconds or minutes if an expression was quadratic in its length, or it failed by its depth."""
     name = case.replace(" ", "-")
     with httpx.Client(base_url=service.url, timeout=60) as client:
         client.post("/api/repos/create", json={"organization": "hurt", "name": name})
@@ -220,7 +220,7 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
     expect(page.locator("main").get_by_text("README")).to_be_visible()
     assert page.locator(".markdown").count() == 0, "nothing is read before it is opened"
     page.get_by_role("button", name="README").click()
-    # Not by its role, for which Playwright would look at each of 20,000 items.
+    # Do not search by role, because Playwright would then look at each of 20,000 items.
     expect(page.locator(".markdown h3")).to_have_text("End")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
 
@@ -231,7 +231,7 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
 def test_a_readme_of_four_times_the_lines_takes_four_times_the_calls(
     context: BrowserContext, service: ServiceProcess, lines: str
 ) -> None:
-    """Counted in calls of functions, since time depends on the machine's load."""
+    """The test counts function calls, since time depends on the machine's load."""
     calls = []
     for number in (1_000, 4_000):
         text = f"- begin\n{lines * number}\n\n## End"

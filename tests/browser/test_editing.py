@@ -35,7 +35,7 @@ def put(http: httpx.Client, tag: str, data: bytes, space: str = "") -> str:
 
 
 def versions(http: httpx.Client, name: str) -> list[str]:
-    """Ids of three versions: the second has another tensor changed, the third one more."""
+    """Return the ids of three versions: each one has one more changed tensor than the version before."""
     return [put(http, f"{name}:{n + 1}", data) for n, data in enumerate((onnx(5000), onnx(5001), onnx(5001, 70_000)))]
 
 
@@ -222,7 +222,7 @@ def test_a_removed_version_is_restored_in_another_browser(context: BrowserContex
 
 @pytest.fixture
 def wrong(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContext]:
-    """A window in which the service refuses something."""
+    """Open a window in which the service refuses a request."""
     with window(browser, service.url, may_say=QUIET) as context:
         yield context
 
@@ -271,7 +271,7 @@ def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_
 def test_a_link_to_a_tensor_shows_its_row_and_name(context: BrowserContext, http: httpx.Client) -> None:
     put(http, "linked:1", onnx(*range(100, 400)))
     page = opened(context, "/m/linked:1/tensors?tensor=path:graph.initializer%5B40%5D")
-    if page.evaluate("innerWidth") > 700:  # on a phone the drawer is in sight
+    if page.evaluate("innerWidth") > 700:  # on a phone the drawer is visible
         expect(page.get_by_role("row", selected=True)).to_be_in_viewport()
     expect(page.locator(".row.focus")).to_have_count(1)
     expect(page.locator(".row.focus")).to_contain_text("weight-40")
@@ -324,7 +324,7 @@ def test_who_may_not_change_a_model_is_not_offered_it(browser: Browser, tmp_path
 
 
 def focused(page: Page) -> str:
-    """Name of the element that has the focus, once the page is at rest."""
+    """Return the name of the focused element, once the page is idle."""
     page.wait_for_load_state("networkidle")
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))")
     return str(page.evaluate("document.activeElement.tagName"))

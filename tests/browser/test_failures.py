@@ -1,4 +1,4 @@
-"""The page when the network or the session ends: nothing typed, chosen or sent is lost: `make browser`."""
+"""The page when the network or the session ends; it loses no input that was typed, chosen or sent: `make browser`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_address_that_is_no_text_has_a_page(context: BrowserContext, place: s
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[tuple[ServiceProcess, httpx.Client]]:
-    """A service with a model that requires tokens, and a client of its admin."""
+    """Run a service with a model that requires tokens, and a client of its admin."""
     settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     with service_process("--storage", (tmp_path / "storage").as_uri(), settings=settings) as running:
         assert running.running.stdout is not None
@@ -112,7 +112,7 @@ def test_a_session_that_ends_keeps_what_was_typed_and_chosen(
         sign_in(page, "psl_wrong")
         expect(asked.locator(".trouble")).to_be_visible()
 
-        # Without signing in: the text is still there to copy.
+        # Do not sign in: the text is still there to copy.
         page.keyboard.press("Escape")
         expect(asked).to_have_count(0)
         expect(text).to_have_value("typed before the session ended")
@@ -129,7 +129,7 @@ def test_a_session_that_ends_keeps_what_was_typed_and_chosen(
         context.clear_cookies()
         page.get_by_label("Files to upload").set_input_files(tmp_path / "chosen.txt")
         expect(asked).to_be_visible()
-        # Another window signs in, as one that an issuer answered.
+        # Another window signs in, like a window that an issuer answered.
         other = opened(context, "/")
         sign_in(other, token(http, "ann-" + "at-last-" * 7))
         expect(other.locator(".cards li").first).to_be_visible()

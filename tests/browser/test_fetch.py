@@ -47,7 +47,7 @@ await fetch("/result", {method: "POST", body: JSON.stringify(result)});
 
 
 class Pages(BaseHTTPRequestHandler):
-    """One page, and where it says what came of it."""
+    """A server of one page, which also receives the result of the page's script."""
 
     def __init__(self, page: str, results: Queue[str], *arguments: Any) -> None:
         self._page = page
@@ -76,14 +76,14 @@ class Pages(BaseHTTPRequestHandler):
 
 @contextmanager
 def served(page: str, results: Queue[str], port: int = 0) -> Iterator[int]:
-    """The page at a port of the loopback: another origin than the service's."""
+    """Serve the page at a loopback port, which is another origin than the service's."""
     server = ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, page, results))
     with in_a_thread(server):
         yield server.server_address[1]
 
 
 class Browser:
-    """Runs pages; its cache lasts as long as its folder."""
+    """A browser that runs pages; its cache lasts as long as its folder."""
 
     def __init__(self, folder: Path) -> None:
         program = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -91,7 +91,7 @@ class Browser:
         self._command = [program, *FLAGS, f"--user-data-dir={folder}"]
 
     def run(self, base: str, script: str, port: int = 0) -> Any:
-        """Result of `script`, the body of an async function, run in a page; `base` is the service's address."""
+        """Return the result of `script`, an async function's body, in a page; `base` is the service's address."""
         results: Queue[str] = Queue()
         with served(PAGE % (json.dumps(base), script), results, port) as port:
             browser = subprocess.Popen(
@@ -109,7 +109,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service that pages of any origin may use."""
+    """Run a service that pages of any origin may use."""
     storage = tmp_path_factory.mktemp("storage")
     settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0", "PROTOSLICE_CORS_ORIGINS": "*"}
     with service_process("--storage", storage.as_uri(), settings=settings) as running:
@@ -118,12 +118,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
-    """A browser that has seen nothing yet."""
+    """Return a browser with an empty cache."""
     return Browser(tmp_path)
 
 
 def metric(service: ServiceProcess, name: str, route: str) -> dict[str, float]:
-    """Values of a metric for GET at `route`, by status."""
+    """Return the values of a metric for GET at `route`, by status."""
     start = re.escape(f'protoslice_{name}{{method="GET",route="{route}",status="')
     text = httpx.get(f"{service.url}/metrics").text
     return {status: float(count) for status, count in re.findall(start + r'(\d+)"} (\S+)', text)}
@@ -179,7 +179,7 @@ def test_head_and_conditions(browser: Browser, stored: Any) -> None:
 
 
 def test_what_lies_under_an_id_is_fetched_once(browser: Browser, service: ServiceProcess, stored: Any) -> None:
-    """And what a tag names is asked for again, but not sent again."""
+    """A page requests a tag's content again, but the service does not send it again."""
     store = stored.url.rpartition("/")[2]
     httpx.put(f"{service.url}/v1/tags/cached", json={"store": store}).raise_for_status()
     route = "/v1/stores/{ref}/chunks/{n}"
@@ -191,12 +191,12 @@ def test_what_lies_under_an_id_is_fetched_once(browser: Browser, service: Servic
     seen = browser.run(service.url, script % (store, store))
     assert set(seen) == {hashlib.sha256(httpx.get(f"{stored.url}/chunks/1").content).hexdigest()}
     after = metric(service, "requests_total", route)
-    assert after["200"] - before.get("200", 0) == 3  # one of them ours
+    assert after["200"] - before.get("200", 0) == 3  # one of these connections is the test's
     assert after["304"] - before.get("304", 0) == 1
 
 
 def test_uploads(browser: Browser, service: ServiceProcess) -> None:
-    """Uploads of 32 MiB, as the body and in a form; with progress events, which need a preflight."""
+    """Uploads of 32 MiB as a body and in a form, with progress events, which need a preflight."""
     script = """
       const head = new Uint8Array([0x0a, 0x80, 0x80, 0x80, 0x10]), rest = new Uint8Array(32 << 20).fill(7);
       const file = new File([head, rest], "browser.pb", {type: "application/protobuf"});
@@ -240,7 +240,7 @@ def test_tags_with_compare_and_set(browser: Browser, service: ServiceProcess, st
 
 
 def test_a_page_that_has_seen_enough(browser: Browser, service: ServiceProcess) -> None:
-    """The page reads piece by piece; nothing more comes after it aborts."""
+    """The page reads piece by piece, and nothing more arrives after it aborts."""
     data = onnx(200 << 20)
     store = httpx.put(f"{service.url}/v1/stores?filename=large.onnx", content=data, timeout=60).json()["id"]
     script = """

@@ -27,7 +27,7 @@ FOLDERS = (
     "onnx_subgraphs",
 )
 NODES = 16
-"""Nodes of a layer of `encoder`."""
+"""The number of nodes in a layer of `encoder`."""
 OVERFLOWING = """() => [...document.querySelectorAll('.strip-view .block')].filter(block => {
   const { left, right } = block.getBoundingClientRect();
   return [...block.querySelectorAll('.title b, .fact')].some(text => {
@@ -35,7 +35,7 @@ OVERFLOWING = """() => [...document.querySelectorAll('.strip-view .block')].filt
     return box.width && (box.left < left - 1 || box.right > right + 1);
   });
 }).map(block => block.textContent)"""
-"""Blocks whose words stand beyond their border."""
+"""The blocks whose words reach beyond their border."""
 FRAMES = """async () => {
   const map = document.querySelector('.strip-view'), box = map.getBoundingClientRect();
   const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, cancelable: true, bubbles: true };
@@ -48,7 +48,7 @@ FRAMES = """async () => {
   }
   return 240000 / (last - begin);
 }"""
-"""Frames a second while the strip is moved down and up, and zoomed out and in."""
+"""The frames per second while the strip is moved down and up, and zoomed out and in."""
 
 
 def encoder(layers: int) -> onnx.ModelProto:
@@ -129,7 +129,7 @@ def test_graph_is_a_strip_whose_words_stay_in_their_blocks(context: BrowserConte
 
 
 def test_check_of_words_finds_one_beyond_its_block(context: BrowserContext) -> None:
-    """The check itself."""
+    """Test the check itself."""
     page = opened(context, "/m/encoder/graph")
     expect(page.get_by_role("treeitem").first).to_be_visible()
     page.evaluate("document.querySelector('.block .fact').style.cssText = 'width: 900px'")
@@ -288,7 +288,7 @@ def test_a_hundred_thousand_nodes_stay_responsive(browser: Browser, service: Ser
 
 
 OUTPUT = "/encoder/layer.11/Add_out"
-"""The output of `encoder`."""
+"""The name of the output of `encoder`."""
 
 
 def test_inputs_and_outputs_of_the_model_have_a_drawer(context: BrowserContext) -> None:

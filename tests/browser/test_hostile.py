@@ -1,4 +1,4 @@
-"""Models that want to hurt the page that shows them, in every view: `make browser`."""
+"""Hostile models in every view of the page: `make browser`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 LONG = "\N{HEBREW LETTER SHIN}\N{RIGHT-TO-LEFT OVERRIDE}" + MARKUP + "\N{LATIN SMALL LETTER O WITH DIAERESIS}/." * 1000
 CHILDREN = 1_000_000
 DEPTH = 30
-"""Graphs within attributes of nodes: three messages each, and protobuf parses a hundred."""
+"""The depth of nested graphs in attributes: a level takes three messages, and protobuf parses a hundred."""
 ALONE = numpy_helper.from_array(np.array([np.nan], "<f4"), MARKUP)
 TABS = (
     "weights",
@@ -31,7 +31,7 @@ TABS = (
 
 
 def marked() -> bytes:
-    """A model of which every text is markup, with long names, and numbers that are none."""
+    """A model with markup in every text, with long names, and with numbers that are not valid."""
     tensors = [numpy_helper.from_array(np.full((40, 40), np.nan, "<f4"), f"{LONG}{n}") for n in range(30)]
     tensors.append(numpy_helper.from_array(np.array([np.inf, -np.inf, np.nan], "<f4"), MARKUP))
     nodes = [helper.make_node(MARKUP, [f"{LONG}{n}"], [f"{MARKUP}{n}"], name=f"{LONG}{n}") for n in range(30)]
@@ -76,14 +76,14 @@ def service(service: ServiceProcess) -> ServiceProcess:
 
 @pytest.mark.parametrize("model", ["marked", "deep", "wide"])
 def test_nothing_runs_and_nothing_hangs(context: BrowserContext, model: str) -> None:
-    """The window's end finds every line of the console, of the policy of the page too, and every dialog."""
+    """When the window closes, it checks all console lines, policy violations and dialogs."""
     for tab in TABS:
         page = opened(context, f"/m/{model}/{tab}")
         expect(page.locator("#panel")).not_to_contain_text("Loading", timeout=20_000)
         assert page.locator("main img, main script, main iframe").count() == 0
         assert page.evaluate("document.querySelectorAll('*').length") < 5000, "a part of it is shown"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
-        page.keyboard.press("Tab")  # answered by a page that is not busy
+        page.keyboard.press("Tab")  # only a page that is not busy answers
         page.close()
 
 

@@ -1,7 +1,7 @@
 """The page by keyboard alone, in Chromium and Firefox: `make browser`.
 
-Every view of `test_views.py` is walked by Tab, and each of its actions is done by keys: the focus never falls to the
-body, no place keeps it, and what changes is announced.
+The tests walk through every view of `test_views.py` by Tab, and use each of its actions by keys. The focus never falls
+to the body, no element traps it, and changes are announced.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.serve import ServiceProcess
 
 BROWSERS = {"chromium": chromium, "firefox": firefox}
 MOST_STOPS = 120
-"""Stops of Tab that are gone through in a view: the graph of a test has no more, a table of nodes has."""
+"""The most Tab stops to walk through in a view. The test's graph has fewer stops; a table of nodes has more."""
 WATCH = """() => {
   window.said = [];
   const region = document.querySelector('body > [aria-live]');
@@ -46,7 +46,7 @@ STATE = """() => {
   };
 }"""
 KEYS = {"SELECT": "ArrowDown", "number": "5", "range": "ArrowRight", "checkbox": "Space", "radio": "Space"}
-"""Keys that use a control; others are used by Enter, and fields by a letter."""
+"""The keys that use a control; other controls are used by Enter, and text fields by typing a letter."""
 
 
 @pytest.fixture(scope="module", params=BROWSERS)
@@ -62,7 +62,7 @@ def context(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContex
 
 
 def settled(page: Page) -> dict[str, Any]:
-    """What has the focus and what is shown, once the page is at rest."""
+    """Return the focused element and the visible content, once the page is idle."""
     before: dict[str, Any] = {}
     for _ in range(40):
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 60)))")
@@ -84,7 +84,7 @@ def at(context: BrowserContext, place: str) -> Page:
 
 
 def press(page: Page, key: str) -> dict[str, Any]:
-    """The state after a key, which has not lost the focus."""
+    """Press a key, assert that the focus is not lost, and return the state."""
     page.keyboard.press(key)
     now = settled(page)
     assert not now["body"], f"{key} lost the focus"
@@ -93,9 +93,9 @@ def press(page: Page, key: str) -> dict[str, Any]:
 
 
 def leave(page: Page) -> None:
-    """Begin before the first element, also where a drawer that the address opens has taken the focus.
+    """Move the focus before the first element, also if the address opens a drawer that takes the focus.
 
-    Not by Tab to the end: a window of Firefox that has lost the focus has no events of it.
+    Do not press Tab until the end: a Firefox window that has lost the focus receives no key events.
     """
     page.evaluate(
         "() => { const { body } = document; body.tabIndex = -1; body.focus(); body.removeAttribute('tabindex'); }"
@@ -103,7 +103,7 @@ def leave(page: Page) -> None:
 
 
 def stops(page: Page) -> list[dict[str, Any]]:
-    """The elements of the page in the order of Tab, to the last."""
+    """Return the elements of the page in Tab order."""
     found: list[dict[str, Any]] = []
     leave(page)
     for _ in range(MOST_STOPS):
@@ -117,12 +117,12 @@ def stops(page: Page) -> list[dict[str, Any]]:
 
 
 def kind(stop: dict[str, Any]) -> str:
-    """Like stops of a view are tried once: rows of a table, nodes of a list."""
+    """Return a key that is equal for similar stops, such as rows of a table, so that one of them is tried."""
     return re.sub(r"\d+", "", f"{stop['tag']} {stop['type']} {stop['role']} {re.sub(r'/[0-9]+', '/', stop['path'])}")
 
 
 def actions(found: list[dict[str, Any]], *, head: bool) -> list[int]:
-    """Numbers of the stops that do something in the page, one of each kind; those of its head are the same in all."""
+    """Return the numbers of the stops that act on the page, one of each kind; `head` adds stops outside of the view."""
     once: dict[str, int] = {}
     for number, stop in enumerate(found):
         leaves = stop["download"] or stop["place"].startswith(("/docs", "/v1", "/problems", "http", "#"))
@@ -145,7 +145,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Say at which stop an assertion failed."""
+    """Add the current stop to the message of a failed assertion."""
     try:
         yield
     except AssertionError as error:
@@ -170,9 +170,9 @@ def test_every_action_of_every_view_is_done_by_keys_and_announced(context: Brows
             after = press(page, key_of(stop))
             changed = before["shown"] != after["shown"]
             heard = after["said"] > before["said"] or any(after[each] != before[each] for each in ("path", "state"))
-            # The figures of operations change without an action.
+            # The numbers on the operations page change without an action.
             assert heard or not changed or view == "operations", f"nothing is announced of {difference(before, after)}"
-            # Back: what was here is here again.
+            # After the page goes back, the earlier content is here again.
             if before["url"] != after["url"] and page.evaluate("history.length") > 2:
                 page.go_back()
                 now = settled(page)
@@ -186,7 +186,7 @@ def heard(page: Page) -> list[str]:
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Press Tab until the element of that name has the focus."""
+    """Press Tab until the element with that name has the focus."""
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
         if page.evaluate(STATE)["name"].startswith(name):
@@ -248,7 +248,7 @@ def test_each_view_has_one_live_region(context: BrowserContext) -> None:
 
 
 def test_a_view_that_could_not_load_is_loaded_once_asked_again(context: BrowserContext) -> None:
-    """Firefox never fetches a module again that failed: its scripts are fetched before they are imported."""
+    """Firefox never fetches a failed module again, so its scripts are fetched before they are imported."""
     page = context.new_page()
     page.goto("/?of=repositories")
     expect(page.locator(".cards li").first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The library of the page in a browser: versions, differences, search and pages: `make browser`."""
+"""The page's library in a browser: versions, differences, search and pages: `make browser`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.serve import ServiceProcess
 from tests.support.stores import onnx
 
 NUMBER = 55
-"""Stores beside those with versions: more than a page has."""
+"""The number of stores in addition to those with versions; they are more than one page shows."""
 
 
 @pytest.fixture(scope="module")
 def service(service: ServiceProcess) -> ServiceProcess:
-    """A service with three versions of a model, two of which are of one type, and many other stores."""
+    """Run a service with three versions of a model, two of one type, and with many other stores."""
     graph = [helper.make_graph([], f"version {n}", [], []) for n in (2, 3)]
     models = [helper.make_model(each).SerializeToString() for each in graph]
     for number in range(NUMBER):
@@ -56,7 +56,7 @@ def test_a_version_before_that_the_list_does_not_show_is_found(context: BrowserC
 def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None:
     page = opened(context, "/")
     cards = page.locator(".cards li")
-    expect(cards).to_have_count(48)  # a page of 50, of which three are one name
+    expect(cards).to_have_count(48)  # a page of 50, of which three share one name
     page.get_by_role("button", name="More").click()
     expect(cards).to_have_count(NUMBER + 1)
     expect(page.get_by_role("button", name="More")).to_have_count(0)
@@ -140,7 +140,7 @@ def test_repositories_stand_beside_models_and_open_their_heads(
 def test_a_repository_whose_name_is_no_reference_has_its_versions_too(
     context: BrowserContext, service: ServiceProcess
 ) -> None:
-    """A name without a slash is taken for a tag of a store: addresses have it beside the store's id."""
+    """A name without a slash is taken for a store's tag, so addresses have it next to the store's id."""
     with httpx.Client(base_url=service.url, timeout=60) as client:
         for tag in ("v1", "v2"):
             model = helper.make_model(helper.make_graph([], f"image {tag}", [], [])).SerializeToString()

@@ -16,7 +16,7 @@ STORED = 3 << 20
 
 @pytest.fixture(scope="module")
 def service(service: ServiceProcess) -> ServiceProcess:
-    """A service that has stored, refused, and begun an upload that it waits for."""
+    """Run a service that has stored, refused, and begun uploads; the last one waits for more bytes."""
     content = os.urandom(STORED)
     httpx.put(f"{service.url}/v1/stores?filename=a.bin&tag=a", content=content).raise_for_status()
     headers = {"tus-resumable": "1.0.0", "upload-length": "10"}
@@ -26,7 +26,7 @@ def service(service: ServiceProcess) -> ServiceProcess:
 
 
 def shown(page: Page, group: str, what: str) -> str:
-    """The value of a row of a group."""
+    """Return the value of a row of a group."""
     rows = page.get_by_role("region", name=group, exact=True).locator("dl > div")
     value: str = rows.filter(has=page.get_by_text(what, exact=True)).locator("dd").inner_text()
     return value

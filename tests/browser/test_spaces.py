@@ -1,4 +1,4 @@
-"""The page for a person of one space, in a browser: `make browser`."""
+"""The page in a browser for a user of one space: `make browser`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUIET = ("Failed to load resource", "Clear-Site-Data header", "[DOM] Input eleme
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
-    """A service that asks for names, with models in two spaces; and tokens by name."""
+    """Run a service that requires sign-in, with models in two spaces; yield it with tokens by name."""
     settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     storage = tmp_path_factory.mktemp("storage").as_uri()
     with service_process("--storage", storage, settings=settings) as running:
@@ -39,7 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceP
 
 
 def _with_a_node() -> bytes:
-    """A model that every tab has something of."""
+    """A model with content for every tab."""
     weight = helper.make_tensor("weight", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
     node = helper.make_node("Add", ["weight", "weight"], ["sum"], name="add")
     data: bytes = helper.make_model(helper.make_graph([node], "graph", [], [], [weight])).SerializeToString()

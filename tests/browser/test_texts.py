@@ -1,4 +1,4 @@
-"""Texts of the page in a browser: parts before and after, records that are long: `make browser`."""
+"""Texts of the page in a browser: changed parts before and after, and long records: `make browser`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG = 20_000
 
 
 def _model(version: int) -> bytes:
-    """A model; in the second version nodes stand in another order, and one takes another input."""
+    """A model; in the second version, nodes have another order, and one node has another input."""
     names = ["first", "second"] if version == 1 else ["second", "first"]
     nodes = [
         helper.make_node("Add", [f"{name} {MARKUP}", "b"] if version == 1 or name == "second" else ["changed", "b"],
@@ -29,7 +29,7 @@ def _model(version: int) -> bytes:
 
 
 def _long(count: int = LONG, picture: int = 0) -> bytes:
-    """A record of tensorflow.Example with features of a number each, and one of a picture."""
+    """A tensorflow.Example record with many features of one number, and a feature with a picture."""
     number = field(2, field(3, field(1, b"\7")))
     many = b"".join(field(1, field(1, b"feature %d" % each) + number) for each in range(count))
     return field(1, field(1, field(1, b"picture") + field(2, field(1, field(1, bytes(picture))))) + many)
@@ -37,7 +37,7 @@ def _long(count: int = LONG, picture: int = 0) -> bytes:
 
 @pytest.fixture(scope="module")
 def service(service: ServiceProcess) -> ServiceProcess:
-    """A service with two versions of a model, streams, and a text."""
+    """Run a service with two versions of a model, streams, and a text."""
     stream = FRAMED["tfrecord"]([example(0), _long(), _long(200_000), _long(5, picture=5 << 20)])
     stored = {
         "m.onnx&tag=m:1": _model(1),

@@ -1,7 +1,7 @@
-"""Uploads by the page in a real browser that breaks off, is closed and goes on: `make browser`.
+"""Uploads by the page in a real browser that loses its connection, is closed, and continues: `make browser`.
 
-`PROTOSLICE_UPLOAD_BYTES` sets the size of the file, which is 12 MiB otherwise, `PROTOSLICE_UPLOAD_FILES` the number of
-files in a folder of many.
+`PROTOSLICE_UPLOAD_BYTES` sets the size of the file, 12 MiB by default. `PROTOSLICE_UPLOAD_FILES` sets the number of
+files in a folder of many files.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SIZE = int(os.environ.get("PROTOSLICE_UPLOAD_BYTES", 12 << 20))
 MIB = 1 << 20
 MANY = int(os.environ.get("PROTOSLICE_UPLOAD_FILES", "300"))
 PATIENCE = 30_000 + SIZE // 20_000
-"""Milliseconds for an upload: 20 MB/s, and half a minute."""
+"""The milliseconds for an upload: 20 MB/s plus half a minute."""
 LOST = "Failed to load resource: "
-# A file that a window still has when it was closed: the browser's own, so that no person is asked.
+# The browser keeps a file for a closed window, so the test need not answer a file dialog.
 DROPS = """async ([name, size]) => {
   const folder = await navigator.storage.getDirectory();
   const handle = await folder.getFileHandle(name, {create: true});
@@ -43,7 +43,7 @@ DROPS = """async ([name, size]) => {
 }"""
 
 
-# The browser keeps things half a second later, and not at all when the tab is closed before.
+# The browser saves its data after half a second, and not at all if the tab is closed before.
 SLOW_TO_KEEP = """
 const put = IDBObjectStore.prototype.put;
 IDBObjectStore.prototype.put = function (value) {
@@ -56,7 +56,7 @@ IDBObjectStore.prototype.put = function (value) {
 
 
 class Services:
-    """Services over one storage, one after the other, behind a line that can break."""
+    """Services over one storage, one after the other, behind a relay that can break connections."""
 
     def __init__(self, storage: Path) -> None:
         self._folder = storage
@@ -70,17 +70,17 @@ class Services:
         return self._stack.enter_context(service_process("--storage", self._storage, settings=settings))
 
     def kill(self) -> None:
-        """Kill the service as a power cut does."""
+        """Kill the service, as a power cut does."""
         self.running.running.kill()
         self.running.running.wait()
 
     def start(self) -> None:
-        """Start another one, to which the line leads."""
+        """Start another service, and lead the relay to it."""
         self.running = self._started()
         self.line.lead_to(self.running.url)
 
     def offsets(self) -> dict[str, int]:
-        """Bytes that the service has of each upload, once it has noticed that connections broke."""
+        """Return how many bytes of each upload the service has, once it has noticed the broken connections."""
         before: dict[str, int] | None = None
         now = self._offsets()
         for _ in range(100):
@@ -98,7 +98,7 @@ class Services:
         return int(answer.raise_for_status().headers["upload-offset"])
 
     def close(self) -> None:
-        """End all."""
+        """End the service and the relay."""
         self._stack.close()
 
 
@@ -116,7 +116,7 @@ def context(browser: Browser, services: Services) -> Iterator[BrowserContext]:
 
 
 def noise(path: Path, size: int) -> str:
-    """Write `size` random bytes; their SHA-256."""
+    """Write `size` random bytes; return their SHA-256."""
     digest, source = hashlib.sha256(), random.Random(str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -128,7 +128,7 @@ def noise(path: Path, size: int) -> str:
 
 
 def stored(page: Page, services: Services) -> dict[str, str]:
-    """SHA-256 by path of the store that the page came to, of the bytes that it gives."""
+    """Return the SHA-256 by path of the bytes in the store whose page is open."""
     page.wait_for_url("**/m/*", timeout=PATIENCE)
     store = page.url.rpartition("/")[2]
     found = {}
@@ -202,15 +202,15 @@ def test_a_folder_goes_on_and_its_finished_files_are_not_sent_again(
     assert stored(page, services) == digests
     assert not whole & {upload for upload, _ in begun}
     assert [(upload, had.get(upload, 0)) for upload, _ in begun] == begun
-    # An upload whose address was still on the way when the tab was closed stays without a byte.
+    # The tab may be closed before it receives an upload's address. Such an upload stays without a byte.
     large = [size for size in services.offsets().values() if size > 20]
     assert large == [2 * MIB] * 8, "no bytes of a file went to two uploads"
 
 
 def beginnings(page: Page) -> list[tuple[str, int]]:
-    """Uploads to which the page sends bytes from now on, and at which offset; filled as it does.
+    """Return the uploads to which the page sends bytes from now on, with the offset; the result grows meanwhile.
 
-    Bytes on the line tell less: Chromium sends a request again by itself when a line breaks that it had used before.
+    Bytes on the relay tell less, because Chromium resends a request over a reused connection that breaks.
     """
     found: list[tuple[str, int]] = []
 
@@ -223,14 +223,14 @@ def beginnings(page: Page) -> list[tuple[str, int]]:
 
 
 def knows_of(page: Page, size: int) -> None:
-    """The one upload on the page is known to be with the service as far as `size`."""
+    """Wait until the page's only upload is known to have `size` bytes at the service."""
     expect(page.get_by_role("progressbar")).to_have_js_property("value", size)
 
 
 def test_no_byte_goes_where_a_page_opened_later_would_not_find_it(
     context: BrowserContext, services: Services, tmp_path: Path
 ) -> None:
-    """The tab is closed as soon as bytes go, and the browser is slow to keep the place where they go."""
+    """The tab is closed as soon as bytes are sent, while the browser is slow to save the upload's address."""
     path = tmp_path / "model.bin"
     noise(path, 4 * MIB)
     context.add_init_script(SLOW_TO_KEEP)
@@ -246,12 +246,12 @@ def test_no_byte_goes_where_a_page_opened_later_would_not_find_it(
 
 
 def drop(context: BrowserContext, page: Page, path: Path) -> None:
-    """Drop a file or a folder on the page as a person does."""
+    """Drop a file or a folder on the page, as a user does."""
     session = context.new_cdp_session(page)
     for kind in ("dragEnter", "dragOver", "dragOver", "drop"):
         data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
         session.send("Input.dispatchDragEvent", {"type": kind, "x": 300, "y": 300, "data": data})
-        if kind == "dragOver":  # the browser drops nothing before the page has said that it takes it
+        if kind == "dragOver":  # the browser drops nothing before the page has accepted the drag
             expect(page.locator(".drop.over")).to_be_visible()
 
 
@@ -352,7 +352,7 @@ def test_a_folder_of_many_files_of_which_one_is_another_is_sent_anew(
     assert services.line.reached.wait(30)
     page.close()
     services.line.begin()
-    digests["005"] = noise(tmp_path / "many" / "005", 39_999)  # has been sent, and leaves the archive as long as it was
+    digests["005"] = noise(tmp_path / "many" / "005", 39_999)  # was sent before; the archive keeps its length
 
     page = opened(context, "/")
     page.get_by_label("Folder to upload").set_input_files(tmp_path / "many")
@@ -360,7 +360,7 @@ def test_a_folder_of_many_files_of_which_one_is_another_is_sent_anew(
 
 
 def names(services: Services) -> dict[str, set[str]]:
-    """Tags of all stores by the paths of their files."""
+    """Return the tags of all stores by the paths of their files."""
     found = httpx.get(f"{services.running.url}/v1/stores").json()["items"]
     return {" ".join(each["path"] for each in store["files"]): set(store["tags"]) for store in found}
 

@@ -1,6 +1,6 @@
 """The page in a real browser: `make browser`; needs Debian's chromium and Playwright.
 
-With `PROTOSLICE_SCREENSHOTS` a folder gets a picture of each view: `make screenshots`.
+If `PROTOSLICE_SCREENSHOTS` names a folder, a picture of each view is saved there: `make screenshots`.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ FOLDERS = {
     "step:1": "hlo_jax_constants",
 }
 FIRST = 48 << 10
-"""Bytes of the page itself that a view may need, packed: the document, scripts and style."""
+"""The compressed bytes of the page's document, scripts and style that a view may need."""
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
 
 
 def _model(version: int = 1) -> bytes:
-    """A model of a hundred named tensors, one of which is called by markup, and one has no numbers in it.
+    """A model of a hundred named tensors; one has markup as its name, and one has no elements.
 
-    In the second version one layer was trained on, another has new names, and a node has another operator.
+    In the second version one layer was trained further, another layer has new names, and a node has another operator.
     """
     random = np.random.default_rng(1)
     tensors = [numpy_helper.from_array(random.standard_normal((2000, 256)).astype("<f4"), "embeddings.word.weight")]
@@ -81,7 +81,7 @@ def _model(version: int = 1) -> bytes:
 
 
 def _layer(number: int) -> Iterator[onnx.NodeProto]:
-    """Nodes of a layer of an encoder, in their order."""
+    """The nodes of an encoder's layer, in their order."""
     place, weight = f"layer.{number}", f"encoder.layer.{number}"
     steps = [
         ("attention/query", "MatMul", "", [f"{weight}.attention.query.weight"]),
@@ -171,11 +171,11 @@ def test_a_service_that_is_away_is_told_in_words(browser: Browser, service: Serv
 
 
 PICTURED = ("library", "repositories", "records", "operations", "sign-in")
-"""Views whose pictures are in the documentation; `real_models.py` takes those of models."""
+"""The views with a picture in the documentation; `real_models.py` takes the pictures of models."""
 
 
 def shot(page: Page, name: str) -> None:
-    """Keep a picture where they are wanted."""
+    """Save a picture if pictures are wanted."""
     if SHOTS is not None and name.rpartition("-")[0] in PICTURED:
         page.screenshot(path=Path(SHOTS) / f"{name}.png")
 
@@ -195,7 +195,7 @@ def test_every_view_is_whole_and_can_be_used_by_everybody(
 def test_no_view_scrolls_sideways_at_320_pixels_and_fields_and_choices_have_edges(
     browser: Browser, service: ServiceProcess
 ) -> None:
-    """WCAG 1.4.10 and 1.4.11, and choices in forced colors, of which backgrounds and shadows are not shown."""
+    """WCAG 1.4.10 and 1.4.11, and choices in forced colors, which hide backgrounds and shadows."""
     chosen = "[aria-pressed=true], [role=tab][aria-selected=true], nav [aria-current], .chosen, :focus-visible"
     with window(browser, service.url) as context:
         page = context.new_page()
@@ -222,7 +222,7 @@ def test_no_view_scrolls_sideways_at_320_pixels_and_fields_and_choices_have_edge
 
 
 def _contrast(one: str, other: str) -> float:
-    """Contrast of two colors as WCAG defines it."""
+    """Return the contrast of two colors as WCAG defines it."""
     lights = []
     for color in (one, other):
         parts = [int(each) / 255 for each in re.findall(r"\d+", color)[:3]]
@@ -495,7 +495,7 @@ def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
     """Two large tensors are the same in both versions, which were uploaded whole."""
     random = np.random.default_rng(5)
     arrays = {name: random.standard_normal((512, 512)).astype("<f4") for name in ("first", "second", "third")}
-    for number, tag in enumerate(("raw:1", "tuned:1")):  # names that differ: an upload shares with versions of its name
+    for number, tag in enumerate(("raw:1", "tuned:1")):  # other names: an upload shares with versions of its name
         arrays["second"] = arrays["second"] + np.float32(number)
         tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
         model = helper.make_model(helper.make_graph([], "main", [], [], tensors))

@@ -26,7 +26,7 @@ BLOCK = {
 }
 FOLDERS = ("coreml_mlprogram", "paddle_separate", "tf_sm_keras", "tf_sm_functions", "onnx_types_raw", "caffe_new")
 LEAST = 0.95
-"""Share of the map that has to belong to tiles with a name."""
+"""The share of the map that must belong to tiles with a name."""
 SHARE = """() => {
   const map = document.querySelector('.map'), box = map.getBoundingClientRect();
   let [all, named] = [0, 0];
@@ -40,7 +40,7 @@ SHARE = """() => {
 
 
 def named(page: Page) -> float:
-    """The share of the map's area in which the tile below the pointer shows a name."""
+    """Return the share of the map's area in which the tile below the pointer shows a name."""
     page.evaluate("document.querySelector('.map').scrollIntoView({ block: 'center' })")
     return float(page.evaluate(SHARE))
 
@@ -66,7 +66,7 @@ def vast() -> Iterator[TensorProto]:
 
 
 def flat() -> Iterator[TensorProto]:
-    """Names without a hierarchy, of unlike sizes, in other scripts and with markup."""
+    """Names without a hierarchy, for tensors of different sizes; some have other scripts or markup."""
     random = np.random.default_rng(2)
     for number in range(3000):
         yield numpy_helper.from_array(random.standard_normal(1 + number % 50).astype("<f4"), f"重み_{number}")
@@ -76,7 +76,7 @@ def flat() -> Iterator[TensorProto]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service with models of several formats, one of them of 20 GiB of which nothing is on the disk."""
+    """Run a service with models of several formats, one of them of 20 GiB that take no space on the disk."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "model.onnx").write_bytes(layered(vast()))
     with (folder / "model.data").open("wb") as data:
@@ -97,7 +97,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 def packed(folder: Path) -> bytes:
-    """The files of a golden model as tar."""
+    """Return the files of a golden model as a tar."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         for file in folder.rglob("*"):
@@ -116,7 +116,7 @@ def test_map_names_what_it_shows(context: BrowserContext, model: str) -> None:
 
 
 def test_named_area_misses_tiles_without_a_name(context: BrowserContext) -> None:
-    """The check itself: a rest without a name, as large as an eighth of the map, is found."""
+    """Test the check itself: it finds a rest without a name that is as large as an eighth of the map."""
     page = opened(context, "/m/vast")
     expect(page.locator(".tile").first).to_be_visible()
     page.evaluate("""() => {

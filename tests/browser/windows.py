@@ -1,4 +1,4 @@
-"""Debian's chromium and firefox-esr, driven by Playwright: windows whose pages may say nothing on the console."""
+"""Debian's chromium and firefox-esr, driven by Playwright, in windows whose pages may not write to the console."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser without windows."""
+    """Run a headless Chromium."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--no-proxy-server", "--disable-dev-shm-usage"]
@@ -25,7 +25,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def firefox() -> Iterator[Browser]:
-    """Firefox over WebDriver BiDi. From 1.65 on, Playwright sends a command that the ESR of 2026 does not know."""
+    """Run Firefox over WebDriver BiDi. From 1.65 on, Playwright sends a command that the ESR of 2026 does not know."""
     with sync_playwright() as playwright:
         browser = playwright.firefox.launch(executable_path="/usr/bin/firefox-esr", channel="moz-firefox")
         yield browser
@@ -36,7 +36,7 @@ def firefox() -> Iterator[Browser]:
 def window(
     browser: Browser, url: str, screen: str = "wide", *, may_say: str | tuple[str, ...] = ""
 ) -> Iterator[BrowserContext]:
-    """A window of a size of `SCREENS`; at its end only lines that begin with `may_say` may have been said."""
+    """Open a window of a size of `SCREENS`; at its end, fail on console lines that do not begin with `may_say`."""
     width, height, scheme = SCREENS[screen]
     context = browser.new_context(
         base_url=url,
@@ -54,7 +54,7 @@ def window(
 
 
 def opened(context: BrowserContext, place: str) -> Page:
-    """The page at `place`, once nothing is being loaded."""
+    """Open the page at `place`, and return it once it loads nothing more."""
     page = context.new_page()
     page.goto(place)
     page.wait_for_load_state("networkidle")
@@ -62,8 +62,8 @@ def opened(context: BrowserContext, place: str) -> Page:
 
 
 def violations(context: BrowserContext, page: Page) -> object:
-    """Violations that axe-core finds, as JSON."""
-    # Brought in by the debugger: the policy of the page forbids other scripts.
+    """Return the violations that axe-core finds, as JSON."""
+    # The debugger adds the script, because the page's policy forbids other scripts.
     session = context.new_cdp_session(page)
     session.send("Runtime.evaluate", {"expression": f"{AXE.read_text()};0"})
     told = "axe.run().then(found => JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html])))"
@@ -73,7 +73,7 @@ def violations(context: BrowserContext, page: Page) -> object:
 
 @contextmanager
 def counted_calls(context: BrowserContext, page: Page) -> Iterator[Callable[[], int]]:
-    """A function that tells how many calls of functions of the page's scripts were made in the block."""
+    """Yield a function that returns how many functions of the page's scripts were called in the block."""
     session, total = context.new_cdp_session(page), 0
     session.send("Profiler.enable")
     session.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": False})
@@ -85,7 +85,7 @@ def counted_calls(context: BrowserContext, page: Page) -> Iterator[Callable[[], 
 
 
 def fetched(context: BrowserContext, page: Page) -> Callable[[], int]:
-    """A function that tells the bytes that `page` has received from now on, as they came over the wire."""
+    """Return a function that returns the bytes on the wire that `page` has received since this call."""
     session, sizes = context.new_cdp_session(page), list[int]()
     session.on("Network.dataReceived", lambda event: sizes.append(event["encodedDataLength"]))
     session.send("Network.enable")
@@ -93,7 +93,7 @@ def fetched(context: BrowserContext, page: Page) -> Callable[[], int]:
 
 
 def memory_of(page: Page) -> int:
-    """Bytes of memory that the largest process of pages has to itself; rubbish is collected first."""
+    """Return the private memory of the largest page process, in bytes, after garbage is collected."""
     page.context.new_cdp_session(page).send("HeapProfiler.collectGarbage")
     browser = page.context.browser
     assert browser is not None

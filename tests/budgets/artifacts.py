@@ -18,13 +18,13 @@ def digest_of(data: bytes) -> str:
 
 
 def _blob(client: httpx.Client) -> str:
-    """A repository with a blob; its digest."""
+    """Create a repository with a blob; return the blob's digest."""
     client.post(f"/v2/a/b/blobs/uploads/?digest={digest_of(_CONTENT)}", content=_CONTENT).raise_for_status()
     return digest_of(_CONTENT)
 
 
 def _tagged(client: httpx.Client) -> str:
-    """A manifest of one blob under two hundred tags, and two hundred that refer to it; its digest."""
+    """Return the digest of a manifest of one blob with two hundred tags, to which two hundred manifests refer."""
     data = json.dumps({"schemaVersion": 2, "layers": [{"digest": _blob(client), "size": len(_CONTENT)}]}).encode()
     for number in range(200):
         put = client.put(f"/v2/a/b/manifests/t{number}", content=data, headers={"content-type": _MANIFEST})
@@ -39,7 +39,7 @@ def _tagged(client: httpx.Client) -> str:
 
 
 def _upload(client: httpx.Client) -> str:
-    """An upload that has begun; its path."""
+    """Begin an upload; return its path."""
     return httpx.URL(client.post("/v2/a/b/blobs/uploads/").headers["location"]).path
 
 
@@ -55,7 +55,7 @@ def _put_manifest(data: bytes) -> bytes:
 _NAME: Final = "/v2/{name:path}"
 
 _HELD: Final = 20_000
-"""The framework's routing of a name with slashes is the most of it."""
+"""The limit for paths with slashes in a name; most of the steps are the framework's routing."""
 _FEW: Final = Budget(held=_HELD, calls=12, written_room=16 * KIB)
 
 OCI: Final = (
@@ -102,7 +102,7 @@ _SESSION: Final = "0" * 32
 
 
 def _logged(http: httpx.Client) -> str:
-    """Five hundred small files in one folder, and as many folders of one file."""
+    """Log five hundred small files in one folder, and as many folders of one file."""
     with http.stream("GET", f"{_BASE}/artifacts?path=run/folders") as there:
         if json.loads(there.read())["files"]:
             return "run"

@@ -1,4 +1,4 @@
-"""A measured service that asks for tokens, with content of every kind in a space for each call that changes some."""
+"""A measured service that requires tokens; each call that changes content has a space with content of every kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST: Final = 60_000
 
 
 class _Space(Filling):
-    """A space of a measured service, filled by an owner of it."""
+    """A space of a measured service, which its owner has filled."""
 
     def __init__(self, service: httpx.Client, name: str, admin: Mapping[str, str], hook: str) -> None:
         self.place = f"/spaces/{name}"
@@ -43,16 +43,16 @@ class _Space(Filling):
         return Asked(answer.status_code, dict(answer.headers), answer.content)
 
     def requested(self, call: Call) -> bytes:
-        """Return the request of a call, by the names of what the space has."""
+        """Return the request of a call, with the names of this space's content."""
         method, target, body, headers = call.filled(self.things, self.place)
         return request(method, self.place + target, body, **headers, **self._caller)
 
 
 class Filled:
-    """Costs of the calls of the table."""
+    """The costs of the calls in the table."""
 
     def __init__(self, service: Measured, admin: Mapping[str, str], hook: str) -> None:
-        """Make every call once: what is imported and set up then is no call's cost."""
+        """Make every call once, so that no call's cost contains imports and first-time setup."""
         self._service, self._admin, self._hook, self._spaces = service, admin, hook, 0
         first, self._read = self._space(), self._space()
         for call in CALLS:
@@ -65,13 +65,13 @@ class Filled:
     def cost(self, call: Call) -> tuple[int, Wire, Cost]:
         """Return the status of the answer to a call, the bytes on its connection, and its cost.
 
-        A call that changes something gets a space of its own.
+        A call that changes something gets a separate space.
         """
         asked = (self._space() if call in WRITING else self._read).requested(call)
         return self._service.cost(lambda wire: wire.exchange(asked)[0])
 
     def cost_of_long_names(self, call: Call) -> tuple[int, Wire, Cost]:
-        """Return the same of a call that names nothing, by names as long as a request may have."""
+        """Return the same for a call that names nothing, with names as long as a request may have."""
         names = "a" * (_LONGEST // call.target.count("{"))
         asked = self._read.requested(replace(call, target=call.by_name(names)))
         return self._service.cost(lambda wire: wire.exchange(asked)[0])
@@ -79,7 +79,7 @@ class Filled:
 
 @contextmanager
 def filled_service(folder: Path) -> Iterator[Filled]:
-    """Start a measured service whose calls can be measured."""
+    """Start a measured service for the calls of the table."""
     with running_receiver() as receiver:
         settings = {
             "PROTOSLICE_AUTH": "tokens",

@@ -1,4 +1,4 @@
-"""The measured service as a process, and clients that send it what they want over sockets."""
+"""The measured service as a process, and clients that send arbitrary bytes to it over sockets."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _PATIENCE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of a request to the service."""
+    """The cost of a request to the service."""
 
     held: int
-    """Steps of the callback that held the loop longest."""
+    """The steps of the callback that held the event loop longest."""
     turn: int
-    """Steps of the longest turn of the loop."""
+    """The steps of the loop's longest turn."""
     loop: int
-    """Steps of all callbacks of the loop together."""
+    """The steps of all callbacks of the loop together."""
     work: int
-    """Steps of all worker threads together."""
+    """The steps of all worker threads together."""
     where: list[str]
-    """The functions in which most of those steps were made, with how many thousand."""
+    """The functions with the most steps, and their thousands of steps."""
     memory: int
-    """Bytes by which resident memory rose, at its peak."""
+    """The bytes by which resident memory rose, at its peak."""
     written: int
-    """Bytes given to the storage to keep."""
+    """The bytes that were written to the storage."""
     calls: int
-    """Requests to the storage."""
+    """The requests to the storage."""
 
 
 class Wire:
-    """Connections to the service, and how many bytes went over them."""
+    """Connections to the service, and the bytes that were sent over them."""
 
     def __init__(self, server: LiveServer) -> None:
         self._server = server
@@ -55,18 +55,18 @@ class Wire:
         self.got = 0
 
     def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """Status and beginning of the answer to a request that asks to close its connection."""
+        """Send a request that closes its connection; return the answer's status and beginning."""
         with self.open() as connection:
             self.send(connection, request)
             return self.read(connection)
 
     def open(self, source: str = "127.0.0.1") -> socket.socket:
-        """A connection from an address of the loopback."""
+        """Open a connection from an address of the loopback."""
         whither = (self._server.host, self._server.port)
         return socket.create_connection(whither, _PATIENCE_SECONDS, source_address=(source, 0))
 
     def send(self, connection: socket.socket, data: bytes) -> None:
-        """Send all of it, unless the service hangs up."""
+        """Send all data, unless the service closes the connection."""
         try:
             connection.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -74,7 +74,7 @@ class Wire:
         self.sent += len(data)
 
     def read(self, connection: socket.socket, most: int = 1 << 40) -> tuple[int, bytes]:
-        """The status of what comes until the service hangs up, and its first kilobytes."""
+        """Read until the service closes the connection; return the status and the first kilobytes."""
         begin, got = b"", 0
         while got < most:
             try:
@@ -99,14 +99,14 @@ class Measured:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def given(self, make: Callable[[httpx.Client], T]) -> T:
-        """The result of `make`, called once for this service; its cost is not measured."""
+        """Return the result of `make`, which is called once for this service; its cost is not measured."""
         if make not in self._made:
             self._made[make] = make(self.http)
         found: T = self._made[make]
         return found
 
     def cost(self, ask: Callable[[Wire], T]) -> tuple[T, Wire, Cost]:
-        """The result of `ask`, the bytes over its connections, and its cost."""
+        """Return the result of `ask`, the bytes over its connections, and its cost."""
         wire = Wire(self.server)
         self._tell("begin")
         try:
@@ -121,7 +121,7 @@ class Measured:
         self.running.stdin.write(word + "\n")
         self.running.stdin.flush()
         line = self.running.stdout.readline()
-        while line.startswith(("page: ", "data: ", "access: ")):  # the service prints these once it has started
+        while line.startswith(("page: ", "data: ", "access: ")):  # the service prints these lines once it has started
             line = self.running.stdout.readline()
         said: dict[str, Any] = json.loads(line)
         return said
@@ -131,9 +131,9 @@ class Measured:
 def measured_service(
     storage: Path, *, near: bool = False, warm: bool = True, settings: Mapping[str, str] | None = None
 ) -> Iterator[Measured]:
-    """The service over a folder; storage that is not near is read by calls alone, as a bucket is.
+    """Run the service over a folder. Unless the storage is `near`, it is read by calls alone, like a bucket.
 
-    One that is warm has been asked everything once: what is imported and set up then is no request's cost.
+    A `warm` service has served every kind of request once, so no cost contains imports and first-time setup.
     """
     environment = {
         "PATH": os.environ["PATH"],

@@ -1,7 +1,4 @@
-"""The worst requests to repositories of models, as Hugging Face's clients make them.
-
-The worst requests to buckets, as clients of S3 make them.
-"""
+"""The worst requests to model repositories by Hugging Face's clients, and to buckets by S3 clients."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def _commit(*operations: tuple[str, dict[str, Any]]) -> bytes:
 
 
 def _repository(name: str, kind: str = "model", count: int = _FILES) -> Any:
-    """Makes a repository of long paths, with branches and tags."""
+    """Make a repository of long paths, with branches and tags."""
 
     def make(http: httpx.Client) -> str:
         if http.post("/api/repos/create", json={"organization": "ann", "name": name, "type": kind}).status_code == 409:
@@ -44,7 +41,7 @@ def _repository(name: str, kind: str = "model", count: int = _FILES) -> Any:
 
 
 def _model(http: httpx.Client) -> str:
-    """Makes a repository of a model of many tensors."""
+    """Make a repository of a model of many tensors."""
     if http.post("/api/repos/create", json={"organization": "ann", "name": "onnx"}).status_code == 409:
         return "onnx"
     content = b64encode(onnx(*[4] * 2000)).decode()
@@ -57,7 +54,7 @@ def _model(http: httpx.Client) -> str:
 
 _PLAIN: Final = Budget(held=13_000)
 _LISTED: Final = Budget(held=20_000)
-"""For what reads the files of a commit, of which there are a thousand."""
+"""The budget of requests that read a commit's thousand files."""
 
 
 def _row(route: str, worst: str, ask: bytes, *, budget: Budget = _LISTED, name: str = "m", **more: Any) -> Row:
@@ -252,7 +249,7 @@ _TENSORS: Final = 2000
 
 
 def _names(http: httpx.Client) -> None:
-    """Give a store of a thousand files fifty names, and a model of many tensors one."""
+    """Give a store of a thousand files fifty names, and a model of many tensors one name."""
     if http.get("/v1/tags/s3-0").status_code == 200:
         return
     files = [("file", (f"f/{number:04}", b"x")) for number in range(_FILES)]
@@ -267,7 +264,7 @@ def _listing(worst: str, query: str, budget: Budget, status: int = 200) -> Row:
 
 
 _PAGE: Final = Budget(held=20_000, work=500_000)
-"""For a page of a thousand keys."""
+"""The budget of a page of a thousand keys."""
 
 S3: Final = (
     _listing("a page of keys of fifty names", "list-type=2&prefix=tags/s3-", _PAGE),

@@ -1,4 +1,4 @@
-"""Materials of the worst requests: stores, schemas and bodies, each of a kind that once was expensive."""
+"""The content for the worst requests: stores, schemas and bodies; each kind was once expensive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TUS: Final = {"tus_resumable": "1.0.0"}
 
 
 def stored(http: httpx.Client, body: bytes, kind: str = "application/octet-stream", **query: str) -> str:
-    """The id of a store made of a body."""
+    """Upload a body; return the store's id."""
     given = {"filename": "model.onnx"} | query
     answer = http.post("/v1/stores", params=given, content=body, headers={"content-type": kind})
     assert answer.is_success, answer.text
@@ -55,14 +55,14 @@ def large(http: httpx.Client) -> str:
 
 
 def far(http: httpx.Client) -> str:
-    """A store of many tensors, each so large that the next one's name lies in another block."""
+    """A store of many tensors, each so large that the next tensor's name is in another block."""
     head, content = b"\x08" + varint(_APART) + b"\x10\x03", b"\x4a" + varint(_APART) + bytes(_APART)
     graph = b"".join(field(5, head + field(8, b"weight-%08d" % n) + content) for n in range(FAR))
     return stored(http, b"\x08\x08" + field(7, graph))
 
 
 def stream(http: httpx.Client) -> str:
-    """A store of a hundred thousand records of changing length, some of them empty."""
+    """A store of a hundred thousand records of varying length, some of them empty."""
     return stored(http, b"\x02\x08\x01" + b"".join(b"\0\x02\x08\x01\x04\x0a\x02ab" for _ in range(33_333)))
 
 
@@ -85,7 +85,7 @@ def _zeros(*sizes: int) -> bytes:
 
 
 def empty_tensors(mark: int, count: int = EMPTY) -> Make:
-    """A store of `count` tensors of nothing at all, two bytes each; each `mark` makes another store."""
+    """A store of `count` empty tensors, two bytes each; each `mark` makes another store."""
 
     def make(http: httpx.Client) -> str:
         return stored(http, nothings(count, mark))
@@ -94,7 +94,7 @@ def empty_tensors(mark: int, count: int = EMPTY) -> Make:
 
 
 def nothings(count: int, mark: int) -> bytes:
-    """A model of `count` tensors of nothing at all, two bytes each; each `mark` makes another."""
+    """A model of `count` empty tensors, two bytes each; each `mark` makes another model."""
     return b"\x08" + varint(mark) + field(7, b"\x2a\x00" * count)
 
 
@@ -104,7 +104,7 @@ def nodes(http: httpx.Client) -> str:
 
 
 def versions(*models: bytes) -> Make:
-    """The stores of two models, of which the second is compared with the first."""
+    """The stores of two models; requests compare the second model with the first."""
 
     def make(http: httpx.Client) -> tuple[str, ...]:
         return tuple(stored(http, model) for model in models)
@@ -118,7 +118,7 @@ def named_nodes(name: bytes, count: int = 12_000) -> bytes:
 
 
 def meta_graphs(http: httpx.Client) -> str:
-    """A store of 20 000 meta graphs without a signature, and one that has the tag `last`."""
+    """A store of 20 000 meta graphs without a signature, and one meta graph with the tag `last`."""
     graphs = field(2, field(1, field(4, b"serve"))) * 20_000 + field(2, field(1, field(4, b"last")))
     answer = http.put("/v1/stores?filename=saved_model.pb&type=tensorflow.SavedModel", content=graphs)
     id: str = answer.json()["id"]
@@ -126,7 +126,7 @@ def meta_graphs(http: httpx.Client) -> str:
 
 
 def deep(http: httpx.Client) -> str:
-    """A store of graphs within attributes within nodes, thirty times over, each with a few more."""
+    """A store of graphs in attributes of nodes, nested thirty times, each with a few more nodes."""
     graph = b""
     for _ in range(30):
         graph = field(1, field(5, field(1, b"body") + field(6, graph))) + field(1, field(3, b"n")) * 20
@@ -134,7 +134,7 @@ def deep(http: httpx.Client) -> str:
 
 
 def descriptors(package: bytes, fields: int = _FIELDS) -> bytes:
-    """A descriptor set of message types `<package>.M0` and so on, of so many fields together."""
+    """A descriptor set of message types `<package>.M0` and so on, which have 10 000 fields together."""
     declared = b"".join(
         field(2, field(1, b"f%d" % n) + b"\x18" + varint(n) + b"\x20\x01\x28\x05") for n in range(1, _EACH + 1)
     )
@@ -144,14 +144,14 @@ def descriptors(package: bytes, fields: int = _FIELDS) -> bytes:
 
 
 def big_schema(http: httpx.Client) -> str:
-    """A schema of as many fields as it may well have."""
+    """A schema with the largest usual number of fields."""
     answer = http.put("/v1/schemas/cost0", content=descriptors(b"cost0"))
     assert answer.is_success, answer.text
     return "cost0"
 
 
 def wide_schema(http: httpx.Client) -> None:
-    """A schema whose one type is as large as that of a store may be."""
+    """A schema whose one type is as large as a store's type may be."""
     declared = b"".join(
         field(2, field(1, b"f%d" % n) + b"\x18" + varint(n) + b"\x20\x01\x28\x05") for n in range(1, 38_001)
     )
@@ -161,20 +161,20 @@ def wide_schema(http: httpx.Client) -> None:
 
 
 def schemas(http: httpx.Client) -> None:
-    """Three of those."""
+    """Three schemas like `big_schema`."""
     for number in range(3):
         answer = http.put(f"/v1/schemas/cost{number}", content=descriptors(b"cost%d" % number))
         assert answer.is_success, answer.text
 
 
 def of_schema(http: httpx.Client) -> str:
-    """A store of two bytes whose type is declared in one of those."""
+    """A store of two bytes whose type is declared in the schema of `big_schema`."""
     big_schema(http)
     return stored(http, b"\x08\x01", filename="m.pb", type="cost0.M0")
 
 
 def long_paths(http: httpx.Client) -> str:
-    """Four stores of many files, each of no bytes and with a path of 900."""
+    """Four stores of many empty files, each with a path of 900 characters."""
     for number in range(4):
         files = {f"{number}/{'p' * 200}/{'q' * 200}/{'r' * 200}/{'s' * 200}/{n:090}": b"" for n in range(PATHS)}
         made = stored(http, tar(files | {"model.onnx": onnx(10, seed=number)}), "application/x-tar")
@@ -182,7 +182,7 @@ def long_paths(http: httpx.Client) -> str:
 
 
 def tags(count: int) -> Make:
-    """A store with so many tags."""
+    """A store with many tags."""
 
     def make(http: httpx.Client) -> str:
         store = stored(http, onnx(11))
@@ -206,13 +206,13 @@ def tar(files: dict[str, bytes]) -> bytes:
 
 
 def form(parts: int, *, named: bytes) -> bytes:
-    """A form of so many parts; `named` is what the disposition of each says, with `%d` for its number."""
+    """A form of many parts; `named` is the disposition of each part, with `%d` for its number."""
     heads = [b"--b\r\ncontent-disposition: form-data; " + named % n + b"\r\n\r\nx\r\n" for n in range(parts)]
     return b"".join(heads) + b"--b--\r\n"
 
 
 def missing_files(count: int) -> bytes:
-    """A model of `count` tensors, each in a file of its own that is not there."""
+    """A model of `count` tensors, each in a separate file that is missing."""
 
     def tensor(n: int) -> bytes:
         place = field(1, b"location") + field(2, b"%d.bin" % n)
@@ -222,7 +222,7 @@ def missing_files(count: int) -> bytes:
 
 
 def one_over_another(count: int, size: int) -> bytes:
-    """A tar of a bundle of `count` sound tensors, of `size` bytes and less, that begin at one byte."""
+    """A tar of a bundle of `count` valid tensors, of up to `size` bytes, which all begin at the same byte."""
     entries = [(b"", b"\x08\x01" + field(3, b"\x08\x01"))]
     for n in range(count):
         length = varint(size - n)
@@ -233,7 +233,7 @@ def one_over_another(count: int, size: int) -> bytes:
 
 
 def bomb(mebibytes: int, compression: str = "brotli") -> bytes:
-    """A chunked proto of one chunk, all zeros: a record that holds thousands of times what it takes."""
+    """A chunked proto of one chunk of zeros, whose record expands to thousands of times its size."""
     out, told, chunk = io.BytesIO(), METADATA(), _zeros(mebibytes << 20)
     with RecordWriter(out, options=compression) as writer:
         writer.write_record(chunk)
@@ -244,7 +244,7 @@ def bomb(mebibytes: int, compression: str = "brotli") -> bytes:
 
 
 def kept(http: httpx.Client) -> str:
-    """A store of a chunked proto of thousands of chunks, whose sizes would make a chunk of every field."""
+    """A store of a chunked proto of thousands of chunks; its chunk sizes would make every field a chunk."""
     out, told, count = io.BytesIO(), METADATA(), 5000
     chunks = [b"\x08\x08", *(field(3, b"n%05d" % n) for n in range(count))]
     with RecordWriter(out, options="uncompressed") as writer:
@@ -270,7 +270,7 @@ def recipe_of_copies(store: str, size: int, copies: int) -> bytes:
 
 
 def uploads(count: int, content: bytes = b"x" * 1000) -> Make:
-    """The ids of so many partial uploads, all complete."""
+    """The ids of many partial uploads, all complete."""
 
     def make(http: httpx.Client) -> list[str]:
         return [_upload(http, content) for _ in range(count)]

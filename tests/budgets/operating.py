@@ -1,7 +1,4 @@
-"""The worst for what operators and people ask, and for connections whatever is asked over them.
-
-Worst requests that find, name and remove stored things: stores, tags, schemas, pieces by digest.
-"""
+"""The worst requests of operators and users, many connections at once, and requests that find or remove content."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from protoslice.serving.finding import TAGS_SHOWN
 
 ANY: Final = "any"
 ROUTED: Final = Budget(held=16_000)
-"""For paths that are compared with the templates of more than a hundred routes."""
+"""The budget of paths that are compared with the templates of more than a hundred routes."""
 
 
 def _one_by_one(wire: Wire, given: Any) -> int:
-    """Sends a head of 60 kB byte by byte, as far as a client can have it so."""
+    """Send a head of 60 kB byte by byte, as far as a client can control this."""
     with wire.open() as connection:
         for byte in get("/livez", x_long="y" * 3000):
             wire.send(connection, bytes([byte]))
@@ -33,9 +30,9 @@ def _one_by_one(wire: Wire, given: Any) -> int:
 
 
 def at_once(path: str, count: int) -> Play:
-    """A play of `count` connections of two clients, each asking for `path`; gives the highest status.
+    """A play of `count` connections by two clients that each request `path`; it returns the highest status.
 
-    A client may have 512 requests under way, and a slow machine lets them all be under way at once.
+    A client may have 512 concurrent requests, and on a slow machine all of them run at once.
     """
 
     def play(wire: Wire, given: Any) -> int:
@@ -49,13 +46,13 @@ def at_once(path: str, count: int) -> Play:
 
 
 def _crowd(route: str, count: int, *, loop: int, work: int = 0, calls: int = 0, **more: Any) -> Row:
-    """A row for `count` connections, with budgets for each; the first of all may open what is asked for."""
+    """A row for `count` connections, with budgets for each connection; the first request may also open the store."""
     budget = Budget(
         held=12_000,
         loop=10_000 + count * loop,
         work=5000 + count * work,
         calls=12 + count * calls,
-        memory_room=4 * MIB + count * 40 * KIB,  # by the resident size, which wavers with what ran before
+        memory_room=4 * MIB + count * 40 * KIB,  # resident size, which varies with earlier requests
         got=count * 4 * KIB,
     )
     worst = f"over {count} connection{'s' * (count > 1)} at once"
@@ -67,7 +64,7 @@ _CROWDS: Final = tuple(
     for count in (1, 16, 1000)
     for row in (
         _crowd("/livez", count, play=at_once("/livez", count), loop=6200),
-        # Each one opens, reads and closes the marker, and looks at the free space: 220 steps, a little more in a crowd.
+        # Each request opens, reads and closes the marker, and reads the free space: 220 steps, a few more in a crowd.
         _crowd("/readyz", count, play=at_once("/readyz", count), loop=9000, work=240, calls=2),
         _crowd(
             "/v1/stores/{ref}/files/{path:path}",
@@ -128,7 +125,7 @@ def _removable(http: httpx.Client) -> str:
 
 
 def _removed(http: httpx.Client) -> str:
-    """A removed store of many files, which bore tags."""
+    """A removed store of many files, which had tags."""
     store = stored(http, tar({f"{n}": b"x" for n in range(1000)} | {"model.onnx": onnx(16)}), "application/x-tar")
     tags = [f"gone:{number}" for number in range(20)]
     for tag in tags:
@@ -161,7 +158,7 @@ KEEPING: Final = (
         "GET /v1/stores", "only of a type that none has", get("/v1/stores?type=no.Such&tag=many&limit=1000"),
         _MANY_TAGS, service="tags", held=23_000, calls=40 + _TAGS,
     ),
-    # a stat and a read for each, as the index may be behind
+    # a stat and a read for each, because the index may be out of date
     row(
         "GET /v1/stores/{ref}", f"{_TAGS} tags, of which {TAGS_SHOWN} are shown",
         lambda store: get(f"/v1/stores/{store}"), _MANY_TAGS, service="tags", held=14_000, calls=2 * TAGS_SHOWN + 10,
@@ -176,7 +173,7 @@ KEEPING: Final = (
                               json.dumps({"description": "x" * 2000}).encode(), content_type=_JSON),
         _MANY_TAGS, service="tags", held=14_000, calls=10,
     ),
-    # The manifest, with the small records in it; four listings look for names in registries.
+    # The manifest with its small records, and four lists that look for names in registries.
     row(
         "DELETE /v1/stores/{ref}", f"beside {_TAGS} tags of others",
         lambda given: request("DELETE", f"/v1/stores/{given}"), _removable, service="tags", held=8000,
@@ -216,7 +213,7 @@ KEEPING: Final = (
         request("PUT", "/v1/schemas/fields", descriptors(b"fields")), status=201, memory=60, written=1.1,
         written_room=KIB,
     ),
-    # after 250 000 parts, which are taken
+    # after 250 000 parts, which are accepted
     row(
         "PUT /v1/schemas/{name}", "two million parts of two bytes",
         request("PUT", "/v1/schemas/parts", b"\x0a\x00" * 2_000_000), status=413, memory_room=96 * MIB,
@@ -245,7 +242,7 @@ KEEPING: Final = (
         )
     ),
     row("PUT /v1/spaces/{space}", "a new one", request("PUT", "/v1/spaces/new"), status=201),
-    # the first answer of a status makes the metrics of its labels, in 1000 steps
+    # the first answer with a status makes the metrics for its labels, in 1000 steps
     row("PUT /v1/spaces/{space}", "a long name", request("PUT", f"/v1/spaces/{'a' * 60_000}"), status=400, held=8500),
     row(
         "PATCH /v1/spaces/{space}", "all limits",

@@ -33,18 +33,18 @@ from tests.budgets.materials import (
 from tests.budgets.rows import KIB, MIB, Make, Row, get, request, row
 
 _FACTS: Final = 64 * KIB
-"""Bytes that the artifact cache may take for a store of 40 kB: columns of tensors, of a similar size."""
+"""The bytes that the artifact cache may take for a store of 40 kB; columns of tensors have a similar size."""
 _STORE: Final = "/v1/stores/{ref}"
 _RANGES: Final = "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 64 * 200_000, 200_000))
 _MANY_RANGES: Final = "bytes=" + ",".join(f"{n * 100}-" for n in range(5000))
 _MASKS: Final = "&".join(f"fields=graph.node[{n}:12000].name" for n in range(400))
 _ROUNDS: Final = 30
-"""Requests answered in sequence, during which an answer that nobody reads gets as far as it can."""
+"""The requests that are answered one after the other, while an unread answer is sent as far as possible."""
 _GLOBS: Final = "&".join(f"name=*a*b*{n:x}" for n in range(400))
 
 
 def leaves_cpb(wire: Wire, store: str) -> int:
-    """Asks five times for a file that has to be hashed first, and leaves."""
+    """Request a file that must be hashed first, five times, and close each connection at once."""
     for _ in range(5):
         with wire.open() as connection:
             wire.send(connection, get(f"/v1/stores/{store}/cpb"))
@@ -52,7 +52,7 @@ def leaves_cpb(wire: Wire, store: str) -> int:
 
 
 def leaves_file(wire: Wire, store: str) -> int:
-    """Asks for a large file, takes a little and leaves."""
+    """Request a large file, read a little, and close the connection; five times."""
     for _ in range(5):
         with wire.open() as connection:
             wire.send(connection, get(f"/v1/stores/{store}/files/model.onnx"))
@@ -61,7 +61,7 @@ def leaves_file(wire: Wire, store: str) -> int:
 
 
 def stalled(path: str, count: int) -> Any:
-    """A play that asks for `path` over many connections, and reads nothing of any answer."""
+    """A play that requests `path` over many connections, and reads no answer."""
 
     def play(wire: Wire, given: Any) -> int:
         with ExitStack() as stack:
@@ -78,14 +78,14 @@ def stalled(path: str, count: int) -> Any:
 
 
 def pipelined(path: str, count: int) -> Any:
-    """Exchange that asks for `path` `count` times over one connection, and reads only after sending all."""
+    """A play that requests `path` `count` times over one connection, and reads only after it has sent all requests."""
 
     def play(wire: Wire, given: Any) -> int:
         asked = f"GET {path.format(store=given)} HTTP/1.1\r\nhost: localhost\r\n".encode()
         with wire.open() as connection:
             connection.settimeout(3)
             data = (asked + b"\r\n") * count + asked + b"connection: close\r\n\r\n"
-            with suppress(TimeoutError):  # the service takes no more before something is read, as it should
+            with suppress(TimeoutError):  # the service rightly accepts no more before something is read
                 connection.sendall(data)
             wire.sent += len(data)
             return wire.read(connection, 1 << 16)[0]
@@ -94,7 +94,7 @@ def pipelined(path: str, count: int) -> Any:
 
 
 def in_ranges(path: str, count: int) -> Any:
-    """A play that asks for `path` byte by byte."""
+    """A play that requests `path` byte by byte."""
 
     def play(wire: Wire, given: Any) -> int:
         asked = (get(path.format(store=given), range=f"bytes={n}-{n}") for n in range(count))
@@ -105,7 +105,7 @@ def in_ranges(path: str, count: int) -> Any:
 
 
 def _read(name: str, worst: str, asked: str, given: Make, *, calls: int = 20, **more: Any) -> Row:
-    """A row for a GET of a store; `asked` follows the name, or takes its place where that is a template."""
+    """A row for a GET of a store; `asked` follows the route's name, or replaces it where the name is a template."""
     path = asked if "{" in name else name + asked
     return row(f"GET {_STORE}/{name}", worst, lambda it: get(f"/v1/stores/{it}/{path}"), given, calls=calls, **more)
 
@@ -146,7 +146,7 @@ READING: Final = (
         got=3 * MIB, work=600 * PATHS,
     ),
     _read("metadata", "a plan of chunks in their hundreds", "", far),
-    # small reads are noted beside the store
+    # small reads are recorded in the store's facts
     _read(
         "metadata", "thousands of chunks planned anew, by sizes", "?plan=policy", kept, work=50 * 5000,
         written_room=180 * KIB,
@@ -180,7 +180,7 @@ READING: Final = (
         )
         for count in (16, 400)
     ),
-    # one who waits makes 360 calls, five each for himself 1 300
+    # one waiting client causes 360 calls; five clients that wait separately cause 1 300
     row(
         f"GET {_STORE}/cpb", "asked for five times, and nobody waits for it", given=large, status=0, play=leaves_cpb,
         calls=450, loop=900_000, work=180_000,
@@ -227,7 +227,7 @@ READING: Final = (
         "tensors/{name:path}", "statistics of every other element of 16 MiB", "tensors/weight-0/stats?slice=::2",
         medium, calls=60,
     ),
-    # more work than is counted: 2 000 tensors tell the cost of one
+    # more work than is counted, so 2 000 tensors show the cost of one tensor
     _read(
         "safetensors", "20 000 empty tensors", "", empty_tensors(11), status=(200, 413, 422), got=3 * MIB, work=None,
         written_room=_FACTS,
@@ -253,7 +253,7 @@ READING: Final = (
         status=(200, 413), held=40_000, calls=60, work=1000 * 2000,
     ),
     _read("onnx/{file}", "2 000 empty tensors", "onnx/model.onnx", empty_tensors(17, 2000), work=400 * 2000),
-    # each node is looked at, once for all parts
+    # each node is visited once for all parts
     _read(
         "onnx/{file}", "part of a graph of thousands of nodes", "onnx/single.onnx?outputs=none", nodes, status=404,
         work=800_000,
@@ -322,6 +322,6 @@ READING: Final = (
         "pieces", "extents in their hundreds", "?limit=1000", far, calls=4 * FAR + 20, loop=1600 * FAR,
         memory_room=40 * MIB, written_room=256 * KIB,
     ),
-    # the weight of a thousand files is taken when their store is opened
+    # the weight of a thousand files is computed when their store is opened
     _read("pieces", "a thousand files", "?limit=1000", long_paths, held=14_000),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of the table of worst requests, and the vocabulary that rows are written in."""
+"""The rows of the table of worst requests, and the functions that make rows."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Budget:
     """The most that a request may cost."""
 
     held: int = 7500
-    """Steps of one callback of the loop, of which 20 000 take about a millisecond."""
+    """The steps of one callback of the loop; 20 000 steps take about a millisecond."""
     loop: int = 400_000
-    """Steps of all callbacks of the loop together."""
+    """The steps of all callbacks of the loop together."""
     work: int | None = 100_000
-    """Steps of all worker threads together; None where more than `MOST` are made, which nobody counts."""
+    """The steps of all worker threads together; None for more than `MOST` steps, which are not counted."""
     memory: float = 3
-    """Times the bytes sent and got, beside `memory_room`."""
+    """The memory as a multiple of the sent and received bytes; `memory_room` is added."""
     memory_room: int = 24 * MIB
     written: float = 0
-    """Times the bytes sent, beside `written_room`."""
+    """The written bytes as a multiple of the sent bytes; `written_room` is added."""
     written_room: int = 4 * KIB
     calls: int = 10
-    """Requests to the storage, whatever it asks."""
+    """The requests to the storage, of any kind."""
     got: int = MIB
-    """Bytes of the answer."""
+    """The bytes of the answer."""
 
     def __post_init__(self) -> None:
         assert self.work is None or self.work < MOST, "no row would ever be over such a budget"
 
     def over(self, wire: Wire, cost: Cost) -> list[str]:
-        """Costs beyond the budget, each with its limit."""
+        """Return the costs beyond the budget, each with its limit."""
         most = {
             "held": self.held,
             "loop": self.loop,
@@ -65,41 +65,41 @@ class Row:
     route: str
     worst: str
     ask: bytes | Ask = b""
-    """A request, or what makes one of what is given."""
+    """A request, or a function that makes it from the result of `given`."""
     play: Play | None = None
-    """Instead of one request, whatever clients do over connections of their own; returns a status."""
+    """A function that acts over connections of its own choice instead of sending `ask`; it returns a status."""
     status: int | tuple[int, ...]
-    """Of the answer; 0 when nobody waits for it."""
+    """The status of the answer; 0 if no client waits for an answer."""
     budget: Budget = field(default_factory=Budget)
     given: Make | None = None
-    """Sets up what is asked about."""
+    """A function that creates the requested content."""
     settings: Mapping[str, str] = field(default_factory=dict)
     near: bool = False
-    """True for storage in a folder with all its abilities, False for one that is read by calls alone."""
+    """True for storage in a folder with all its abilities, False for a storage that is read by calls alone."""
     fresh: bool = False
-    """True for a service that has not been asked anything before."""
+    """True for a service that has served no request before."""
     service: str = ""
-    """Rows of one name share a service: those that would make others' dearer have one of their own."""
+    """The name of the service that rows share; rows that raise other rows' costs need another name."""
 
     def __str__(self) -> str:
         return f"{self.route}: {self.worst}"
 
     def asked(self, wire: Wire, given: Any) -> int:
-        """The status of the answer to it."""
+        """Send the row's request or run its play; return the status of the answer."""
         if self.play is not None:
             return self.play(wire, given)
         return wire.exchange(self.ask if isinstance(self.ask, bytes) else self.ask(given))[0]
 
 
 def row(route: str, worst: str, ask: bytes | Ask = b"", given: Make | None = None, **more: Any) -> Row:
-    """A row; its status is 200, and costs, which are named as in `Budget`, change its `budget`."""
+    """Return a row; its status is 200 by default, and costs, named as in `Budget`, change its `budget`."""
     costs = {name: more.pop(name) for name in [each.name for each in fields(Budget)] if name in more}
     budget = replace(more.pop("budget", Budget()), **costs)
     return Row(route=route, worst=worst, ask=ask, given=given, budget=budget, **{"status": 200, **more})
 
 
 def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> bytes:
-    """A request on a connection of its own; underscores in the names of headers stand for hyphens."""
+    """Return a request on a separate connection; underscores in the names of headers are replaced by hyphens."""
     lines = [f"{method} {target} HTTP/1.1", "host: localhost", "connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body or method in {"POST", "PUT", "PATCH"}:
@@ -108,5 +108,5 @@ def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> b
 
 
 def get(target: str, /, **headers: str) -> bytes:
-    """A GET request; underscores in the names of headers stand for hyphens."""
+    """Return a GET request; underscores in the names of headers are replaced by hyphens."""
     return request("GET", target, **headers)

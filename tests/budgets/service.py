@@ -44,9 +44,9 @@ _RESET_PEAK: Final = "5"
 
 
 class CountedStorage(InterceptedStorage):
-    """Counts one call for each request that a bucket would get; a span of `get_ranges` is one.
+    """A storage that counts one call for each request that a bucket would get; a span of `get_ranges` is one call.
 
-    Storage that is not `near` opens no files, as a bucket does not: all that is read is asked for by calls.
+    Storage that is not `near` opens no files, just like a bucket, so all reads are calls.
     """
 
     def __init__(self, inner: Storage, *, near: bool) -> None:
@@ -63,7 +63,7 @@ class CountedStorage(InterceptedStorage):
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """See `InterceptedStorage.intercept`."""
-        if name != "write":  # pieces of one object; their number follows that of the bytes
+        if name != "write":  # pieces of one object; their number depends on the number of bytes
             self.calls += 1
         return await call()
 
@@ -93,19 +93,19 @@ class _CountedWriter(WrappedWriter):
 
 
 def forget_peak() -> None:
-    """Count the peaks from here on."""
+    """Count the peaks from now on."""
     for pid in _family():
         with suppress(OSError):
             Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
 
 def peak() -> int:
-    """The most bytes that were resident since the peaks were forgotten, those of each process added up."""
+    """Return the peak of resident bytes since `forget_peak`, added up over all processes."""
     return sum(_bytes(pid, "VmHWM") for pid in _family())
 
 
 def resident() -> int:
-    """The bytes that are resident now."""
+    """Return the bytes that are resident now."""
     return sum(_bytes(pid, "VmRSS") for pid in _family())
 
 
@@ -127,7 +127,7 @@ def _bytes(pid: int, name: str) -> int:
 
 
 class Probe:
-    """Measures one application, which it learns of when that is made."""
+    """A probe that measures one application, which registers with the probe when it is made."""
 
     def __init__(self, *, near: bool) -> None:
         self._near = near
@@ -138,13 +138,13 @@ class Probe:
         self._before = (0, 0, 0)
 
     def create_app(self, settings: Settings) -> Application:
-        """The application, remembered."""
+        """Return the application, and remember it."""
         self._app = create_app(settings)
         return self._app
 
     @asynccontextmanager
     async def open_storage(self, uri: str, options: dict[str, str]) -> AsyncIterator[Storage]:
-        """The storage, counted; opened on the loop that serves."""
+        """Return the storage, which counts its calls and is opened on the serving loop."""
         async with open_storage(uri, options) as inner:
             self._storage = CountedStorage(inner, near=self._near)
             self._steps = Steps(asyncio.get_running_loop())
@@ -157,7 +157,7 @@ class Probe:
         for line in sys.stdin:
             said = self._begin(loop) if line.strip() == "begin" else self._end(loop)
             print(json.dumps(said), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)  # the test process has gone, and nobody else would end this one
+        os.kill(os.getpid(), signal.SIGKILL)  # the test process has ended, and no one else would end this process
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
         assert self._storage is not None
@@ -189,7 +189,7 @@ class Probe:
         }
 
     async def _quiet(self) -> None:
-        """Return when no request and no work of threads has been under way for two looks, or for too long."""
+        """Wait until no request and no thread's work was in progress twice in a row, or until a time limit."""
         assert self._app is not None
         looks, until = 0, monotonic() + PATIENCE_SECONDS
         while looks < 2 and monotonic() < until:
@@ -199,7 +199,7 @@ class Probe:
 
 
 def _called(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Have the loop make a call, and wait for it."""
+    """Make the loop call a function, and wait for the call."""
     done: Future[None] = Future()
     loop.call_soon_threadsafe(call)
     loop.call_soon_threadsafe(done.set_result, None)
@@ -211,9 +211,9 @@ def main() -> None:
     probe = Probe(near=sys.argv[1] == "near")
     vars(running)["create_app"] = probe.create_app
     vars(services)["open_storage"] = probe.open_storage
-    # The page is there also in a checkout without one that `make web` built.
+    # The page is also there in a checkout for which `make web` did not build one.
     vars(html)["_first"] = lambda: {"script": "main.js", "style": "style.css", "parts": {}}
-    # Tasks of the service itself are no request's cost, and would count as that of whichever is under way.
+    # The service's background tasks are no request's cost, but would count for the request in progress.
     vars(services)["SHARED_SECONDS"] = vars(metrics)["TOTALS_EVERY_SECONDS"] = _NEVER
     running.run(read_settings({"port": 0, "draft_quiet_seconds": 0}))
 

@@ -1,4 +1,4 @@
-"""Counts what Python does on the thread of the event loop, callback by callback."""
+"""A counter of the steps that Python makes on the event loop's thread, for each callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 MOST: Final = 5_000_000
-"""Most steps that are counted of a callback or of work: counting makes Python ten times as slow."""
+"""The most steps that are counted for a callback or for work, because counting makes Python ten times as slow."""
 _SAMPLE: Final = 1 << 10
 
 Trace = Callable[[FrameType, str, Any], Any]
@@ -22,10 +22,10 @@ Add = Callable[[int], None]
 
 
 class Steps:
-    """Steps of the callback that held the loop longest: lines, calls, returns of Python, and calls into C.
+    """The steps of the callback that held the loop longest: lines, calls, returns of Python, and calls into C.
 
-    A callback is all that runs between two returns to the loop. A turn is all callbacks until the loop has polled:
-    nobody waits longer than one turn.
+    A callback is all code that runs between two returns to the loop. A turn is all callbacks between two polls of the
+    loop. No connection waits longer than one turn.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -44,14 +44,14 @@ class Steps:
         self._hot.clear()
 
     def begin(self) -> None:
-        """Count from here on; to be called by the loop itself, as a callback."""
+        """Start to count; the loop itself calls this as a callback."""
         self._reset()
         self._base, self._thread = sys._getframe().f_back, get_ident()
         self._trace = self._tracing()
         self._loop.call_soon(self._on)
 
     def end(self) -> None:
-        """Count no more; to be called by the loop itself, as a callback."""
+        """Stop counting; the loop itself calls this as a callback."""
         sys.settrace(None)
         self._callback_ends()
         self._turn_ends()
@@ -59,11 +59,11 @@ class Steps:
 
     @property
     def all(self) -> int:
-        """The steps of all callbacks together."""
+        """Return the steps of all callbacks together."""
         return self._count
 
     def add(self, steps: int) -> None:
-        """Count what a call in C had to do, if the loop's thread made it."""
+        """Count the steps of a call in C, if the loop's thread made the call."""
         if self._trace is not None and get_ident() == self._thread:
             self._count += steps
 
@@ -113,24 +113,24 @@ class Steps:
 
 
 class Work:
-    """Steps of Python that threads of pools make for the loop, in all: each one delays the loop a little."""
+    """The Python steps of all pool threads that work for the loop; each step delays the loop a little."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.on = False
         self.under_way = 0
-        """Calls that pools have been given and have not made."""
+        """The number of calls that pools have received and not finished."""
 
     def begin(self) -> None:
-        """Count from here on."""
+        """Start to count."""
         self.steps, self.on = 0, True
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self.on = False
 
     def watch_pools(self) -> None:
-        """Count what any pool is given to do."""
+        """Count the work that any pool receives."""
         submit = ThreadPoolExecutor.submit
 
         def submitted(pool: ThreadPoolExecutor, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
@@ -161,13 +161,13 @@ class Work:
 
 
 _PARSED: Final = 16
-"""Bytes of JSON that take as long as a line of Python."""
+"""The bytes of JSON that take as long as a line of Python."""
 _MOVED: Final = 256
-"""Bytes that are copied, hashed or compared meanwhile."""
+"""The bytes that are copied, hashed or compared in the time of one line of Python."""
 
 
 def weigh(engine: ModuleType, add: Add) -> None:
-    """Have `add` told the steps that each call of the engine, and of `json`, counts as."""
+    """Make each call of the engine and of `json` report its steps to `add`."""
     json.loads, json.dumps = _weighed(json.loads, add, _PARSED), _weighed(json.dumps, add, _PARSED)
     for name, found in list(vars(engine).items()):
         if isinstance(found, type):
@@ -195,7 +195,7 @@ def _weighed(call: Callable[..., Any], add: Add, size: int = _MOVED) -> Callable
 
 
 def _steps(value: object, size: int) -> int:
-    """A step for every `size` bytes; an element of a list is one too."""
+    """Return a step for every `size` bytes, and one for each element of a list."""
     if isinstance(value, bytes | bytearray | memoryview | str):
         return len(value) // size
     return len(value) if isinstance(value, list | tuple) else 0

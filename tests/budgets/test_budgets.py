@@ -1,4 +1,4 @@
-"""Budgets: the worst short requests, and each call of the table, cost no more than they may, over a real socket."""
+"""The budgets: over a real socket, the worst short requests and each call of the table cost at most their budget."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.budgets.uploads import INTAKE, RESUMING
 from tests.support.calls import CALLS, RULES, Call
 
 ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *HUB, *MLFLOW, *OCI, *S3)
-"""In the order of the cheapest setting up: rows over one store stand together."""
+"""All rows, ordered for the cheapest setup: rows over one store are next to each other."""
 CALL: Final = Budget(written=1)
-"""Budget of each call of the table over a little content."""
+"""The budget of each call of the table over a little content."""
 LISTED: Final = Budget(held=11_000)
 DEARER: Final = {"GET /api/models": LISTED, "GET /api/datasets": LISTED}
-"""Budgets of routes with many parameters of the query, which FastAPI reads one by one."""
+"""The budgets of routes with many query parameters, which FastAPI reads one by one."""
 
 Services = Callable[[Row], Measured]
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """A service as a row wants it; those that want the same share one."""
+    """Return a service for a row; rows with equal requirements share a service."""
     running: dict[Any, Measured] = {}
     with ExitStack() as stack:
 

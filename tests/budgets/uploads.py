@@ -1,4 +1,4 @@
-"""The worst bodies, and the worst of resumable uploads."""
+"""The worst request bodies, and the worst requests of resumable uploads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _post(query: str, body: bytes, kind: str = _BYTES) -> bytes:
 
 
 def silent(wire: Wire, given: Any) -> int:
-    """Begins sixteen uploads and says no more; then somebody at another address sends a store."""
+    """Begin sixteen uploads and send nothing more; then a client at another address uploads a store."""
     with ExitStack() as held:
         for _ in range(16):
             connection = held.enter_context(wire.open("127.0.0.2"))
@@ -51,7 +51,7 @@ def silent(wire: Wire, given: Any) -> int:
 
 
 def drops(wire: Wire, given: Any) -> int:
-    """Sends ten thousand chunks of a byte each."""
+    """Send ten thousand chunks of a byte each."""
     head = b"POST /v1/stores?filename=model.onnx HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     head += b"transfer-encoding: chunked\r\n\r\n"
     body = onnx(9900)
@@ -167,13 +167,13 @@ def _metadata(count: int) -> str:
 
 
 def _begin(wire: Wire, given: Any) -> int:
-    """Begins fifty uploads, which nobody goes on with."""
+    """Begin fifty uploads, which no client continues."""
     statuses = {wire.exchange(request("POST", "/v1/uploads", **TUS, upload_length="100"))[0] for _ in range(50)}
     return max(statuses)
 
 
 def _patches(wire: Wire, given: Any) -> int:
-    """Goes on with an upload a byte at a time."""
+    """Continue an upload byte by byte."""
     status, head = wire.exchange(request("POST", "/v1/uploads", **TUS, upload_length="300"))
     path = head.split(b"location: ")[1].split(b"\r\n")[0].decode()
     for offset in range(30):

@@ -1,4 +1,4 @@
-"""Fixtures of tests of the catalogue: a database of each engine, as two replicas see it."""
+"""The fixtures of the catalogue's tests: a database of each engine, as two replicas see it."""
 
 from collections.abc import AsyncIterator
 
@@ -17,6 +17,6 @@ async def database(catalogue: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def replica(catalogue: str, database: Database) -> AsyncIterator[Database]:
-    """Return the catalogue of `database` as another process has it open."""
+    """Return the catalogue of `database`, opened like in another process."""
     async with open_database(catalogue, "memory://") as opened:
         yield opened

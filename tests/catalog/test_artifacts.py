@@ -1,6 +1,7 @@
-"""OCI repositories: tags move and go with their manifests, blobs move by compare-and-set.
+"""OCI repositories and MLflow's artifacts in the catalogue.
 
-Artifacts of MLflow: listed level by level, replaced by several writers, noted until a store is made of them.
+OCI tags move, and are removed with their manifests; blobs move by compare-and-set. Artifacts of MLflow are listed level
+by level, and replaced by several writers; they are rows until a store is made of them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _manifest(digest: Digest, store: str | None = None) -> StoredManifest:
 
 @pytest.fixture
 async def one(database: Database) -> ArtifactTable:
-    """Return a repository, in whose space there are three stores."""
+    """Return a repository in a space with three stores."""
     for store in ("s", "s1", "s2"):
         await put_store(database, store)
     return ArtifactTable(database, ACCOUNT, NAME)

@@ -1,6 +1,6 @@
-"""The collector: due objects are deleted unless something refers to them, rows first and bytes later.
+"""The collector: it deletes due objects unless something refers to them, rows first and bytes later.
 
-An erasure takes all that leads to a store, in bounded transactions, and ends what an interrupted one has begun.
+An erasure removes everything that leads to a store, in bounded transactions, and completes an interrupted erasure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _run(url: str, work: Work) -> None:
 
 @pytest.fixture
 def table(database: Database) -> CollectorTable:
-    """Return what the collector does with the catalogue."""
+    """Return the collector's functions on the catalogue."""
     return CollectorTable(database)
 
 
@@ -68,7 +68,7 @@ async def _trash(table: CollectorTable) -> list[TrashRow]:
 
 
 async def _let_pass(database: Database, seconds: float) -> None:
-    """Make all times in the past earlier by some seconds."""
+    """Move all past times some seconds back."""
 
     def work(tx: Any) -> None:
         gone = int(seconds * SECOND)
@@ -207,7 +207,7 @@ _COUNTED: Final = """
 
 
 async def fill(catalogue: Database) -> None:
-    """Let everything lead to one store, and some of it to another."""
+    """Make content of every kind lead to one store, and some of it also to another store."""
     shared, alone, again = await reserved(catalogue, 3)
     await put_store(catalogue, ERASED, own=own([alone]), tags=["gone:1"], paths=["p"])
     await StoreTable(catalogue, ACCOUNT).remove(ERASED)
@@ -247,7 +247,7 @@ async def fill(catalogue: Database) -> None:
 
 
 async def left(catalogue: Database) -> set[str]:
-    """Return tables that name the erased store, but for those that keep what has happened."""
+    """Return the tables that name the erased store, except those that record past events."""
 
     def read(tx: Transaction) -> set[str]:
         return {
@@ -262,7 +262,7 @@ async def left(catalogue: Database) -> set[str]:
 
 
 async def check(catalogue: Database) -> None:
-    """Check that all is gone that leads to the store, and nothing else, and that it is counted."""
+    """Check that exactly the content that leads to the store is gone, and that it is counted."""
     assert await left(catalogue) == set()
     assert not await Eraser(catalogue, SPACE).is_left(ERASED)
     rows = await catalogue.read(lambda tx: {sql: tx.all(sql) for sql in FACTS})
@@ -288,7 +288,7 @@ FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
     "SELECT id FROM uploads WHERE state <> 'gone'": [("open",)],
     "SELECT count(*) FROM trash WHERE due > 0": [(2,)],
 }  # fmt: skip
-"""What is there after an erasure. Of the objects, one is shared with another store."""
+"""The rows that remain after an erasure; one of the objects is shared with another store."""
 
 
 @pytest.mark.parametrize("batch", [1, 500])

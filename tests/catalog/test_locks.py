@@ -1,7 +1,7 @@
-"""Each lock of a statement prevents a wrong result, shown with two transactions on real connections of PostgreSQL.
+"""Each lock of a statement prevents a wrong result, shown with two transactions on real PostgreSQL connections.
 
-Two transactions that run at once must leave what they leave one after the other, in either order. Without the lock they
-leave something else, for at least one statement at which the first of them waits for the second.
+Two concurrent transactions must leave the same result as when they run one after the other, in either order. Without
+the lock, they leave another result, for at least one statement at which the first waits for the second.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ FACTS: Final = (
     "SELECT dead FROM deliveries",
     "SELECT what, subject FROM audit",
 )
-"""What is compared: everything but random ids and times."""
+"""The compared facts: everything except random ids and times."""
 
 Act: TypeAlias = Callable[[Database], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two transactions, the first of which executes the statement with the lock, or waits for one that does."""
+    """Two transactions; the first executes the statement with the lock, or waits for a statement that has the lock."""
 
     prepare: Act
     first: Act
@@ -86,7 +86,7 @@ async def nothing(database: Database) -> None:
 
 
 def both(prepare: Act, act: Act) -> Race:
-    """Return a race of a transaction with another of the same kind."""
+    """Return a race of a transaction with another one of the same kind."""
     return Race(prepare, act, act)
 
 
@@ -99,7 +99,7 @@ async def an_empty_space(database: Database) -> None:
 
 
 def requesting(act: Act) -> Act:
-    """Return an act of a request."""
+    """Return a race's action that is a request."""
 
     async def request(database: Database) -> Any:
         ACTOR.set(NOBODY)
@@ -243,7 +243,7 @@ async def limit_space(database: Database) -> None:
 
 
 SEEN: Final[dict[str, str]] = {}
-"""Versions of stores before a race."""
+"""The versions of stores before a race."""
 
 
 async def a_seen_store(database: Database) -> None:
@@ -421,7 +421,7 @@ RACES: Final = {
     "uploads.expire_uploads": Race(an_expired_upload, prolong, expire_uploads),
     "webhooks.WebhookTable.put": Race(nothing, put_new_hook, put_other_hook),
 }
-"""By the function of the statement; with a number where a function has several."""
+"""The races by the function of the statement, with a number if a function has several statements."""
 
 
 def test_every_lock_has_a_race() -> None:
@@ -463,7 +463,7 @@ def test_limits_of_a_space_are_not_set_by_a_tag_of_other_usage(postgres: TestSer
 
 
 def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:
-    """Return what the two leave behind one after the other."""
+    """Return the result of the two transactions when they run one after the other."""
     url = _prepared(server, race)
     results: list[Any] = [None, None]
     for number in order:
@@ -474,7 +474,7 @@ def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:
 
 
 def _at_once(server: TestServer, race: Race, stop: int, without: str | None) -> Any:
-    """Return what they leave if the first waits before a statement until the second has ended, or waits for a lock."""
+    """Return their result if the first pauses before a statement until the second has ended or waits for a lock."""
     url = _prepared(server, race)
     first, second = (Actor(url, at, act, _dropping(without)) for at, act in ((stop, race.first), (NEVER, race.second)))
     first.start()
@@ -489,7 +489,7 @@ def _prepared(server: TestServer, race: Race) -> str:
     async def prepare() -> None:
         async with open_database(url, "memory://") as database:
             await race.prepare(database)
-            # What comes before is not compared.
+            # The steps before this one are not compared.
             await database.write(lambda tx: tx.run("DELETE FROM audit"))
 
     asyncio.run(prepare())
@@ -508,7 +508,7 @@ def _outcome(server: TestServer, url: str, results: Sequence[Any]) -> Any:
 
 
 def _dropping(lock: str | None) -> Unlocked:
-    """Return a function that leaves a lock out of its statement."""
+    """Return a function that removes a lock from its statement."""
     seen: list[str] = []
 
     def change(sql: str) -> str:
@@ -536,7 +536,7 @@ def _caller() -> str:
 
 
 def _locks() -> Iterator[str]:
-    """Yield the place of each lock in the source."""
+    """Yield each lock's place in the source."""
     for path in sorted(FOLDER.glob("*.py")):
         if path.stem not in {"sqlite", "postgres"}:
             for name, count in _locks_in(ast.parse(path.read_text()), ()).items():
@@ -548,7 +548,7 @@ def _locks() -> Iterator[str]:
 
 
 def _locks_in(node: ast.AST, outer: tuple[str, ...]) -> dict[str, int]:
-    """Return the number of locks by the function or class at the top that has them."""
+    """Return the number of locks for each top-level function or class that has locks."""
     found: dict[str, int] = {}
     for child in ast.iter_child_nodes(node):
         inner = outer
@@ -565,5 +565,5 @@ def _locks_in(node: ast.AST, outer: tuple[str, ...]) -> dict[str, int]:
 
 
 def _in_function(node: ast.AST, outer: tuple[str, ...]) -> bool:
-    """Return True where a function belongs to another, by whose name its statements go."""
+    """Return True if a function is nested in another one, whose name then identifies its statements."""
     return bool(outer) and not isinstance(node, ast.ClassDef)

@@ -1,6 +1,6 @@
-"""Manifests: what is kept of a store, and how it is read again.
+"""Manifests: their content, and how they are read again.
 
-Derived facts: small ones in rows, large ones in objects, none of stores that were purged.
+Derived facts: small facts are in rows, large facts in objects, and purged stores have none.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def facts(database: Database, storage: MemoryStorage) -> AsyncIterator[Der
 
 
 async def _due(database: Database) -> set[str]:
-    """Return the keys of the objects that the collector looks at."""
+    """Return the keys of the objects that the collector examines."""
     return {key for (key,) in await database.read(lambda tx: tx.all("SELECT key FROM objects WHERE due IS NOT NULL"))}
 
 

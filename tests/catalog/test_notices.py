@@ -1,6 +1,6 @@
-"""The audit: filtered and paged, on each engine, and purged.
+"""The audit: its records are filtered and paged on each engine, and purged.
 
-Deliveries to webhooks: written with their change, taken by one replica at a time.
+Deliveries to webhooks: they are written with their change, and taken by one replica at a time.
 """
 
 from __future__ import annotations

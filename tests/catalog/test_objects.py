@@ -1,11 +1,10 @@
-"""Objects: reserved, published within a day, left to the collector otherwise.
+"""Objects: they are reserved, and published within a day; the collector removes all others.
 
-The race between a collector and a publisher that shares an object, on real connections, at every step of both.
+The tests run the race between a collector and a publisher that shares an object, on real connections, at every step of
+both. The collector deletes rows and the publisher inserts references, so a foreign key decides. A collector that only
+marked objects, in one statement with the condition that nothing refers to them, would mark objects in use.
 
-The collector deletes rows and the publisher inserts references, so a foreign key decides. A collector that only marked
-objects, in one statement with the condition that nothing refers to them, would mark some that are in use.
-
-A storage belongs to one catalogue, and a program refuses any other pair with a sentence that says what to do.
+A storage belongs to one catalogue. A program refuses any other pair with a message about the remedy.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from protoslice.stores import Stores
 
 
 async def _rows(database: Database) -> dict[int, tuple[bool, bool, int | None]]:
-    """Return of each object whether it is unpublished, whether the collector looks at it, and its size."""
+    """Return for each object whether it is unpublished, whether the collector examines it, and its size."""
     rows = await database.read(lambda tx: tx.all("SELECT id, unpublished, due, size FROM objects"))
     return {id: (unpublished is not None, due is not None, size) for id, unpublished, due, size in rows}
 
@@ -57,7 +56,7 @@ def test_ids_are_in_keys_and_sort_by_time() -> None:
 async def test_ids_sort_by_time_and_fit_into_columns_until_2077(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids of different processes: that of a later millisecond is larger, also where the random bits change."""
+    """Ids of different processes: an id of a later millisecond is larger, even where the random bits change."""
     change, millisecond = datetime(2027, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
     around = [change + number * millisecond for number in range(-300, 300)]
     later = [datetime(year, month, 1, tzinfo=UTC) for year in range(2027, 2077) for month in (6, 12)]
@@ -140,7 +139,7 @@ async def test_more_objects_than_a_few_blocks_are_taken_at_once(database: Databa
 
 
 async def test_objects_that_were_reserved_long_ago_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upload has the rest of a day for what it takes."""
+    """The rest of the day is enough for an upload."""
     database, now = InlineDatabase(), 0.0
     monkeypatch.setattr("protoslice.catalog.new_objects.monotonic", lambda: now)
     reservations = Reservations(database)
@@ -156,7 +155,7 @@ async def test_objects_that_were_reserved_long_ago_are_not_used(monkeypatch: pyt
 
 @contextmanager
 def _a_free_object(url: str) -> Iterator[int]:
-    """Yield an object to which nothing refers any more, and which the collector is about to look at."""
+    """Yield an object to which nothing refers any more, and which the collector is about to examine."""
 
     async def prepare() -> int:
         async with open_database(url, "memory://") as database:
@@ -177,7 +176,7 @@ def _a_free_object(url: str) -> Iterator[int]:
 
 
 def _race(url: str, actors: list[Actor]) -> None:
-    """Let the first actor run to its stop, then the second to its own, then both to the end."""
+    """Let the first actor run to its stop, then the second one to its stop, then both to the end."""
     first, second = actors
     first.start()
     second.start()
@@ -196,7 +195,7 @@ async def _dropping(database: Database) -> Any:
 
 
 def _marked(tx: Transaction) -> int:
-    """Mark objects that are free in one statement: the wrong way."""
+    """Mark free objects in one statement, which is the wrong way."""
     return tx.run(
         """
         UPDATE objects SET due = -1 WHERE due <= :now AND NOT EXISTS (
@@ -211,7 +210,7 @@ async def _marking(database: Database) -> Any:
 
 
 def _rows_of(url: str, object: int) -> tuple[bool, bool, bool]:
-    """Return whether the object has a row, whether that is marked, and whether the new store refers to it."""
+    """Return whether the object has a row, whether the row is marked, and whether the new store has the object."""
 
     async def read() -> tuple[bool, bool, bool]:
         async with open_database(url, "memory://") as database:

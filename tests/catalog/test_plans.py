@@ -1,4 +1,4 @@
-"""Plans of statements in SQLite: each finds its rows by an index, and reads no others of the space."""
+"""The plans of statements in SQLite: each statement finds its rows by an index, and reads no others of the space."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from protoslice.database.transactions import Row
 
 _LOCKS = re.compile(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?")
 _SMALL = ("webhooks", "uploads_open", "usage", "kept_files_upload")
-"""Tables and indexes of few rows in a space."""
+"""The tables and indexes that have few rows in a space."""
 _IN_ORDER = tuple(f"stores USING INDEX stores_{sort}" for sort in SORTS)
-"""Indexes of which a list reads as many rows as it shows."""
+"""The indexes of which a list reads only as many rows as it shows."""
 
 
 _FILTERS: tuple[dict[str, Any], ...] = (
@@ -52,7 +52,7 @@ QUERIES = [
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Plan of each statement that was executed."""
+    """Return the plan of each executed statement."""
     found = dict[str, list[str]]()
     for name in ("all", "run"):
         plain = getattr(SqliteTransaction, name)
@@ -207,13 +207,13 @@ async def _others(db: InlineDatabase) -> None:
 
 
 _NAMES = ("(space=? AND repository=?)", "(space=? AND repository=? AND kind=?)")
-"""Conditions that all tags of a space meet."""
+"""The conditions that all tags of a space meet."""
 _OF_STORE = re.compile(r"\bstore (=|IN)")
 _SMALL_ROWS = (
     r"CONSTANT|line|meta$|[cknm]?s\d|[cnpqw]$|ranked|family|hits|holds|listed|picked|t VIRTUAL TABLE INDEX 0:G|\("
 )
 _SCAN = rf"SCAN (?!{_SMALL_ROWS})"
-"""A scan, but for those of subqueries that are small."""
+"""A pattern for a scan, except scans of small subqueries."""
 
 
 def test_statements_find_their_rows_by_an_index(plans: dict[str, list[str]]) -> None:

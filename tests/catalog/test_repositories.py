@@ -1,6 +1,6 @@
-"""Repositories by name, and the files of repositories that are in no commit.
+"""Repositories by name, and files of repositories that are in no commit.
 
-Objects of git, lists of repositories and their names, in both engines.
+The tests also cover objects of git, and lists of repositories and their names, on both engines.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from protoslice.errors import InvalidInput, NotFound, QuotaExceeded
 
 @pytest.fixture
 async def table(database: Database) -> SpaceTable:
-    """Return the spaces of a catalogue, in which there is `SPACE`."""
+    """Return the spaces of a catalogue that has the space `SPACE`."""
     table = SpaceTable(database)
     await table.create(SPACE)
     return table

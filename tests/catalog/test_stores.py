@@ -1,6 +1,6 @@
-"""Stores: one row is there, others were removed; tags and usage change in the same transaction.
+"""Stores: a name refers to one row; tags and usage change in the same transaction.
 
-Lists of stores compared with the same filter and sort in Python, on each engine.
+Lists of stores are compared with the same filter and sort in Python, on each engine.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Model:
     uploader: str
     names: list[str] = field(default_factory=list)
     path: str = ""
-    """Path of its file."""
+    """The path of its file."""
 
 
 async def _fill(database: Database, space: str, seed: int, count: int) -> list[Model]:
@@ -226,7 +226,7 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
 
 
 def _matches(name: str, term: str) -> bool:
-    """True if a name is found by a term, as `LabelSearch` says."""
+    """Return True if a term finds a name, by the rules of `LabelSearch`."""
     folded, term = name.casefold(), term.casefold()
     return term in folded if len(term) > 2 else folded.startswith(term)
 
@@ -265,7 +265,7 @@ def _queries() -> Iterator[StoreQuery]:
     )  # fmt: skip
     for (at, name), (row, given), (column, sort) in product(enumerate(names), enumerate(filters), enumerate(SORTS)):
         if (at + row + column) % len(SORTS):
-            continue  # a fifth of all, in which each two of name, filter and sort meet
+            continue  # a fifth of all combinations, in which every two of name, filter and sort meet
         for descending in (False, True):
             yield StoreQuery(name=name, sort=sort, descending=descending, **given)
             if name is None and sort != "name":
@@ -284,7 +284,7 @@ async def _pages(table: StoreTable, query: StoreQuery, limit: int) -> list[str]:
 
 
 def _same_order(found: list[str], expected: list[str], models: list[Model], query: StoreQuery) -> bool:
-    """True if two lists are equal, but for the order of stores with the same key."""
+    """Return True if two lists are equal, except for the order of stores with the same key."""
 
     def key(digest: str) -> Any:
         (model,) = (each for each in models if each.digest == digest)
@@ -318,7 +318,7 @@ async def test_lists_have_the_stores_that_match_in_order(
 
 
 async def test_stores_with_many_names_are_listed_in_time(catalogue: str) -> None:
-    """A store may have any number of names: the statements look at few of them."""
+    """A store may have any number of names, but the statements read few of them."""
     database = connect(catalogue, "memory://")
     await upgrade(database)
     table = StoreTable(database, Usage("team"))

@@ -1,6 +1,6 @@
-"""Tags: moved on condition, pointed at stores that exist, with another version after each change.
+"""Tags: they move on condition, point to stores that exist, and have another version after each change.
 
-Histories: branches move by compare-and-set with their commits, and what nothing leads to is collected.
+Histories: branches move by compare-and-set with their commits, and unreachable content is collected.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def test_put_points_tags_at_a_store_that_exists(one: TagTable, other: TagT
 
 
 async def test_tag_has_another_entity_tag_whenever_it_is_set(one: TagTable) -> None:
-    """Also when it comes to point where it did before: a condition on the first state fails."""
+    """A tag has another one even if it points to an earlier store again, so a condition on the first state fails."""
     etags = [(await one.put(["t"], store))[0][0].etag for store in ("a", "a", "b", "a")]
     await one.remove("t")
     etags.append((await one.put(["t"], "a"))[0][0].etag)
@@ -287,7 +287,7 @@ async def test_removal_of_a_repository_takes_all_that_is_in_it(database: Databas
 async def test_collector_deletes_the_commits_that_nothing_leads_to(
     database: Database, replica: Database, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Branches are made, moved and removed at random, and what is left is compared with a walk along all parents."""
+    """Branches are made, moved and removed at random; a walk along all parents gives the expected commits."""
     monkeypatch.setattr("protoslice.database.transactions.BATCH", 3)
     random, history, refs = Random(seed), await history_of(database), dict[str, Ref]()
     parents = dict[str | None, str | None]()
@@ -318,7 +318,7 @@ async def test_collector_deletes_the_commits_that_nothing_leads_to(
 
 
 async def test_purge_of_commits_reads_no_others(postgres: TestServer) -> None:
-    """PostgreSQL has no statistics of a table that was filled just now, and must not need any."""
+    """PostgreSQL has no statistics of a newly filled table, and must not need them."""
     url, kept, removed = postgres.new_catalogue(), 20_000, 700
     async with open_database(url, "memory://") as database:
         history = await history_of(database)
@@ -340,7 +340,7 @@ async def test_purge_of_commits_reads_no_others(postgres: TestServer) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         ours = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         while connection.execute(f"{ours} AND backend_type = 'client backend'".encode()).fetchone() is not None:
-            time.sleep(0.01)  # until all that they have read is counted
+            time.sleep(0.01)  # until all their reads are counted
         read = connection.execute(
             """
             SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables

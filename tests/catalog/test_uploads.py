@@ -1,4 +1,4 @@
-"""Uploads: parts in order, writers that were overtaken, expiry by the clock of the database."""
+"""Uploads: parts in order, overtaken writers, and expiry by the database's clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def one(database: Database) -> AsyncIterator[UploadTable]:
 
 @pytest.fixture
 def other(replica: Database) -> UploadTable:
-    """Return the uploads of the space at another replica."""
+    """Return the uploads of the space, as another replica sees them."""
     return UploadTable(replica, ACCOUNT)
 
 
@@ -104,7 +104,7 @@ async def test_open_by_client_counts_what_is_open(one: UploadTable) -> None:
 
 
 async def _refers(database: Database) -> dict[int, bool]:
-    """Return the objects to which uploads refer, and those with `due` set; True for the latter."""
+    """Return the objects to which uploads refer, each with True if `due` is set."""
     rows = await database.read(lambda tx: tx.all("SELECT id, due FROM objects"))
     held = {id for (id,) in await database.read(lambda tx: tx.all("SELECT object FROM upload_objects"))}
     return {id: due is not None for id, due in rows if id in held or due is not None}

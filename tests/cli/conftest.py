@@ -1,4 +1,4 @@
-"""A live service over a directory, a model of which it has a store, and the program as a function."""
+"""The fixtures of the command line's tests: a live service over a directory, a stored model, and the program."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Call = Callable[..., Result]
 
 @pytest.fixture(scope="package")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory that the service keeps its stores in."""
+    """Return the directory that holds the service's stores."""
     return tmp_path_factory.mktemp("stores")
 
 
 @pytest.fixture(scope="package")
 def service(storage: Path) -> Iterator[str]:
-    """The address of a service in a process."""
+    """Run a service in a process; yield its address."""
     settings = {
         "PROTOSLICE_STORAGE": storage.as_uri(),
         "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
@@ -40,7 +40,7 @@ def service(storage: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ClosedService:
-    """A service that asks for tokens: its address, its storage, and a token that may do everything."""
+    """A service that requires tokens: its address, its storage, and a token with all rights."""
 
     url: str
     storage: Path
@@ -49,7 +49,7 @@ class ClosedService:
 
 @pytest.fixture(scope="package")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClosedService]:
-    """A service that asks for tokens, in a process."""
+    """Run a service that requires tokens, in a process."""
     folder = tmp_path_factory.mktemp("closed")
     settings = {"PROTOSLICE_STORAGE": folder.as_uri(), "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     with service_process(settings=settings | {"PROTOSLICE_AUTH": "tokens"}) as service:
@@ -59,9 +59,9 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClosedService]:
 
 @pytest.fixture(scope="module")
 def call(service: str, tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """Runs a verb, PROTOSLICE_URL and more set; asserts how it ends: by a code, and a line for an error.
+    """Return a function that runs a verb with PROTOSLICE_URL set, and asserts its exit code and error line.
 
-    `given` is its standard input. The configuration and the default storage of the machine's user are not used.
+    `given` is the verb's standard input. The user's configuration and default storage are not used.
     """
     home = {name: str(tmp_path_factory.mktemp("home")) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME")}
 
@@ -79,7 +79,7 @@ def call(service: str, tmp_path_factory: pytest.TempPathFactory) -> Call:
 
 @pytest.fixture(scope="session")
 def graph_of() -> Callable[..., bytes]:
-    """Function that makes a GraphDef of tensors."""
+    """Return a function that makes a GraphDef of tensors."""
     return makers.graph_of
 
 
@@ -93,13 +93,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def changed(model: Path) -> Path:
-    """The same with another constant in the third place, and one more behind."""
+    """The same graph with another constant in the third place, and one more constant at the end."""
     return model.parent / "changed/graph.pb"
 
 
 @pytest.fixture(scope="module")
 def store(service: str, model: Path) -> str:
-    """Name of the model's store on the command line."""
+    """Return the name of the model's store on the command line."""
     with Client(service) as client:
         client.push(model, tags=["model:1"], min_chunk="64KiB")
     return "@model:1"
@@ -107,7 +107,7 @@ def store(service: str, model: Path) -> str:
 
 @pytest.fixture(scope="session")
 def onnx_beside() -> Callable[..., Path]:
-    """Writes an ONNX model into a folder, whose tensors of so many bytes lie in `weights.bin` beside it."""
+    """Return a function that writes an ONNX model into a folder; its tensors are in `weights.bin` next to the model."""
 
     def write(folder: Path, sizes: tuple[int, ...] = (4000, 8000)) -> Path:
         model: Any = schema.bundled().message_class("onnx.ModelProto")()
@@ -126,7 +126,7 @@ def onnx_beside() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def saved_model() -> Callable[[Path], Path]:
-    """Writes a SavedModel with two variables into a folder."""
+    """Return a function that writes a SavedModel with two variables into a folder."""
 
     def write(folder: Path) -> Path:
         makers.write_saved_model(folder)

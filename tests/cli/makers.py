@@ -1,4 +1,4 @@
-"""Files that transcripts and tests of commands need, the same bytes at every run: `MAKERS` names the functions."""
+"""Makers of the files that transcripts and tests of commands need; the bytes are the same in every run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protoslice.storage import FileStorage
 
 Maker = Callable[[Path], None]
 MAKERS: Final[dict[str, Maker]] = {}
-"""Functions by the names that transcripts have in `# files:`."""
+"""The functions, by the names in the `# files:` comments of transcripts."""
 TENSORS: Final = [bytes([number]) * 300_000 for number in range(1, 5)]
 
 
@@ -49,7 +49,7 @@ def graph_of(*tensors: bytes) -> bytes:
 
 @maker
 def graph(folder: Path) -> None:
-    """Write `graph.pb`, a graph of four constants, and `changed/graph.pb`: the third is another, a fifth follows."""
+    """Write `graph.pb`, a graph of four constants, and `changed/graph.pb` with another third and an added fifth one."""
     (folder / "graph.pb").write_bytes(graph_of(*TENSORS))
     (folder / "changed").mkdir()
     changed = [*TENSORS[:2], b"\x09" * 300_000, TENSORS[3], b"\x07" * 400]
@@ -92,7 +92,7 @@ def _save(path: Path, tensors: list[onnx.TensorProto], inputs: Any = (), outputs
 
 @maker
 def layers(folder: Path) -> None:
-    """Write `layers.onnx`, whose tensors have names and sizes to be sorted by."""
+    """Write `layers.onnx`, whose tensors have names and sizes for tests of sorting."""
     sizes = {"layer.10.w": 5, "layer.2.w": 9, "layer.2.b": 1, "head": 7}
     _onnx(folder / "layers.onnx", {name: np.zeros(size, "<f4") for name, size in sizes.items()})
 
@@ -152,7 +152,7 @@ def constant(folder: Path) -> None:
 
 @maker
 def rules(folder: Path) -> None:
-    """Write `many.pb`, a graph of many nodes, its chunked file `many.cpb`, and the rules `rules.txt`."""
+    """Write `many.pb`, a graph of many nodes; its chunked file `many.cpb`; and the rules `rules.txt`."""
     shutil.copy(CHUNKED / "graph_many_nodes.pb", folder / "many.pb")
     shutil.copy(CHUNKED / "graph_many_nodes.max20000.cpb", folder / "many.cpb")
     lines = [
@@ -180,14 +180,14 @@ fi
 
 @maker
 def hub(folder: Path) -> None:
-    """Write the script `commit ORGANIZATION/NAME [FILE]`, to make a repository of the hub with a file."""
+    """Write the script `commit ORGANIZATION/NAME [FILE]`, which makes a hub repository with a file."""
     (folder / "commit").write_text(COMMIT)
     (folder / "commit").chmod(0o755)
 
 
 @maker
 def omitted(folder: Path) -> None:
-    """Write `omitted.onnx`, with a good tensor, one of strings, and one whose file is missing."""
+    """Write `omitted.onnx`, with a valid tensor, a tensor of strings, and a tensor whose file is missing."""
     good = onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32), "good")
     words = onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [1], [b"x"])  # type: ignore[list-item]  # strings are bytes
     gone = onnx.TensorProto(name="gone", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
@@ -244,7 +244,7 @@ def signature(folder: Path) -> None:
 
 @maker
 def stream(folder: Path) -> None:
-    """Write `train.tfrecord`, thirty examples; the same as `train.delimited` and in `shards`; and some records."""
+    """Write thirty examples as `train.tfrecord`, as `train.delimited` and in `shards`; and some other records."""
     examples = [example(number) for number in range(30)]
     (folder / "7.pb").write_bytes(examples[7])
     (folder / "29.pb").write_bytes(examples[29])
@@ -268,12 +268,12 @@ def plain_records(folder: Path) -> None:
 
 
 THING: Final = b"\x0a\x05hello\x12\x02\x08\x2a\x1a\x03abc"
-"""title: "hello" parts { weight: 42 } content: "abc"."""
+"""The message with title: "hello", parts { weight: 42 } and content: "abc"."""
 
 
 @maker
 def storage(folder: Path) -> None:
-    """Write `storage`, a directory with one store and another that was removed."""
+    """Write `storage`, a directory with one store and one removed store."""
 
     async def fill() -> None:
         root = folder / "storage"

@@ -1,8 +1,7 @@
-"""Mistakes on the command line: each is answered by a line that names it, and by its exit code.
+"""Mistakes on the command line: each one gives a line that names it, and its exit code.
 
-Every verb, with every option, where the packages of an extra are not installed: no traceback.
-
-Addresses and credentials of the command line: nothing has to be typed twice, and no secret at all.
+Every verb is run with every option where an extra's packages are not installed, and prints no traceback. Addresses and
+credentials of the command line need not be typed twice, and secrets need not be typed at all.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ MISTAKES = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what can be mistaken, in which we are."""
+    """Change to a folder with files for mistakes."""
     (tmp_path / "good.pb").write_bytes(b"\x0a\x03abc\x10\x07")
     (tmp_path / "bad.pb").write_bytes(b"\xff" * 40)
     (tmp_path / "empty").mkdir()
@@ -69,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# A file that is no proto is no mistake for `push`: a store needs none.
+# A file that is no proto is no mistake for `push`, because a store needs no proto.
 @pytest.mark.parametrize(
     ("verb", "name"), [(verb, name) for verb in VERBS for name in MISTAKES if (verb, name) != ("push", "bad.pb")]
 )
@@ -83,7 +82,7 @@ def test_a_mistake_is_a_line_that_names_it(call: Any, place: Path, verb: str, na
 
 
 def _code(verb: str, name: str) -> int:
-    """Exit code of a mistake, which says who must act."""
+    """Return the exit code of a mistake, which shows who must act."""
     store = (name.startswith(("@", "http")) and MISTAKES[name] != 6) or name.endswith("/v1/stores/any")
     if store and verb == "split":
         return 3
@@ -185,7 +184,7 @@ PACKAGES = {
 
 @pytest.mark.parametrize("extra", PACKAGES)
 def test_no_verb_fails_by_a_traceback_without_an_extra(extra: str, tmp_path: Path) -> None:
-    # What is installed is refused early: no service is asked, and none begins.
+    # Missing packages are reported early, before the service is called or starts.
     early = {
         "server": {"PROTOSLICE_URL": ""},
         "client": {"PROTOSLICE_URL": "http://127.0.0.1:9", "PROTOSLICE_LOG_LEVEL": "x"},
@@ -209,7 +208,7 @@ SECRET = "Bearer of-good-news"
 
 @contextmanager
 def guarded(upstream: str) -> Iterator[str]:
-    """A proxy that lets nobody through who does not say who they are."""
+    """Run a proxy that refuses clients without credentials."""
 
     class Guard(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -267,7 +266,7 @@ def test_who_we_are_is_told_by_the_environment(
         monkeypatch.setattr(probes, "PAUSE_SECONDS", 0.2)
         output = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
         assert {check["check"] for check in output["checks"] if check["found"]} <= {
-            "uploads are streamed",  # here they do not
+            "uploads are streamed",  # these two do not
             "chunked uploads are streamed",
         }
 
@@ -325,7 +324,7 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
 
 
 def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: str, tmp_path: Path) -> None:
-    """Neither where one connection is used, nor where several are."""
+    """The same holds for one connection and for several."""
     (tmp_path / "large.pb").write_bytes(b"\x0a\x80\x80\x80\x14" + os.urandom(40 << 20))
     call("push", tmp_path / "large.pb", "--tag", "silent:1")
     for at in (3 << 20, 30 << 20):
@@ -334,6 +333,6 @@ def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: s
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
                 assert relay.reached.wait(60)
                 process.send_signal(signal.SIGINT)
-                _, output = process.communicate(timeout=20)  # the line would be given up after 30
+                _, output = process.communicate(timeout=20)  # the connection would be given up after 30 seconds
         assert process.returncode == 130
         assert output.count("\n") == 1

@@ -40,14 +40,14 @@ EVIL = [
     "\N{RIGHT-TO-LEFT OVERRIDE}\N{ZERO WIDTH SPACE}",
 ]
 FEW = ['x;touch PWNED;$(touch PWNED)`touch PWNED` it\'s  "quoted"', "-rf", "two\nlines\ntouch PWNED\n", "é\N{SNOWMAN}"]
-"""Names for tests of whole programs, each of which takes seconds."""
+"""The names for tests of whole programs, each of which takes seconds."""
 PRINTED = re.compile(r"(?:with|run|already|it|store|add): (protoslice .*)$", re.MULTILINE)
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def run(tmp_path: Path, service: str) -> Run:
-    """Runs a line in bash, in an empty folder; asserts how it ends, and that nothing else happened."""
+    """Return a function that runs a line in bash, in an empty folder; it asserts the exit code and no other effects."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     home = tmp_path / "home"
@@ -69,7 +69,7 @@ def run(tmp_path: Path, service: str) -> Run:
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """The one command that a message suggests."""
+    """Return the only command that a message suggests."""
     (found,) = PRINTED.findall(done.stderr)
     return str(found)
 
@@ -142,7 +142,7 @@ def test_pull_of_hostile_names_writes_nothing_else(run: Run, tmp_path: Path, ser
 
 
 def test_plain_page_prints_commands_that_run(run: Run, service: str, tmp_path: Path, graph_of: Any) -> None:
-    """The page without scripts, whose first command makes the store of the others."""
+    """The first command of the page without scripts makes the store for the other commands."""
     (tmp_path / "cwd" / "model.onnx").write_bytes(
         onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString()
     )

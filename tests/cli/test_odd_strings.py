@@ -17,7 +17,7 @@ from protoslice.cli import app as program
 
 PACKAGES = {name: list(types) for name, types in groupby(root_types(), lambda name: name.rpartition(".")[0])}
 READS = {"file", "stream", "before"}
-"""First arguments of verbs that read a file."""
+"""The first arguments of verbs that read a file."""
 COMMAND: Any = typer.main.get_command(program.app)
 VERBS = {
     name: command
@@ -27,7 +27,7 @@ VERBS = {
 
 
 def _calls(name: str, type_name: str, folder: Path) -> Iterator[list[str]]:
-    """Calls of a verb: as few arguments as it takes, as many, and in JSON."""
+    """Yield calls of a verb with the fewest arguments, with all arguments, and with JSON output."""
     path, out = folder / "m.pb", str(folder / "out")
     given = {
         "file": str(path), "stream": str(path), "before": str(path), "after": str(folder / "other.pb"),
@@ -37,7 +37,7 @@ def _calls(name: str, type_name: str, folder: Path) -> Iterator[list[str]]:
     options = {option for each in parameters if each.param_type_name != "argument" for option in each.opts}
     arguments = [each for each in parameters if each.param_type_name == "argument"]
     few = [given[each.name] for each in arguments if each.required]
-    many = [given[each.name] for each in arguments]  # an argument of a new name fails here until it has a value
+    many = [given[each.name] for each in arguments]  # an argument with a new name fails here until it has a value
     for values in (few, many):
         yield [name, *values, "--type", type_name]
         if "--json" in options:
@@ -53,7 +53,7 @@ def _first_path(type_name: str) -> str:
 
 
 def _failures(types: list[str], folder: Path) -> list[str]:
-    """Calls that ended by an exception, of all verbs that read a file, for messages of these types."""
+    """Return the calls that ended by an exception, for messages of these types and all verbs that read a file."""
     wrong: list[str] = []
     for type_name in types:
         (folder / "m.pb").write_bytes(odd_message(type_name))

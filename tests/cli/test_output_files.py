@@ -1,4 +1,4 @@
-"""Every command that writes a file: it replaces none without `--force`, and what it writes survives a power failure.
+"""Every command that writes a file: it replaces no file without `--force`, and its output survives a power failure.
 
 Chunks above 2 GiB, which no protobuf runtime parses, are written with a warning.
 """
@@ -56,9 +56,9 @@ COMMANDS: Final[dict[str, Callable[[Path, Path], dict[Args, str]]]] = {
     "records": lambda model, out: {("records", model.with_suffix(".tfrecord"), "0", "-o", out / "x"): "x"},
     "schema show": lambda model, out: {("schema", "show", "written", "-o", out / "x"): "x"},
 }
-"""Calls, and the file that each writes, by command."""
+"""For each command, its call and the file that the call writes."""
 RESUMED: Final = {"y"}
-"""Of `pull`: files that another pull brings up to date."""
+"""Files of `pull` that another pull continues."""
 
 
 def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -96,7 +96,7 @@ def test_every_command_with_an_output_is_known() -> None:
 
 
 class Disk:
-    """Calls that make files durable, in their order."""
+    """A record of the calls that make files durable, in their order."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, object]] = []
@@ -115,7 +115,7 @@ class Disk:
         patch.setattr(os, "replace", replaced)
 
     def check(self, path: Path) -> None:
-        """Assert that the content of a file was durable before its name, and the name at the end."""
+        """Assert that a file's content was durable before its name, and its name at the end."""
         named = self.calls.index(("name", str(path)))
         assert ("file", path.stat().st_ino) in self.calls[:named], "the content was not on the disk before the name"
         assert ("folder", path.parent.stat().st_ino) in self.calls[named:], "the name was not on the disk"
@@ -174,7 +174,7 @@ PATH = "graph.initializer[0].raw_data"
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """An ONNX model with one value of 2 GiB, in a hole of the file."""
+    """Write an ONNX model with one value of 2 GiB, as a hole in the file."""
     data = b""
     size = LARGEST_MESSAGE + 1
     for number in (9, 5, 7):

@@ -1,4 +1,4 @@
-"""Safety of terminal, signals and streams: no name steers a terminal, no end leaves half a file."""
+"""Safety of terminal, signals and streams: no name controls the terminal, and no interrupted run leaves half a file."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
 
 
 def steers(shown: str) -> list[str]:
-    """Characters of `shown` that a terminal would act upon, ends of lines aside."""
+    """Return the characters of `shown` that a terminal would act upon, except line ends."""
     return [c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
 
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    """A graph whose names would steer a terminal, in a file whose name would too."""
+    """Write a graph whose names would control a terminal, in a file whose name would too."""
     graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
     for _ in range(3):
         node = graph.node.add(name=STEERING, op=STEERING)

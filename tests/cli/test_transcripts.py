@@ -1,13 +1,13 @@
-"""The transcripts `*.console` of this folder: commands, what they show, and how they end.
+"""The transcripts `*.console` of this folder: commands, their output, and their exit codes.
 
-A transcript begins with comments that say what it needs:
+A transcript begins with comments about its requirements:
 
-    # files: graph layers             made by the functions of `makers.py`, anew for each section
-    # service: open                   or `tokens`; PROTOSLICE_URL is an empty space of it
+    # files: graph layers             made by the functions of `makers.py`, again for each section
+    # service: open                   or `tokens`; PROTOSLICE_URL is an empty space of the service
     # MODEL: graph.pb @model:1        commands that name MODEL run with each of these, and show the same
 
 Steps before the first title run at the beginning of each section. A section, below `## TITLE`, is a test.
-`tests/support/console.py` describes steps and marks; `--update-transcripts` writes what is shown into the files.
+`tests/support/console.py` describes steps and marks; `--update-transcripts` writes the output into the files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sections(file: Path) -> Iterator[Section]:
 
 
 def run(section: Section, shell: Shell) -> tuple[str, str]:
-    """Run a section; return the preamble and the text as they should be."""
+    """Run a section; return the preamble and the text with the actual output."""
     outputs = []
     for step in [*steps(section.preamble), *steps(section.text)]:
         models = section.needs("MODEL") if "MODEL" in step.command else [""]
@@ -69,7 +69,7 @@ def run(section: Section, shell: Shell) -> tuple[str, str]:
 
 
 def difference(section: Section, shell: Shell, *, update: bool = False) -> str:
-    """Run a section; return how what is shown differs from the file, or write it there."""
+    """Run a section; return how the output differs from the file, or write the output there."""
     preamble, text = run(section, shell)
     if update:
         before, title, after = section.file.read_text().partition(f"## {section.title}\n")

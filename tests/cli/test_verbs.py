@@ -1,4 +1,4 @@
-"""The verbs as a user calls them: processes, exit codes, one line for an error."""
+"""The verbs in the processes of a user: exit codes, and one line for an error."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_who_is_not_read_ends_as_cat_does(graph: Path, command: str) -> None:
-    program = f"sleep 0.1 | {sys.executable} -m protoslice.cli {command}"  # by then whoever reads has gone
+    program = f"sleep 0.1 | {sys.executable} -m protoslice.cli {command}"  # the reader has closed the pipe by then
     done = subprocess.run(
         ["bash", "-c", f'{program}; echo "${{PIPESTATUS[1]}}"', "_", str(graph)], capture_output=True, check=False
     )
@@ -103,7 +103,7 @@ def test_a_failed_write_leaves_no_file(graph: Path, tmp_path: Path) -> None:
 
 
 def _on_a_terminal(*args: str) -> tuple[str, int]:
-    """Screen of a terminal of 100 columns, and the exit code."""
+    """Return the screen of a terminal of 100 columns, and the exit code."""
     pid, fd = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.environ.update(COLUMNS="100", TERM="xterm")
@@ -192,7 +192,7 @@ def test_help_shows_an_example_for_every_verb() -> None:
 
 
 def _usages(command: Any, *names: str) -> Iterator[tuple[str, list[str]]]:
-    """What the usage of each command says after its name."""
+    """Return each command's usage text after the command's name."""
     for name, each in command.commands.items():
         if hasattr(each, "commands"):
             yield from _usages(each, *names, name)

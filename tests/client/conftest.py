@@ -1,4 +1,4 @@
-"""A live service over memory, models to push to it, and a proxy that breaks things."""
+"""The fixtures of the client's tests: a live service over memory, models to push, and a faulty proxy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from protoslice.client import Client
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the journals of this test's pushes."""
+    """Return the folder with the journals of this test's pushes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "protoslice" / "uploads"
 
 
 @pytest.fixture(scope="package")
 def service() -> Iterator[LiveServer]:
-    """Service in this process, shared by the tests of the package."""
+    """Run a service in this process, which all tests of the package share."""
     with serve(storage="memory://", log_level="error") as live:
         yield live
 
@@ -37,7 +37,7 @@ def client(service: LiveServer) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def proxy(service: LiveServer) -> Iterator[FaultyProxy]:
-    """A proxy before the service."""
+    """Run a proxy in front of the service."""
     with faulty_proxy(service.url, stall_seconds=1.5) as proxy:
         yield proxy
 

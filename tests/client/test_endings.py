@@ -1,4 +1,4 @@
-"""Ends of transfers: the right error, no more bytes than the service took, and no thread left."""
+"""Ends of transfers: the error is right, no bytes are sent that the service does not take, and no thread remains."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from protoslice.errors import (
 )
 
 SIZE = 48 << 20
-"""A push of one request; more than the buffers of two sockets hold."""
+"""The size of a push with one request; it is more than the buffers of two sockets hold."""
 LARGE = 96 << 20
-"""A push of resumable uploads."""
+"""The size of a push by resumable uploads."""
 Behaviour = Callable[[socket.socket], None]
 Answering = tuple[bytes, type[ProtosliceError], int]
 
@@ -46,7 +46,7 @@ REFUSALS = pytest.mark.parametrize("refusal", [TOO_LARGE, UNAUTHORIZED, FULL], i
 
 
 class Stub:
-    """Service that reads a head and `after` bytes of a body, then does what `then` says; `read` counts."""
+    """A service that reads a head and `after` bytes of a body, and then calls `then`; `read` counts the bytes."""
 
     def __init__(self, then: Behaviour, after: int, tls: Any = None) -> None:
         self.read = 0
@@ -80,7 +80,7 @@ class Stub:
                 pass
 
     def _is_body_answered(self, near: socket.socket) -> bool:
-        """Serve one request; whether it had a body, which is not read to its end."""
+        """Serve one request; return whether it had a body, which is not read to its end."""
         data = b""
         while b"\r\n\r\n" not in data:
             data += near.recv(1 << 16) or self._gone()
@@ -110,7 +110,7 @@ def stub(then: Behaviour, after: int = 1 << 20, tls: Any = None) -> Iterator[Stu
 
 
 def answers_and_closes(line: bytes) -> Behaviour:
-    """Answers and closes; unread bytes that are still under way make the kernel reset the connection."""
+    """Answer and close the connection; unread bytes in flight make the kernel reset it."""
 
     def then(near: socket.socket) -> None:
         near.sendall(line + b"content-length: 0\r\nconnection: close\r\n\r\n")
@@ -120,7 +120,7 @@ def answers_and_closes(line: bytes) -> Behaviour:
 
 
 def answers_and_stops(line: bytes) -> Behaviour:
-    """Neither reads on nor closes the connection."""
+    """Neither continue to read nor close the connection."""
     return lambda near: near.sendall(line + b"content-length: 0\r\n\r\n")
 
 
@@ -139,14 +139,14 @@ def falls_silent(near: socket.socket) -> None:
 
 
 def threads() -> list[str]:
-    """The threads of clients that are alive."""
+    """Return the clients' threads that are alive."""
     ours = ("protoslice-hash", "protoslice-transfer", "protoslice-file", "protoslice-client")
     return [each.name for each in threading.enumerate() if each.name.startswith(ours)]
 
 
 @pytest.fixture
 def client_of() -> Iterator[Callable[[str], Client]]:
-    """A client that gives up soon, and waits long for what is silent."""
+    """Return a client that soon gives up, but waits long for a silent service."""
     made: list[Client] = []
 
     def client(url: str) -> Client:
@@ -175,7 +175,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def push(*args: object, **environment: str) -> tuple[int, str]:
-    """Exit code and standard error of `protoslice push`; a program that does not end fails the test."""
+    """Return exit code and standard error of `protoslice push`; fail if the program does not end."""
     command = [sys.executable, "-m", "protoslice.cli", "push", *map(str, args)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment
@@ -229,7 +229,7 @@ def test_the_program_ends_with_what_the_refusal_says(refusal: Answering, model: 
 
 
 def test_a_refused_body_is_not_sent_to_its_end(model: Path, client_of: Callable[[str], Client]) -> None:
-    """The service takes all that comes, as proxies do."""
+    """The service accepts all bytes that arrive, as proxies do."""
 
     def answers_and_drains(near: socket.socket) -> None:
         near.sendall(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n")
@@ -338,7 +338,7 @@ def test_an_error_of_the_callers_progress_is_the_callers(
 def test_a_pull_that_fails_leaves_no_thread(
     client: Client, versions: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts are fetched side by side, and more of them are left than have begun."""
+    """Parts are fetched in parallel, and some parts have not begun when the pull fails."""
 
     def refuse(done: int, total: int | None) -> None:
         if done > 1 << 20:
@@ -358,7 +358,7 @@ def test_a_pull_that_fails_leaves_no_thread(
 
 
 async def test_a_push_whose_task_is_cancelled_waits_for_nobody(service: LiveServer) -> None:
-    """The pieces of the body never come."""
+    """The pieces of the body never arrive."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b"\x0a\x01a"

@@ -1,6 +1,6 @@
-"""Between the client and the service lies something broken: never a wrong byte is accepted.
+"""Something broken between the client and the service: the client never accepts a wrong byte.
 
-Requests in JSON with a bit flipped on the way: refused by the service, repeated by the client.
+JSON requests with a flipped bit are refused by the service and repeated by the client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def broken(proxy: FaultyProxy) -> Iterator[Client]:
 
 @contextmanager
 def small_requests() -> Iterator[None]:
-    """Downloads of many requests, after the first of them two at a time: no line is fast enough for one."""
+    """Download with many requests, two at a time after the first; no connection is fast enough for a single request."""
     with ExitStack() as stack:
         for name, value in {
             "PART": 200_000,
@@ -62,7 +62,7 @@ def small_requests() -> Iterator[None]:
 def test_one_fault_of_each_kind(
     kind: Kind, before: int, broken: Client, proxy: FaultyProxy, store: Store, model: bytes, tmp_path: Path
 ) -> None:
-    """In the answer that says what the file is, and in parts of it."""
+    """The faults are in the answer that describes the file, and in parts of the file."""
     proxy.script[:] = [*[Fault()] * before, Fault(kind, 0.5)]
     with small_requests():
         (done,) = broken.download(store.id, tmp_path / "a")
@@ -89,7 +89,7 @@ def test_a_download_is_right_whatever_happens(
 def test_a_merge_is_right_whatever_happens(
     script: list[Fault], broken: Client, proxy: FaultyProxy, store: Store, model: bytes
 ) -> None:
-    """Of a part of a message nobody knows a digest before: each answer brings its own."""
+    """The digest of a message's part is not known before; each answer brings its own digest."""
     proxy.script[:] = script
     with patch.object(remote, "DIGESTED", 10_000):
         assert broken.merge(store.id, "node[7].name") == model[32776 * 7 + 8 : 32776 * 8]
@@ -128,7 +128,7 @@ DESCRIPTORS = FileDescriptorSet(file=[FileDescriptorProto(name="garbled.proto", 
 
 @pytest.fixture(scope="module")
 def stores(client: Client) -> list[str]:
-    """Two stores whose ids a flip cannot turn into each other."""
+    """Two stores whose ids differ by more than a flipped bit."""
     return [client.push(b"\x0a\x04" + word, filename="garbled.pb").store.id for word in (b"this", b"that")]
 
 

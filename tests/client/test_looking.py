@@ -1,6 +1,6 @@
-"""Listings of a service: stores, tags, schemas and trees, by the client and by the asynchronous one.
+"""Lists of a service: stores, tags, schemas and trees, by the client and by the asynchronous client.
 
-Public objects are pickled, or say why not; workers of data loaders read through them.
+Public objects can be pickled, or raise an error with the reason; workers of data loaders read through them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Models on a service, opened by every name that the command line takes.
+"""Models on a service, opened by every name that the command line accepts.
 
-Stores as an fsspec file system, found by its protocol.
+Stores as an fsspec file system, which is found by its protocol.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError,
 from protoslice.references import address_of, is_address
 
 LARGE = (5000, 5000)
-"""Shape of a tensor of 100 MB."""
+"""The shape of a tensor of 100 MB."""
 
 
 @pytest.fixture(scope="module")
 def arrays() -> dict[str, Any]:
-    """Tensors by name, two of which have names that search patterns and paths have a meaning for."""
+    """Return tensors by name; two of the names have a meaning in search patterns and paths."""
     return {
         "large": np.arange(LARGE[0] * LARGE[1], dtype="<f4").reshape(LARGE),
         "block.0/w*": np.arange(24).reshape(2, 3, 4),
@@ -43,7 +43,7 @@ def arrays() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def model(arrays: dict[str, Any]) -> bytes:
-    """An ONNX model of the tensors, and of two with one name."""
+    """Return an ONNX model of the tensors, and of two tensors with one name."""
     tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     twice = [onnx.numpy_helper.from_array(np.zeros(1, np.float32), "twice")] * 2
     made = onnx.helper.make_graph([], "g", [], [], [*tensors, *twice])
@@ -116,7 +116,7 @@ def test_a_model_on_a_service_is_what_its_file_is(
 
 
 def test_membership_and_missing_names_are_those_of_mappings(client: Client, ref: str) -> None:
-    for listed in (False, True):  # a listing that is there answers without requests
+    for listed in (False, True):  # a cached listing answers without requests
         with protoslice.open_model(f"{client.url}/m/bert:1") as opened:
             if listed:
                 list(opened)
@@ -182,7 +182,7 @@ def fs() -> Any:
 
 
 def test_it_is_found_by_its_protocol() -> None:
-    """By the entry point: `make dev` installs it."""
+    """The entry point that `make dev` installs leads fsspec to it."""
     assert isinstance(fsspec.filesystem("protoslice"), StoreFileSystem)
     secure = fsspec.core.url_to_fs("protoslices://host/ref/files/a")
     assert secure[1] == "host/ref/files/a"

@@ -1,4 +1,4 @@
-"""Records of a store as a sequence: the records of the stream, by few requests, all verified."""
+"""Records of a store as a sequence: the client reads them by few requests, and verifies all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXAMPLES = [example(n) for n in range(3000)]
 
 @pytest.fixture(scope="module")
 def stored(client: Client) -> str:
-    """The id of a store of a stream, which has the tag `train`."""
+    """Return the id of a store of a stream, which has the tag `train`."""
     return client.push(FRAMED["tfrecord"](EXAMPLES), filename="train.tfrecord", tags=["train"]).store.id
 
 
@@ -111,7 +111,7 @@ def test_a_slice_has_parts_but_no_keys(client: Client, stored: str) -> None:
 
 
 class Counting(BytesSource):
-    """Bytes that note each read."""
+    """Bytes that record each read."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -155,7 +155,7 @@ def test_an_answer_of_too_few_records_is_not_believed() -> None:
 
 
 class Awaited:
-    """The records of an asynchronous client, with the calls of `RemoteRecords`."""
+    """The records of an asynchronous client, with the methods of `RemoteRecords`."""
 
     def __init__(self, url: str, ref: str) -> None:
         self._url, self._ref = url, ref
@@ -239,7 +239,7 @@ def test_records_in_order_are_asked_for_side_by_side_in_the_framing_of_the_strea
 
     def waiting(params: Sequence[tuple[str, str]]) -> bytes:
         asked.append(params)
-        together.wait(10)  # raises where a request waits for the answer to another
+        together.wait(10)  # raises an error where a request waits for another request's answer
         return ask(params)
 
     monkeypatch.setattr("protoslice.client.records._BYTES", -(-records.summary.size // 8))
@@ -290,9 +290,9 @@ def test_a_shuffled_window_is_drawn_from_all_over_the_stream_and_bounded(client:
     records._ask, records._parallel = noting(asked, records._ask), 1
     batches = records.batches(10, shuffle=True, window=records.summary.size // 10)
     first = [EXAMPLES.index(record) for record in next(batches)]
-    assert len(asked) <= 16 + 3  # a window, and what is asked for ahead
+    assert len(asked) <= 16 + 3  # a window, and records requested in advance
     assert max(first) - min(first) > 1000
-    assert len({number // 18 for number in first}) > 3  # runs have 18 records: those of several are mixed
+    assert len({number // 18 for number in first}) > 3  # runs have 18 records, and records of several runs are mixed
 
 
 def test_a_stream_without_records_has_no_batches(client: Client) -> None:

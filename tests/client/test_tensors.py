@@ -1,4 +1,4 @@
-"""Tensors come as numpy arrays, whole and in slices, of every type that numpy or ml_dtypes has."""
+"""Tensors as numpy arrays, whole and in slices, of every type that numpy or ml_dtypes has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def arrays() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ref(client: Client, arrays: dict[str, Any]) -> str:
-    """A store of an ONNX model that holds the arrays, and strings."""
+    """Return a store of an ONNX model that holds the arrays, and strings."""
     tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     words = np.array([[b"a", b""], [b"\x00\xff", b"four"]], object)
     strings = onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [2, 2], list(words.reshape(-1)))
@@ -178,7 +178,7 @@ def test_tensor_of_strings_takes_a_slice(client: Client, ref: str) -> None:
 
 
 def test_memory_for_a_tensor_is_allocated_once(client: Client, service: LiveServer) -> None:
-    """Also for a chunk, whose bytes are returned as they are."""
+    """The same holds for a chunk, whose bytes are returned unchanged."""
     size = 48 << 20
     data = np.random.default_rng(2).integers(0, 256, size, np.uint8)
     model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(data, "w")]))
@@ -189,7 +189,7 @@ def test_memory_for_a_tensor_is_allocated_once(client: Client, service: LiveServ
     )
     tensor, chunk, total = map(int, measured.stdout.split())
     assert total == data.sum(dtype=np.int64)
-    assert size < tensor < 1.2 * size  # and a few pieces that are under way
+    assert size < tensor < 1.2 * size  # and a few pieces in flight
     assert size < chunk < 1.2 * size
 
 
@@ -212,4 +212,4 @@ with Client(url, parallel=1) as client:
     print(tracemalloc.get_traced_memory()[1])
     print(total)
 """
-"""Prints the most bytes allocated for a tensor and for a chunk, with few requests in flight."""
+"""A program that prints the peak of allocated bytes for a tensor and for a chunk, with few concurrent requests."""

@@ -1,6 +1,6 @@
-"""Worker processes that read through objects of the process that starts them: `python -m tests.client.workers`.
+"""Worker processes that read through objects of their parent process: `python -m tests.client.workers`.
 
-Each of the ways to start a process has to give the workers connections and files that are theirs alone.
+With each way to start a process, the workers must get separate connections and files.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ READS: Mapping[str, Callable[[Any], bytes]] = {
     "slice of local records": lambda records: b"".join(records),
     "shards": lambda records: b"".join(records),
 }
-"""Reads through each object, which both processes do."""
+"""The reads through each object, which both processes do."""
 
 
 async def _merged(client: AsyncClient) -> bytes:
-    """More calls than the client has threads."""
+    """Make more calls than the client has threads."""
     return b"".join(await asyncio.gather(*(client.merge("workers", "node[0].name") for _ in range(20))))
 
 
 def digests(objects: Mapping[str, Any]) -> dict[str, str]:
-    """Digest of what is read through each object."""
+    """Return a digest of the bytes that are read through each object."""
     return {name: hashlib.sha256(READS[name](each)).hexdigest() for name, each in objects.items()}
 
 
@@ -47,8 +47,8 @@ def work(objects: Mapping[str, Any], results: Any) -> None:
 
 
 def main(method: str, url: str, path: str, shards: str) -> None:
-    """Read by two workers, and by this process meanwhile and before, which leaves idle connections."""
-    client = Client(url, attempts=1)  # a mix-up of connections must not be mended
+    """Read by two workers, and before and in parallel by this process, which leaves idle connections."""
+    client = Client(url, attempts=1)  # a mix-up of connections must not be repaired
     remote, local = client.records("records"), protoslice.records(path)
     objects = {
         "Client": client,

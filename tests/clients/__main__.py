@@ -1,6 +1,6 @@
-"""Programs of others against the service: `python -m tests.clients NAME…`, all by default.
+"""Programs of other authors against the service: `python -m tests.clients NAME…`, all by default.
 
-Each runs unmodified, in the versions that the table at the end shows. A group runs by its name.
+Each program runs unmodified; the table at the end shows its version. The name of a group runs all its programs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.clients.s3 import PYTHON_CLIENTS
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A call of a module, which is imported when it runs: it needs the packages of no other client."""
+    """A call of a module; the module is imported when it runs, so it needs no other client's packages."""
 
     module: str
     function: str = "run"
     given: tuple[str, ...] = ()
 
     def __call__(self, folder: Path) -> str:
-        """Return the versions of the client; raise when something does not hold."""
+        """Return the versions of the client; raise an error when a check fails."""
         versions: str = getattr(import_module(f"tests.clients.{self.module}"), self.function)(*self.given, folder)
         return versions
 
@@ -72,11 +72,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Client]]] = {
     },
 }
 CLIENTS: Final = {name: run for group in GROUPS.values() for name, run in group.items()}
-"""Calls of each client, which return its version and raise when something does not hold."""
+"""The call of each client, which returns its version and raises an error when a check fails."""
 
 
 def main(words: list[str]) -> int:
-    """Run clients, print a table of them, and return the number of those that fail."""
+    """Run clients, print a table of them, and return the number of failed clients."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     groups = "; ".join(f"{group}: {', '.join(clients)}" for group, clients in GROUPS.items())
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"clients, or groups of them: {groups}")

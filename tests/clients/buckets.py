@@ -18,7 +18,7 @@ _SUITES: Final = (("tests/storage/test_conformance.py",), ("-m", "contract", "te
 
 
 def run(name: str, folder: Path) -> str:
-    """Run both suites on a server; `folder` is not used, since servers make one of their own."""
+    """Run both suites on a server; `folder` is not used, since servers make separate folders."""
     with running(str(program(name))) as server:
         variable = f"PROTOSLICE_TEST_{server.scheme.upper()}"
         environment = os.environ | {

@@ -1,4 +1,4 @@
-"""A service as a process of its own, and a store in it, for clients that others wrote."""
+"""A service as a separate process, and a store in it, for clients of other authors."""
 
 from __future__ import annotations
 

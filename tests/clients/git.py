@@ -1,4 +1,4 @@
-"""git clones and pulls a repository, and nothing differs from what git computes; git-lfs pushes and pulls files."""
+"""git clones and pulls a repository, and all data equal git's own results; git-lfs pushes and pulls files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _clone_from_space(home: Path, service: Service, client: httpx.Client, files:
     with httpx.Client(base_url=f"{service.url}/spaces/red", headers=client.headers) as red:
         commit(red, "models/ann/m", files).raise_for_status()
     url = f"{service.host}/spaces/red/ann/m"
-    refused("not found", "git", "clone", f"http://{url}", "hidden", folder=home)  # the token is of another space
+    refused("not found", "git", "clone", f"http://{url}", "hidden", folder=home)  # the token is for another space
     good("git", "clone", "--quiet", f"http://robot:{service.token}@{url}", "red", folder=home)
     _same(home / "red", files)
 
@@ -102,7 +102,7 @@ def _same(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def run_lfs(folder: Path) -> str:
-    """Push and pull with tokens, then fail for a file that nobody pushed."""
+    """Push and pull with tokens, then fail for a file that was never pushed."""
     programs("git", "git-lfs")
     work, other = folder / "work", folder / "other"
     with serving(folder, closed=True) as service:

@@ -14,7 +14,7 @@ from tests.support.serve import serve
 
 VERSIONS = ("0.36.2", "1.33.0", "2.4.0")
 WITH = ("hf_xet", "numpy", "safetensors")
-"""Packages that each version is installed with."""
+"""The packages that each version is installed with."""
 
 
 QUIET = dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")

@@ -15,7 +15,7 @@ _CALLS: Final = "hub_npm.mjs"
 
 
 def installed_by_npm(package: str, version: str) -> Path:
-    """Folder of a package, which is installed unless it is there, without running its scripts."""
+    """Return the folder of a package; install the package if it is missing, without running its scripts."""
     home = MADE / f"npm-{package.rpartition('/')[2]}-{version}"
     if not (home / "node_modules").exists():
         home.mkdir(parents=True, exist_ok=True)

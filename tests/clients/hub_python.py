@@ -12,7 +12,7 @@ from tests.clients.running import Service, good, refused, serving
 from tests.support.environments import python_of
 
 CARDS: Final = VERSIONS[-1:]
-"""Versions that validate a card at their endpoint; earlier ones always ask huggingface.co."""
+"""The versions that validate a card at their endpoint; earlier versions always use huggingface.co."""
 _CARD: Final = """
 import sys
 from huggingface_hub import ModelCard, create_repo, hf_hub_download

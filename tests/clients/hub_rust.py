@@ -14,7 +14,7 @@ def run(folder: Path) -> str:
     """Build and run the program of `hub_rust/`."""
     home = MADE / "hub-rust"
     home.mkdir(parents=True, exist_ok=True)
-    for name in ("Cargo.toml", "main.rs"):  # the lock file stays out of the sources
+    for name in ("Cargo.toml", "main.rs"):  # the lock file is not written into the sources
         shutil.copy(HERE / "hub_rust" / name, home)
     subprocess.run(["cargo", "build", "--quiet"], cwd=home, check=True, env=os.environ | {"CARGO_TARGET_DIR": "target"})
     for closed in (False, True):

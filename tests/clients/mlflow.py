@@ -21,7 +21,7 @@ from tests.support.serve import serve
 WHOLE = "mlflow==3.17.2"
 LIGHT = ("mlflow-skinny==3.17.2", "mlflow-skinny==2.22.5")
 PARTS = {"MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE": "20000000", "LARGE": "31000000"}
-"""A large file goes in parts by the version that asks whether it may; the default is 500 MiB."""
+"""The settings that make a large file go in parts, for the version that checks the limit; its default is 500 MiB."""
 _RUNS: Final = """
 import json, mlflow
 made = []
@@ -39,7 +39,7 @@ _BASE: Final = "/api/2.0/mlflow-artifacts/artifacts"
 
 @contextmanager
 def tracking_server(python: Path, folder: Path, service: str) -> Iterator[str]:
-    """MLflow's own tracking server, whose artifacts go from its clients to the service."""
+    """Run MLflow's tracking server; its clients send artifacts to the service."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     root = service.replace("http:", "mlflow-artifacts:") + "/team"

@@ -16,7 +16,7 @@ from tests.clients.running import Service, built_with_go, good, refused, serving
 from tests.support.hub import commit
 
 VERSION: Final = "v0.6.5"
-"""The last version whose module holds all that it is built of."""
+"""The last version whose module contains all its build inputs."""
 
 
 def run(folder: Path) -> str:
@@ -51,7 +51,7 @@ def run(folder: Path) -> str:
 
 
 def _pull(program: Path, folder: Path, asked: dict[str, str], service: Service) -> None:
-    """Pull GGUF files of a repository that a client of Hugging Face filled."""
+    """Pull GGUF files of a repository that a Hugging Face client filled."""
     files = {f"tiny.{each}.gguf": _gguf("{{ '<|im_start|>' }}") for each in ("Q8_0", "Q4_K_M")}
     with httpx.Client(base_url=service.url, timeout=60) as client:
         client.post("/api/repos/create", json={"organization": "Ann", "name": "Tiny-GGUF"}).raise_for_status()

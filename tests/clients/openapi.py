@@ -1,7 +1,7 @@
-"""Clients that generators make of the OpenAPI document.
+"""Clients that generators make from the OpenAPI document.
 
 The page is checked against the types of openapi-typescript. The programs of `examples/` are generated, compiled and run
-against an open and a closed service, over a line that breaks once. With other media types in the document, they fail.
+against an open and a closed service, with one broken connection. With other media types in the document, they fail.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SAID: Final = (
     "stream of unknown length: store ", "continue at ", "resumable upload: store ", "chunks; number ",
     "the graph without weights: ", "tensors; the first bytes of ", "tag created, moved, refused: ", "201", "200", "412",
 )  # fmt: skip
-"""What each program prints, in this order."""
+"""The expected output of each program, in this order."""
 LARGE: Final = 6_000_000
-"""Bytes of a chunk that has to be read in more than four ranges, since longer ranges have no digest."""
+"""The size of a chunk that needs more than four ranges, since longer ranges have no digest."""
 MUTANTS: Final = {
     ("/v1/stores", "post", "application/octet-stream"): "application/x-bytes",
     ("/v1/uploads/{upload}", "patch", "application/offset+octet-stream"): "application/partial-upload",
@@ -42,7 +42,7 @@ MUTANTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of `examples/`, ready to run, with the versions of what made it."""
+    """A program of `examples/`, ready to run, with the versions of its tools."""
 
     version: str
     command: list[Command]
@@ -50,19 +50,19 @@ class Program:
 
 
 def python(folder: Path, document: Path) -> Program:
-    """The program in Python, over a client of openapi-python-client."""
+    """The Python program, with a client of openapi-python-client."""
     interpreter, generated = python_of(*PACKAGES), folder / "client"
     _done(
         interpreter.with_name("openapi-python-client"), "generate", "--fail-on-warning",
         "--config", ROOT / "openapi/python-client.yaml", "--path", document, "--output-path", generated,
-        env={"PATH": f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}"},  # ruff formats what is generated
+        env={"PATH": f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}"},  # ruff formats the generated code
     )  # fmt: skip
     version = f"{PACKAGES[0]} under {_done(interpreter, '--version')}"
     return Program(version, [interpreter, "example.py"], {"PYTHONPATH": str(generated)})
 
 
 def go(folder: Path, document: Path) -> Program:
-    """The program in Go, over a client of oapi-codegen."""
+    """The Go program, with a client of oapi-codegen."""
     _done(built_with_go(*OAPI_CODEGEN), "-config", "oapi-codegen.yaml", document, folder=folder)
     _done("go", "mod", "tidy", folder=folder)
     tracked = ROOT / "examples/go/go.mod"
@@ -74,7 +74,7 @@ def go(folder: Path, document: Path) -> Program:
 
 
 def typescript(folder: Path, document: Path) -> Program:
-    """The program in TypeScript, over openapi-fetch and types of openapi-typescript."""
+    """The TypeScript program, with openapi-fetch and types of openapi-typescript."""
     packages = MADE / "typescript-example"  # installed once for all runs
     packages.mkdir(exist_ok=True)
     shutil.copy(folder / "package.json", packages)
@@ -92,7 +92,7 @@ LANGUAGES: Final[Mapping[str, Callable[[Path, Path], Program]]] = {"python": pyt
 
 
 def run(folder: Path) -> str:
-    """Generate, compile and run all programs; raise if a generator warns or a call fails."""
+    """Generate, compile and run all programs; raise an error if a generator warns or a call fails."""
     programs("npm")
     subprocess.run(["sh", ROOT / "web/build.sh", sys.executable, "check"], check=True)
     changed, versions = folder / "changed.json", []
@@ -126,7 +126,7 @@ def _run(language: str, document: Path) -> str:
         program = LANGUAGES[language](folder, document)
         for closed in (False, True):
             with serving(Path(name), closed=closed) as service:
-                # The first upload passes, and the line breaks in the middle of the second.
+                # The first upload succeeds, and the connection breaks in the middle of the second.
                 line = Relay(service.url, up=1.5 * model.stat().st_size)
                 env = {**program.env, "PROTOSLICE_TOKEN": service.token}
                 printed = _done(*program.command, line.url, model, folder=folder, env=env)
@@ -138,7 +138,7 @@ def _run(language: str, document: Path) -> str:
 
 
 def _done(*command: Command, folder: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """What a command printed, whose failure is raised."""
+    """Run a command and return its output; raise an error if it fails."""
     done = subprocess.run(
         command,
         cwd=folder,

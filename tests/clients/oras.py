@@ -1,4 +1,4 @@
-"""oras: files keep their names, and external data is found. The conformance program of the OCI distribution API."""
+"""oras: files keep their names, and external data is found; and the OCI distribution API's conformance program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONFORMANCE = (
     "OCI_API_MANIFESTS_TAG_PARAM", "OCI_API_MANIFESTS_DIGEST_HEADER", "OCI_API_BLOBS_UPLOAD_CANCEL",
     "OCI_API_BLOBS_DIGEST_HEADER", "OCI_DATA_SPARSE",
 )  # fmt: skip
-"""Tests that the program leaves out unless they are asked for."""
+"""The settings for tests that the program leaves out by default."""
 
 
 def run(folder: Path) -> str:
@@ -49,7 +49,7 @@ def run(folder: Path) -> str:
 
 
 def _push_at_once(oras: Path, folder: Path, service: Service) -> None:
-    """Push from two processes with the usual options and from one with many connections, all at once."""
+    """Push from two processes with the usual options and from one with many connections, all concurrently."""
     layers = folder / "layers"
     pushes: list[tuple[str, list[str]]] = [("one", []), ("two", []), ("many", ["--concurrency", "30"])]
     for name, _ in pushes:

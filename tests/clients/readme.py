@@ -1,7 +1,7 @@
-"""Everything in the README.
+"""All commands in the README.
 
-The commands and the Python example also run with the other tests (`tests/docs/test_examples.py`);
-the lines for clients of registries only here, with these clients installed.
+The commands and the Python example also run with the other tests (`tests/docs/test_examples.py`). The lines for
+registries' clients run only here, with these clients installed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PORTS = ("127.0.0.1:8000", "127.0.0.1:5000", "--port 5000")
 
 
 def lines() -> dict[str, str]:
-    """The lines of the README by the program that they are about."""
+    """Return the README's lines for each client program."""
     section = (ROOT / "README.md").read_text().partition(SECTION)[2]
     found = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     return {name: text for text in found for name in ("hf", "mlflow", "oras") if f"{name} " in text}
 
 
 def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
-    """True if the lines, each of which has to succeed, show a tensor of the model."""
+    """Return True if the lines, each of which must succeed, show a tensor of the model."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     for said, meant in zip(PORTS, (service, f"127.0.0.1:{port}", f"--port {port}"), strict=True):
@@ -51,7 +51,7 @@ def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
         return status == 0 and "head.weight" in told
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGTERM)  # a server that the lines left running
+            os.killpg(shell.pid, signal.SIGTERM)  # a server that the lines started
 
 
 def run(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Services and programs for clients that others wrote."""
+"""Services and programs for clients of other authors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.environments import ROOT
 from tests.support.serve import service_process
 
 MADE: Final = ROOT / ".make"
-"""Folder of what is installed or built for the clients."""
+"""The folder for programs that are installed or built for the clients."""
 HERE: Final = Path(__file__).parent
 CALLS: Final = HERE / "calls"
-"""Scripts that run in environments of the clients."""
+"""The scripts that run in the clients' environments."""
 _BUILT: Final = {
     "versitygw": MADE / "versitygw-v1.8.0",
     "azurite": MADE / "azurite-3.37.0/node_modules/.bin/azurite-blob",
@@ -30,14 +30,14 @@ Command = str | Path
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running service, and a token that may do everything; empty where no token is asked for."""
+    """A running service, and a token with all rights; the token is empty if the service requires none."""
 
     url: str
     token: str
 
     @property
     def host(self) -> str:
-        """Host and port."""
+        """The host and port."""
         return self.url.removeprefix("http://")
 
 
@@ -45,7 +45,7 @@ class Service:
 def serving(
     folder: Path, *, closed: bool = False, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Service]:
-    """A service over an empty folder, which asks for tokens if `closed`."""
+    """Run a service over an empty folder; it requires tokens if it is `closed`."""
     storage = {"PROTOSLICE_STORAGE": (folder / f"storage-{closed}").as_uri(), **settings}
     with service_process(settings=storage | ({"PROTOSLICE_AUTH": "tokens"} if closed else {})) as service:
         token = ""
@@ -60,7 +60,7 @@ def serving(
 def ended(
     *command: Command, folder: Path, env: Mapping[str, str] | None = None, seconds: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """A program that has ended, with all that it printed."""
+    """Return a program that has ended, with all its output."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **(env or {})}
     return subprocess.run(
         command,
@@ -74,14 +74,14 @@ def ended(
 
 
 def good(*command: Command, folder: Path, env: Mapping[str, str] | None = None, seconds: float = 300) -> str:
-    """All that a program printed, which has to succeed."""
+    """Run a program that must succeed, and return all its output."""
     done = ended(*command, folder=folder, env=env, seconds=seconds)
     assert done.returncode == 0, (command, done.returncode, done.stdout)
     return done.stdout
 
 
 def refused(words: str, *command: Command, folder: Path, env: Mapping[str, str] | None = None) -> None:
-    """Run a program that has to fail and to print `words`."""
+    """Run a program that must fail and print `words`."""
     done = ended(*command, folder=folder, env=env)
     assert done.returncode != 0, (command, done.stdout)
     assert words in " ".join(done.stdout.split()), (command, done.stdout)
@@ -93,19 +93,19 @@ def programs(*names: str) -> None:
 
 
 def program(name: str) -> Path:
-    """Return the path of a program in `.make`, which is built unless it is there."""
+    """Return the path of a program in `.make`; build the program if it is missing."""
     programs(name)
     return _BUILT[name] if name in _BUILT else MADE / name
 
 
 def built_page() -> None:
-    """Build the page unless it is built."""
+    """Build the page if it is not built."""
     if not (ROOT / "service/protoslice/server/pages/built/first.json").exists():
         subprocess.run(["sh", ROOT / "web/build.sh", sys.executable], check=True)
 
 
 def built_with_go(name: str, module: str, version: str) -> Path:
-    """A program that Go builds of a module, without optimization, unless it is there."""
+    """Return a program that Go builds from a module without optimization; build the program if it is missing."""
     program = MADE / f"{name}-{version}" / name
     if not program.exists():
         flags = {"GOBIN": str(program.parent), "CGO_CFLAGS": "-O0", "CGO_CXXFLAGS": "-O0"}
@@ -114,6 +114,6 @@ def built_with_go(name: str, module: str, version: str) -> Path:
 
 
 def protoslice(*arguments: Command, service: Service, folder: Path) -> str:
-    """Output of our own command line."""
+    """Return the output of our command line."""
     command = [sys.executable, "-m", "protoslice.cli", *arguments]
     return good(*command, folder=folder, env={"PROTOSLICE_URL": service.url, "PROTOSLICE_TOKEN": service.token})

@@ -1,6 +1,7 @@
-"""Clients of S3 against closed and open services, reached at once and through nginx with TLS and a path.
+"""S3 clients against closed and open services, reached directly and through nginx with TLS and a path.
 
-Each lists, looks at and reads the files of stores; a service that asks for tokens refuses what the token may not read.
+Each client lists, examines and reads the files of stores. A service that requires tokens refuses files that a token may
+not read.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ _MC: Final = "v0.0.0-20250313080218-cf909e1063a9"
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A service with a model, reached by one way, and the environment of a client that may read it."""
+    """A service with a model, the way to reach it, and the environment of a client that may read it."""
 
     place: str
     endpoint: str
     domain: str
-    """Host and port that are the endpoint of clients that take no path in it."""
+    """The host and port, as the endpoint for clients that take no path in the endpoint."""
     authority: Path | None
-    """Certificate that clients trust; None without TLS."""
+    """The certificate that clients trust; None without TLS."""
     closed: bool
     file: Path
     env: dict[str, str]
 
     @property
     def verify(self) -> ssl.SSLContext | bool:
-        """What httpx takes to trust the service."""
+        """The certificate setting with which httpx trusts the service."""
         return True if self.authority is None else ssl.create_default_context(cafile=str(self.authority))
 
 
 def _everywhere(folder: Path, call: Callable[[Bucket, Path], str], models: Sequence[str] = ()) -> str:
-    """Call a client with every bucket; return its version and the places."""
+    """Call a client with every bucket; return the client's version and the buckets."""
     places, version = list[str](), ""
     for closed in (True, False):
         with _service(folder / f"closed-{closed}", closed, models) as buckets:
@@ -77,7 +78,7 @@ def _everywhere(folder: Path, call: Callable[[Bucket, Path], str], models: Seque
 
 @contextmanager
 def _service(folder: Path, closed: bool, models: Sequence[str]) -> Iterator[Sequence[Bucket]]:
-    """Serve a model by two tags, and others; yield the ways to it."""
+    """Serve a model by two tags, and other models; yield the ways to reach it."""
     folder.mkdir()
     file = folder / "model.onnx"
     file.write_bytes(onnx(400_000, 30_000, 64))
@@ -112,7 +113,7 @@ def _service(folder: Path, closed: bool, models: Sequence[str]) -> Iterator[Sequ
 
 
 def _keys(url: str, token: str) -> tuple[str, str]:
-    """Return S3 keys of a new token that reads."""
+    """Return S3 keys of a new token with read access."""
     with httpx.Client(base_url=url) as http:
         made = http.post(
             "/v1/tokens",
@@ -178,7 +179,7 @@ def _bucket(place: str, url: str, authority: Path | None, closed: bool, file: Pa
 
 
 def run_python(name: str, folder: Path) -> str:
-    """Run the calls of a Python client in an environment of its packages."""
+    """Run the calls of a Python client in an environment with its packages."""
     packages = _PACKAGES[name]
     python = python_of(*packages) if packages else Path(sys.executable)
 
@@ -190,7 +191,7 @@ def run_python(name: str, folder: Path) -> str:
 
 
 def run_aws(folder: Path) -> str:
-    """List, copy and presign by aws-cli 1; other spaces, other secrets and changes are refused."""
+    """List, copy and presign by aws-cli 1; check that other spaces, other secrets and changes are refused."""
     aws = python_of("awscli==1.46.3"), "-m", "awscli"
 
     def call(bucket: Bucket, work: Path) -> str:
@@ -220,7 +221,7 @@ def run_rclone(folder: Path) -> str:
     def call(bucket: Bucket, work: Path) -> str:
         options = ["--config", "/dev/null", "--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", bucket.endpoint]
         options += [] if bucket.authority is None else ["--ca-cert", str(bucket.authority)]
-        env = {name: value for name, value in bucket.env.items() if name != "AWS_CA_BUNDLE"}  # it takes --ca-cert alone
+        env = {name: value for name, value in bucket.env.items() if name != "AWS_CA_BUNDLE"}  # it takes only --ca-cert
         listed = good("rclone", *options, "lsf", "-R", "--files-only", ":s3:default/tags", folder=work, env=env)
         assert listed.split() == ["a+b-c/model.onnx", "llm:1/model.onnx"]
         good("rclone", *options, "copy", ":s3:default/tags/llm:1", work / "copy", folder=work, env=env)
@@ -247,7 +248,7 @@ def run_dvc(folder: Path) -> str:
 
 
 def run_mc(folder: Path) -> str:
-    """List, look at and copy a file by MinIO's mc, which takes no path in an endpoint."""
+    """List, examine and copy a file by MinIO's mc, which takes no path in an endpoint."""
     mc = built_with_go("mc", "github.com/minio/mc", _MC)
 
     def call(bucket: Bucket, work: Path) -> str:

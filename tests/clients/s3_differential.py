@@ -1,7 +1,7 @@
-"""The same objects in Versity's gateway, in MinIO and in Protoslice: 300 reads by botocore, and what differs.
+"""300 reads by botocore of the same objects in Versity's gateway, in MinIO and in Protoslice, and the differences.
 
-Each difference is in `s3_differences.toml` with its reason. The comparison fails on one that is not, and on an entry
-that is not the first to match a difference any more.
+Each difference is in `s3_differences.toml` with its reason. The comparison fails on a difference without an entry. It
+also fails on an entry that is no longer the first to match a difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from protoslice.client import Client
 
 SEED: Final = 53
 _SHOWN: Final = 80
-"""Characters of a value in a difference."""
+"""The most characters that a difference shows of a value."""
 _LISTED: Final = HERE / "s3_differences.toml"
 _PEERS: Final = ("versitygw", "minio")
 _REGION: Final = "us-east-1"
@@ -46,21 +46,21 @@ _SPACE: Final = "default"
 _TAGS: Final = ("m", "m-1", "m.1", "M", "m:2", "a+b_c", "z~9", "m@x")
 _FILES: Final = ("config.json", "model.onnx", "data-0", "data/a b.txt", "data/\u00fc+&<c>.txt", "data/100%.txt")
 _UNSTABLE: Final = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding", "x-amz-id-2"})
-"""Headers of a connection or a program."""
+"""Headers that depend on the connection or the program."""
 _COMPARED: Final = frozenset(
     {
         "accept-ranges", "cache-control", "content-encoding", "content-language", "content-length", "content-range",
         "content-type", "etag", "expires", "last-modified", "x-amz-bucket-region",
     }
 )  # fmt: skip
-"""Headers whose values are compared; others are there, or not."""
+"""The headers whose values are compared; for other headers, only their presence is compared."""
 _LISTS: Final = ("xml Contents", "xml CommonPrefixes")
 _FREE: Final = frozenset({"Message", "RequestId", "HostId", "Resource", "BucketName", "Region", "Key"})
-"""Members of errors that are texts of a program."""
+"""The members of errors whose texts depend on the program."""
 
 
 class Difference(NamedTuple):
-    """A part of an answer that differs, of all reads of a kind."""
+    """A part of an answer that differs, for all reads of a kind."""
 
     peer: str
     kind: str
@@ -75,7 +75,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A server with the objects, and keys that may read them."""
+    """A server with the objects, and the keys that may read them."""
 
     name: str
     url: str
@@ -83,15 +83,15 @@ class _Server:
     key: str
     secret: str
     facts: dict[str, tuple[str, datetime]]
-    """Entity tag and date of each object."""
+    """The entity tag and the date of each object."""
 
     @classmethod
     def of(cls, name: str, url: str, bucket: str, key: str, secret: str) -> _Server:
-        """Return a server whose objects are looked at later."""
+        """Return a server whose objects are examined later."""
         return cls(name, url, bucket, key, secret, {})
 
     def client(self, attempts: int = 1) -> Any:
-        """Return a client of boto3 that sends whatever it is asked for, by default once."""
+        """Return a boto3 client that sends all requests unchanged, by default without retries."""
         config = Config(
             s3={"addressing_style": "path"},
             retries={"total_max_attempts": attempts},
@@ -102,7 +102,7 @@ class _Server:
         return boto3.client("s3", endpoint_url=self.url, region_name=_REGION, config=config, **keys)
 
     def look(self, keys: Sequence[str]) -> None:
-        """Note the entity tags and dates of objects."""
+        """Record the entity tags and dates of objects."""
         client = self.client()
         for key in keys:
             head = client.head_object(Bucket=self.bucket, Key=key)
@@ -110,7 +110,7 @@ class _Server:
 
 
 def run(folder: Path) -> str:
-    """Compare the answers to all reads, and the differences with those that are listed."""
+    """Compare the answers to all reads, and the differences with the listed ones."""
     with ExitStack() as stack:
         ours, objects = stack.enter_context(_protoslice(folder))
         assert len(objects) == 60, len(objects)
@@ -134,7 +134,7 @@ def run(folder: Path) -> str:
 
 @contextmanager
 def _protoslice(folder: Path) -> Iterator[tuple[_Server, Mapping[str, bytes]]]:
-    """Serve 60 objects: those of eight tags, and of two repositories."""
+    """Serve 60 objects: the files of eight tags, and of two repositories."""
     with serving(folder, closed=True, settings={"PROTOSLICE_S3_REGION": _REGION}) as service:
         headers = {"authorization": f"Bearer {service.token}"}
         with (
@@ -192,7 +192,7 @@ def _differences(ours: _Server, peers: Sequence[_Server], every: Sequence[Read])
 
 
 def _matches(entry: Mapping[str, str], found: Difference) -> bool:
-    """Return True if the patterns of an entry match a difference; one that is left out matches anything."""
+    """Return True if the patterns of an entry match a difference; a missing pattern matches anything."""
     return all(
         name == "reason" or fnmatch.fnmatchcase(getattr(found, name), pattern) for name, pattern in entry.items()
     )
@@ -201,7 +201,7 @@ def _matches(entry: Mapping[str, str], found: Difference) -> bool:
 def _answer(server: _Server, client: Any, read: Read) -> dict[str, str]:
     """Return the parts of an answer: status, code, headers, body, and members of the document.
 
-    The keys of a listing are those of all its pages.
+    A listing's keys are the keys of all its pages.
     """
     if not read.call:
         return _raw(server, read)
@@ -229,7 +229,7 @@ def _answer(server: _Server, client: Any, read: Read) -> dict[str, str]:
 
 
 def _resolved(server: _Server, read: Read, value: Any) -> Any:
-    """Return a value of a parameter for a server."""
+    """Return the value of a parameter for a server."""
     if not isinstance(value, str) or "$" not in value:
         return value
     etag, date = server.facts[read.parameters["Key"]]
@@ -259,7 +259,7 @@ def _parts(server: _Server, answer: dict[str, Any]) -> Iterator[tuple[str, str]]
 def _headers(server: _Server, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     tags = {etag for etag, _ in server.facts.values()}
     dates = {format_datetime(date.astimezone(UTC), usegmt=True) for _, date in server.facts.values()}
-    sized = "etag" in headers  # the length of a document says nothing
+    sized = "etag" in headers  # the length of a document shows nothing
     for name, value in headers.items():
         if name in _UNSTABLE or (name == "content-length" and not sized):
             continue

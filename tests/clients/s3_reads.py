@@ -1,4 +1,4 @@
-"""Reads of S3 that are drawn from a seed: ranges, conditions, overrides, listings, odd keys, and bad signatures."""
+"""Random S3 reads from a seed: ranges, conditions, overrides, listings, odd keys, and bad signatures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A call of boto3, or a request that is signed in an odd way; differences are named by its kind."""
+    """A call of boto3, or a request that is signed in an odd way; its kind names the differences."""
 
     kind: str
     call: str = ""
@@ -72,7 +72,7 @@ SIGNATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "a malformed header": {"headers": {"authorization": "AWS4-HMAC-SHA256 Credential=a"}},
     "no signature": {"headers": {"authorization": ""}},
 }  # fmt: skip
-"""Ways in which requests are signed: with another key, at another time, or changed after they were signed."""
+"""The ways to sign requests: with another key, at another time, or with changes after the signature."""
 
 
 def reads(seed: int, keys: Sequence[str]) -> Iterator[Read]:

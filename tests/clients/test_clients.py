@@ -1,4 +1,4 @@
-"""Names of clients and the calls behind them, which are imported when they run."""
+"""The names of clients and their calls, which are imported when they run."""
 
 from __future__ import annotations
 

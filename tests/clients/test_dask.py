@@ -1,4 +1,4 @@
-"""Records of a store as a dask bag, computed by processes of their own."""
+"""Records of a store as a dask bag, computed by separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fsspec's file system over HTTP: what data frames, zarr and torch read remote files with."""
+"""fsspec's file system over HTTP, by which data frames, zarr and torch read remote files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = 100_000
 
 @pytest.fixture(scope="module")
 def files() -> Iterator[Any]:
-    """The file system, which is closed afterwards."""
+    """Return the file system, which is closed afterwards."""
     made = fsspec.filesystem("http", skip_instance_cache=True)
     yield made
     session = fsspec.asyn.sync(made.loop, made.set_session)
@@ -30,7 +30,7 @@ def files() -> Iterator[Any]:
 
 @pytest.fixture(scope="module", params=["file", "chunk", "merge"])
 def view(request: pytest.FixtureRequest, stored: Any) -> tuple[str, bytes]:
-    """A URL, and the bytes that are there."""
+    """Return a URL, and the bytes at the URL."""
     chunk = httpx.get(f"{stored.url}/chunks/1", timeout=60).content
     assert chunk in stored.data
     assert len(chunk) == 3_000_000
@@ -88,7 +88,7 @@ def test_a_stream_and_a_copy(files: Any, view: tuple[str, bytes], tmp_path: Path
 
 
 def test_what_has_no_ranges_is_streamed(files: Any, stored: Any) -> None:
-    """A rendered form says so: opened for seeking it would be read again from the start each time."""
+    """A rendered form has no ranges: if it were opened for seeking, each seek would read it again from the start."""
     url, headers = f"{stored.url}/merge?path=graph.initializer[2].name", {"accept": "text/plain"}
     assert files.cat_file(url, headers=headers) == b"weight-2"
     shown = {"headers": {"accept": "application/json"}}
@@ -97,9 +97,9 @@ def test_what_has_no_ranges_is_streamed(files: Any, stored: Any) -> None:
         assert b'"producer_name"' in stream.read()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # blockcache leaves its own file open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # blockcache does not close its own file
 def test_a_chain_of_file_systems(stored: Any, tmp_path: Path) -> None:
-    """`blockcache::http://` keeps the blocks it has read in a local folder."""
+    """`blockcache::http://` stores read blocks in a local folder."""
     options = {"blockcache": {"cache_storage": str(tmp_path), "block_size": BLOCK}}
     for _ in range(2):
         with fsspec.open(f"blockcache::{stored.file}", "rb", **options) as file:

@@ -62,7 +62,7 @@ def _tokenizer() -> dict[str, Any]:
 
 
 def _model(vectors: list[list[float]]) -> bytes:
-    """A model that gives the vector of each word."""
+    """Return a model that outputs the vector of each word."""
     model: Any = schema.bundled().message_class("onnx.ModelProto")(ir_version=9)
     model.opset_import.add(version=17)
     model.graph.name = "words"

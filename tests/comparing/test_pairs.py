@@ -1,4 +1,4 @@
-"""Equality of ropes, and tensors of two models in pairs."""
+"""Equality of ropes, and pairs of tensors from two models."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from protoslice.tensors.model import Stored, Tensor, Unreadable
 
 
 def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: str = "F32") -> Tensor:
-    """A tensor of these values."""
+    """Return a tensor of these values."""
     data = Stored(Rope.of(BytesSource(np.array(values, DTYPES[dtype].numpy).tobytes())))
     return Tensor(name, f"path:t[{number}]", DTYPES[dtype], (len(values),), "t", None, data)
 
 
 def listed(*named: str | tuple[str, int]) -> Tensors:
-    """Tensors by name, some with their length; the name makes the values."""
+    """Return tensors by name, some with their length; the name determines the values."""
     rows = [(each, 2) if isinstance(each, str) else each for each in named]
     return Tensors.of([tensor(name, [crc32(name.encode())] * length, n) for n, (name, length) in enumerate(rows)])
 
 
 def pairs(before: Tensors, after: Tensors) -> list[tuple[str | None, str | None]]:
-    """The names of all pairs."""
+    """Return the names of all pairs."""
     found = finish(pairs_job(before, after))
     return [(None if a is None else before[a].name, None if b is None else after[b].name) for a, b in found]
 
@@ -115,7 +115,7 @@ def test_renamed_layers_are_paired_by_the_end_of_their_names() -> None:
 
 
 def move(before: Tensor | None, after: Tensor | None) -> TensorMove:
-    """How far a tensor moved."""
+    """Return how far a tensor moved."""
     found = finish(move_job(before, after, 4096, lambda tensor: tensor))
     assert found is not None
     return found
@@ -141,12 +141,12 @@ def test_tensors_that_cannot_be_read_have_no_distances() -> None:
     assert move(tensor("a"), broken).delta is None
 
 
-# Equality of ropes: however their bytes are cut, and by no more reads than need be.
+# Equality of ropes: for any cuts of the bytes, and with as few reads as possible.
 
 Part = tuple[int, int, bool]
 """Offset and length of bytes of `SOURCE`, and True for a literal copy."""
 
-SOURCE = BytesSource(bytes(range(3)) * 12)  # the same bytes lie at several offsets
+SOURCE = BytesSource(bytes(range(3)) * 12)  # the same bytes are at several offsets
 PARTS = st.lists(st.tuples(st.integers(0, 28), st.integers(1, 8), st.booleans()), max_size=6)
 
 
@@ -156,7 +156,7 @@ def rope_of(parts: list[Part]) -> Rope:
 
 
 def compared(one: Rope, other: Rope) -> tuple[bool, int]:
-    """Return whether both are equal, and the bytes that were read of both."""
+    """Return whether both are equal, and how many bytes of both were read."""
     equality = Equality(lambda one, other, length: [(0, length)], lambda _: None, local=True, stored=1 << 20)
     return finish(equality.equal(one, other)), equality.read
 

@@ -1,4 +1,4 @@
-"""Long work goes slice by slice, in lanes of its own, and stops when nobody waits for it.
+"""Long work runs slice by slice, in separate lanes, and stops when no request waits for it.
 
 Background work: loops run until their context ends, and start again after a failure.
 """
@@ -29,7 +29,7 @@ async def opened_worker(threads: int = 4) -> AsyncIterator[Worker]:
 
 
 class Counted:
-    """A work of many slices, each of which waits for `go_on`."""
+    """Work of many slices; each slice waits for `go_on`."""
 
     def __init__(self, slices: int = 1000) -> None:
         self.begun = 0
@@ -175,7 +175,7 @@ async def test_calls_that_hang_are_left_behind_and_new_ones_refused() -> None:
     executor = Executor(1, "hanging")
     waiting = asyncio.ensure_future(executor.run(hang))
     await until(hanging.is_set)
-    executor.abandon()  # waits for nothing: `hang` has not been released
+    executor.abandon()  # does not wait: `hang` has not been released
     with pytest.raises(StorageUnavailable):
         await executor.run(lambda: None)
     release.set()

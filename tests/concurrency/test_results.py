@@ -1,7 +1,4 @@
-"""Results are made once for all who wait, and kept within one bound.
-
-Single flight, by which costly results are made once for all callers; an LRU cache within bounds.
-"""
+"""Costly results are made once for all waiting callers, and kept in an LRU cache within one bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in all and for each client: given back, and refused in words."""
+"""Places in total and for each client: they are returned, and refused with a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protoslice.errors import ClientLimit, TooMany
 
 def test_a_client_has_its_share_and_all_together_no_more_than_there_is() -> None:
     shares = Shares(3, 2, "dances")
-    for _ in range(2):  # as often as one likes, since places are given back
+    for _ in range(2):  # any number of times, since places are returned
         with ExitStack() as held:
             held.enter_context(shares.one("a"))
             held.enter_context(shares.one("a"))
@@ -54,7 +54,7 @@ def test_clients_are_forgotten_when_nothing_is_left_of_them() -> None:
 
 
 class Sender:
-    """Work of a client that sends as much as a test says, in windows of time that it says have passed."""
+    """The work of a client that sends as many bytes as a test sets, in time windows that the test advances."""
 
     def __init__(self, shares: QueuedShares, client: str) -> None:
         self.received, self.waited = 0, 0.0
@@ -102,7 +102,12 @@ async def test_the_next_place_is_for_the_client_with_the_fewest() -> None:
     more, last = Sender(shares, "c"), Sender(shares, "b")
     await settled()
     assert [each.has_place for each in (*a, b, c, more, last)] == [*[True] * 3, *[False] * 3, True, *[False] * 3]
-    for ended, begun in ((a[0], c), (a[1], a[3]), (c, more), (b, last)):  # of clients with as many, who came first
+    for ended, begun in (
+        (a[0], c),
+        (a[1], a[3]),
+        (c, more),
+        (b, last),
+    ):  # between clients with equally many, the earliest one
         ended.end.set()
         await settled()
         assert begun.has_place
@@ -120,7 +125,7 @@ async def test_who_waits_no_more_takes_no_place(how: str, handed: bool) -> None:
     await settled()
     if handed:
         first.end.set()
-        await asyncio.sleep(0)  # the place is given in this turn of the loop, and taken in the next
+        await asyncio.sleep(0)  # the place is granted in this turn of the loop, and taken in the next
     if how == "cancelled":
         second.task.cancel()
     else:
@@ -163,7 +168,7 @@ async def test_a_place_that_is_not_free_in_time_is_refused_in_words() -> None:
 async def test_the_slowest_gives_way_to_who_waits(
     clients: str, sent: tuple[int, ...], waits: str, ended: set[int]
 ) -> None:
-    """Stalled works always, slow ones where their client has more, and no work that gets on."""
+    """Stalled work always gives way; slow work does where its client has more; progressing work never does."""
     shares = queue(4, 0)
     works = [Sender(shares, each) for each in clients]
     await settled()
@@ -189,7 +194,7 @@ async def test_nothing_is_preempted_while_none_wait_or_the_service_is_slow() -> 
     assert not work.preempted
     waiting = Sender(shares, "b")
     await settled()
-    work.sends(10, 0.1)  # of the rest of the time, the bytes were being written
+    work.sends(10, 0.1)  # for the rest of the time, the bytes were being written
     shares.look()
     assert not work.preempted
     work.sends(0)

@@ -1,8 +1,7 @@
-"""Windows grow with what a client takes, and shrink with the number of answers that hold memory.
+"""Windows grow with the client's speed, and shrink with the number of answers that hold memory.
 
-Calls of a window: so many at a time, in order, and all of them end with the first error.
-
-Pipelines give all items in order, begin what comes next, and leave nothing open.
+Calls of a window run a few at a time, in order, and all end with the first error. Pipelines yield all items in order,
+begin the next ones early, and leave nothing open.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LONG = 1 << 30
 
 
 def sizes(window: Window, count: int, *, near: bool) -> list[int]:
-    """The sizes of so many reads, the bytes of each taken before the next one."""
+    """Return the sizes of this many reads; each read's bytes are taken before the next read."""
     found = []
     for _ in range(count):
         with window.hold(near=near) as size:
@@ -59,7 +58,7 @@ def test_windows_of_answers_that_nobody_takes_share_the_memory() -> None:
 
 
 def test_a_client_holds_at_most_as_much_as_is_left_for_others() -> None:
-    """Further reads of the client get the least of all, and those of another client stay large."""
+    """Further reads of the client get the smallest window, while another client's reads stay large."""
     windows = Windows()
     room = windows.free
     with ExitStack() as stalled:
@@ -120,7 +119,7 @@ async def test_two_calls_run_at_the_same_time() -> None:
 
 
 class Parts:
-    """Generators that note when they begin and end."""
+    """Generators that record when they begin and end."""
 
     def __init__(self, lengths: list[int], fails: int = -1) -> None:
         self.begun: list[int] = []
@@ -129,7 +128,7 @@ class Parts:
         self._fails = fails
 
     def make(self) -> Iterator[Callable[[], AsyncGenerator[tuple[int, int], None]]]:
-        """One call for each part."""
+        """Return one call for each part."""
         return (partial(self._part, number) for number in range(len(self._lengths)))
 
     async def _part(self, number: int) -> AsyncGenerator[tuple[int, int], None]:
@@ -145,7 +144,7 @@ class Parts:
 
 
 async def taken(parts: Parts, ahead: int, most: int = 1000) -> list[tuple[int, int]]:
-    """The first items of a pipeline, which is closed then."""
+    """Return the first items of a pipeline, and close it."""
     found: list[tuple[int, int]] = []
     async with aclosing(pipelined(parts.make(), ahead=ahead)) as items:
         async for item in items:

@@ -1,4 +1,4 @@
-"""Chunked protos that TensorFlow or others wrote: opened, merged and split again; what is damaged is refused."""
+"""Chunked protos that TensorFlow or others wrote: they are opened, merged and split again; damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_damage_to_a_record_is_found_by_verifying(options: str) -> None:
         proto.verify()
 
 
-# Chunked protos that TensorFlow wrote: opened, merged, split again, and found with few reads.
+# Chunked protos that TensorFlow wrote: they are opened, merged, split again, and found with few reads.
 
 CASES = json.loads((CHUNKED / "expected.json").read_text())
 GOLDEN_TYPES = {"graphdef": "tensorflow.GraphDef", "savedmodel": "tensorflow.SavedModel"}
@@ -98,7 +98,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=[case["file"] for case in
 
 
 class CountingSource:
-    """Bytes that count how they are read."""
+    """A source that counts how it is read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -106,17 +106,17 @@ class CountingSource:
         self.reads: list[tuple[int, int]] = []
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the bytes asked for."""
+        """Return exactly the requested bytes."""
         self.reads.append((offset, length))
         assert 0 <= offset <= offset + length <= self.size
         return self.data[offset : offset + length]
 
 
 class Side:
-    """Takes what had to be decoded."""
+    """A receiver of bytes that had to be decoded."""
 
     def write(self, data: bytes, /) -> object:
-        """Takes `data`."""
+        """Take `data`."""
         return len(data)
 
 
@@ -125,7 +125,7 @@ def message(case: dict[str, Any], data: bytes) -> Any:
 
 
 def due(case: dict[str, Any]) -> Any:
-    """The original, with exactly the differences that the manifest notes."""
+    """Return the original with exactly the differences that the manifest lists."""
     whole = message(case, (CHUNKED / case["original"]).read_bytes())
     note = case["merge_note"] or ""
     if "empty GraphDef.library" in note:
@@ -183,7 +183,7 @@ def test_every_view_works_as_on_the_merged_proto(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("least", [1, 400, 5000])
 def test_what_is_split_here_is_stable_and_reads_back(case: dict[str, Any], least: int) -> None:
     original = (CHUNKED / case["original"]).read_bytes()
-    limits = _core.Limits(chunks=1 << 20)  # a policy of single bytes asks for more chunks than a plan has by default
+    limits = _core.Limits(chunks=1 << 20)  # a policy of single bytes makes more chunks than a plan has by default
     files = []
     for _ in range(2):
         proto = protoslice.open(original, GOLDEN_TYPES[case["kind"]], limits=limits)
@@ -209,7 +209,7 @@ def test_the_metadata_is_found_with_a_handful_of_small_reads(case: dict[str, Any
     source = CountingSource((CHUNKED / case["file"]).read_bytes())
     _core.Chunked(source, Side())
     assert len(source.reads) <= 8 + 3 * len(case["metadata"]["chunks"]), source.reads
-    # Compressed bytes are read a riegeli chunk at a time: those of TensorFlow hold 1 MiB before compression.
+    # Compressed bytes are read by riegeli chunk; TensorFlow's chunks hold 1 MiB before compression.
     assert max(length for _, length in source.reads) <= 1 << 20
 
 
@@ -224,7 +224,7 @@ def test_a_large_uncompressed_file_is_opened_by_its_heads_alone() -> None:
         assert proto.merge("tensor_content")[2 << 20 : (2 << 20) + 10].read() == bytes(10)
 
 
-# Chunks that cannot be merged: where TensorFlow's Merger stops the process, an error with the place.
+# Chunks that cannot be merged: where TensorFlow's Merger aborts, an error names the place.
 
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["subs", at(1)], 0, "the chunk metadata skips elements of the list", "subs[1]"),
@@ -279,15 +279,15 @@ def test_tags_that_contradict_each_other_are_an_error() -> None:
     [[], [([], 0)], [(["sub"], 1)], [(["sub"], 0)], [(["subs", at(0)], 0)], [(["by_s", ("s", "k"), "sub"], 0)]],
 )
 def test_a_chunk_that_does_not_parse_is_an_error(fields: list[Any]) -> None:
-    """Damage inside the bytes of a message is found only when the message is looked at."""
+    """Damage inside a message's bytes is found only when the message is read."""
     file = chunked([b"\xff\xff", M()], 0 if not fields or fields[0][1] else None, *fields)
     with pytest.raises(CorruptModel) as caught:
         protoslice.open(file, "t.M", types=TYPES, floor=1)
     assert caught.value.offset is not None or caught.value.path
 
 
-CUT = b"\x0a\x0a"  # ten bytes of field 1 are due, and none are there
-WHOLE = M(str="12345678")  # just as long as what is missing there
+CUT = b"\x0a\x0a"  # field 1 announces ten bytes, and none are there
+WHOLE = M(str="12345678")  # as long as the missing bytes
 
 
 @pytest.mark.parametrize("options", ["uncompressed", "zstd"])
@@ -317,7 +317,7 @@ def test_a_chunk_that_is_cut_off_never_takes_the_next_ones_bytes(
 
 
 def test_a_chunk_that_is_cut_off_is_an_error_wherever_it_stands() -> None:
-    """Small as it is, nobody would look into it before it is asked for."""
+    """A small chunk would not be read before a request needs it."""
     with pytest.raises(InconsistentChunks, match="chunk 1 is not a message"):
         merged([M(), CUT], 0, (["sub"], 1))
 

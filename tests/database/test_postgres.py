@@ -90,7 +90,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture(params=["before", "after"])
 def commits(request: pytest.FixtureRequest, tmp_path: Path, postgres: TestServer) -> Iterator[_CommitProxy]:
-    """Proxy that breaks a connection before or after a COMMIT takes effect."""
+    """Return a proxy that breaks a connection before or after a COMMIT takes effect."""
     proxy = _CommitProxy(tmp_path, postgres.socket, after=request.param == "after")
     yield proxy
     proxy.close()
@@ -98,7 +98,7 @@ def commits(request: pytest.FixtureRequest, tmp_path: Path, postgres: TestServer
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give up soon on a server that is away."""
+    """Give up soon on an unreachable server."""
     monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.5)
 
 
@@ -231,7 +231,7 @@ async def test_statements_work_prepared_or_not(postgres: TestServer, prepare: st
 
 @pytest.fixture
 def pooled(postgres: TestServer) -> Iterator[str]:
-    """URL of an empty database behind PgBouncer, which runs each transaction on any of two connections."""
+    """Return the URL of an empty database behind PgBouncer, which runs each transaction on any of two connections."""
     program = shutil.which("pgbouncer")
     if program is None:
         pytest.skip("PgBouncer is not installed")

@@ -1,4 +1,4 @@
-"""Processes that use a catalogue: no upgrade and no change of the mode while another one runs."""
+"""Processes that use a catalogue: while another process runs, upgrades and changes of the mode are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAST = len(schema.migrations("sqlite"))
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Context in which this program has one more migration."""
+    """Give this program one more migration until the block ends."""
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:
@@ -70,7 +70,7 @@ async def test_running_process_refuses_an_upgrade_and_is_named(url: str, newer: 
 
 
 async def test_processes_of_one_version_start_at_once(url: str) -> None:
-    """Replicas and workers: one upgrades an earlier SQLite file, the others wait for it; none refuses another."""
+    """Replicas and workers: one of them upgrades an earlier SQLite file, and the others wait instead of refusing."""
     await make_earlier(url, 7)
     if not url.startswith("sqlite"):
         await asyncio.gather(*(upgraded(url) for _ in range(4)))
@@ -100,7 +100,7 @@ async def test_processes_of_one_version_start_at_once(url: str) -> None:
 
 
 async def test_killed_process_counts_for_a_minute_where_nothing_else_is_known(url: str, newer: Any) -> None:
-    """SQLite knows by its locks that no process has the file open; PostgreSQL has the rows alone."""
+    """SQLite's locks show that no process has the file open, but PostgreSQL has only the rows."""
     await upgraded(url)
     async with open_database(url, "memory://") as database:
         (killed,) = await rows(database)
@@ -129,7 +129,7 @@ async def test_killed_process_counts_for_a_minute_where_nothing_else_is_known(ur
 async def test_process_of_another_schema_writes_nothing_and_is_not_ready(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that stood still while its row expired and another version upgraded the database."""
+    """A process was stopped while its row expired and another version upgraded the database."""
     monkeypatch.setattr(processes, "_RENEW_SECONDS", 0.01)
     await upgraded(url)
     database = connect(url, "memory://")
@@ -159,7 +159,9 @@ async def test_row_is_renewed_made_again_and_deleted(url: str, monkeypatch: pyte
         assert before[0][2:5] == (os.getpid(), protoslice.__version__, LAST)
         while (await rows(database))[0][5] == before[0][5]:
             await asyncio.sleep(0.01)
-        await database.write(lambda tx: tx.run("DELETE FROM processes"))  # by a process that took it for dead
+        await database.write(
+            lambda tx: tx.run("DELETE FROM processes")
+        )  # by a process that took the stopped process for dead
         while not await rows(database):
             await asyncio.sleep(0.01)
         old = "INSERT INTO processes VALUES (:id, 'h', 1, '0', 1, :at, NULL)"
@@ -182,7 +184,7 @@ async def test_mode_is_not_changed_while_another_process_runs(url: str) -> None:
 
 @pytest.mark.parametrize("change", ["upgrade", "mode"])
 async def test_process_that_starts_at_the_same_time_is_seen(change: str, postgres_url: str, newer: Any) -> None:
-    """PostgreSQL: the transaction in which a process registers has not ended when the change begins."""
+    """PostgreSQL: the transaction that registers a process has not ended when the change begins."""
     await upgraded(postgres_url)
     database = connect(postgres_url, "memory://")
     waiting = "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = %s AND NOT l.granted"
@@ -231,7 +233,7 @@ async def test_process_of_an_earlier_version_refuses_an_upgrade_of_sqlite(tmp_pa
 async def test_process_of_an_earlier_version_refuses_an_upgrade_of_postgres(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is idle for as long as no service ever is, is a connection that a pooler keeps."""
+    """A connection that is idle for longer than a service's ever is, is one that a pooler keeps."""
     await make_earlier(postgres_url, 10)
     with psycopg.connect(postgres_url, application_name="protoslice") as connection:
         pid = connection.info.backend_pid
@@ -247,6 +249,6 @@ async def test_process_of_an_earlier_version_refuses_an_upgrade_of_postgres(
 
 @pytest.fixture
 def postgres_url(request: pytest.FixtureRequest) -> str:
-    """URL of an empty database of PostgreSQL."""
+    """Return the URL of an empty database of PostgreSQL."""
     server: TestServer = request.getfixturevalue("postgres")
     return server.new_database()

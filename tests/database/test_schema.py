@@ -1,8 +1,7 @@
-"""Schema: created, upgraded, refused when newer, the same in both engines.
+"""The schema: it is created, upgraded, refused when newer, and the same in both engines.
 
-URLs of databases, and the hourly deletion of old rows.
-
-Holds of backups, and snapshots that cannot be restored.
+The tests also cover URLs of databases, the hourly deletion of old rows, holds of backups, and snapshots that cannot be
+restored.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ _KEYS = {
         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attribute ORDER BY 1, 2, k.n""",
     ),
 }
-"""Columns of foreign keys and of indexes, in order: table, key or index, column."""
+"""The columns of foreign keys and of indexes, in order: table, key or index, column."""
 
 
 def _unindexed(tx: Transaction, dialect: str) -> list[tuple[str, list[str]]]:
-    """Return the tables and columns of foreign keys with which no index begins."""
+    """Return the tables and columns of foreign keys that are not the beginning of any index."""
     keys, indexes = (
         {group: [row[2] for row in rows] for group, rows in groupby(tx.all(sql), key=lambda row: (row[0], row[1]))}
         for sql in _KEYS[dialect]

@@ -63,7 +63,7 @@ async def test_waiting_writes_share_a_commit(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_what_is_committed_is_on_the_disk(tmp_path: Path) -> None:
-    """Read the pragmas of each connection back, as SQLite ignores those that it cannot follow."""
+    """The test reads the pragmas of each connection back, as SQLite ignores those that it cannot follow."""
     asked = ("synchronous", "journal_mode", "foreign_keys")
     db = await _opened(tmp_path)
     found = [[await way(lambda tx, name=name: tx.all(f"PRAGMA {name}")[0][0]) for name in asked]  # type: ignore[misc]
@@ -221,7 +221,7 @@ async def test_log_in_the_place_of_another_is_left_alone(tmp_path: Path, during:
 
 
 async def _crashed(folder: Path, copy: Path) -> list[int]:
-    """Return what a process finds after all others were killed."""
+    """Return the rows that a process finds after all other processes were killed."""
     copy.mkdir()
     for name in ("catalog.sqlite", "catalog.sqlite-wal"):
         if (folder / name).exists():
@@ -342,7 +342,7 @@ async def test_log_shrinks_while_there_is_always_a_reader(tmp_path: Path, monkey
 
 
 async def test_reader_that_stays_stops_no_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a backup; the log shrinks with the first write after it."""
+    """A backup is such a reader; the log shrinks with the first write after it."""
     for module in (sqlite, sqlite_file):
         monkeypatch.setattr(module, "LOG_BYTES", 1 << 18)
     monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""Upgrades of databases with many rows: without a deadline, with words about what takes long, with one copy."""
+"""Upgrades of databases with many rows: they have no deadline, report slow work, and leave one copy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from protoslice.database import Transaction, connect, postgres, schema, sqlite, 
 from protoslice.database.transactions import SECOND, Outdated
 
 EARLIER: Final = 7
-"""Schema before the one in which names got labels, an index of which the next one made."""
+"""The schema before names got labels; the next schema made an index of the labels."""
 _FILL: Final = """
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
     INSERT INTO names (space, repository, kind, name, version, updated)
@@ -70,14 +70,14 @@ async def names_in(url: str) -> tuple[int, str]:
 
 
 def copies_in(folder: Path) -> list[str]:
-    """Return the names of all files but those that an open database has."""
+    """Return the names of all files except the files of an open database."""
     usual = {f"catalog.sqlite{suffix}" for suffix in ("", "-wal", "-shm", ".lock")}
     return sorted({each.name for each in folder.iterdir()} - usual)
 
 
 @pytest.mark.anyio
 async def test_upgrade_has_no_deadline(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline of a request's statement is so short that every migration would exceed it."""
+    """A request's statement deadline is set so short that every migration exceeds it."""
     await make_with_names(url, 20_000)
     monkeypatch.setattr(sqlite, "STATEMENT_SECONDS", 0)
     monkeypatch.setattr(sqlite, "_STEPS", 1)
@@ -97,7 +97,7 @@ async def test_upgrade_of_a_million_names(url: str) -> None:
 
 @pytest.mark.anyio
 async def test_repositories_of_before_are_found_by_their_names(url: str) -> None:
-    """Schema 12 brought their index."""
+    """Schema 12 added the index of the names."""
     await make_earlier(url, 11)
     database = connect(url, "memory://")
     sql = (
@@ -151,9 +151,9 @@ async def test_stores_of_before_are_found_by_their_file(url: str) -> None:
 async def test_failed_upgrades_leave_one_copy_of_each_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, scripts = f"sqlite:///{tmp_path}/catalog.sqlite", schema.migrations("sqlite")
     await make_with_names(url, 1)
-    for name in ("20261128T110000.000000", "20261129T110000.000000"):  # of failed starts of earlier versions
+    for name in ("20261128T110000.000000", "20261129T110000.000000"):  # copies of failed starts of earlier versions
         (tmp_path / f"catalog.sqlite.schema{EARLIER}.{name}").touch()
-    (tmp_path / f"catalog.sqlite.schema{EARLIER}.part").touch()  # of a start that was killed
+    (tmp_path / f"catalog.sqlite.schema{EARLIER}.part").touch()  # a copy of a start that was killed
     with monkeypatch.context() as patch:
         patch.setattr(schema, "migrations", lambda dialect: [*scripts, "NONSENSE"])
         for _ in range(3):
@@ -188,7 +188,7 @@ async def test_copy_that_fails_is_removed_and_nothing_is_upgraded(
 
 @contextmanager
 def altered_by_another(url: str) -> Iterator[None]:
-    """Context in which another program alters a database."""
+    """Let another program alter a database until the block ends."""
     if url.startswith("sqlite"):
         with open(f"{url.removeprefix('sqlite://')}.lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,7 +219,7 @@ async def test_what_an_upgrade_waits_for_is_logged(
 async def test_cancelled_upgrade_ends_and_changes_nothing(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A process that is asked to end does not finish an upgrade first, and does not wait for that of another."""
+    """A process that must stop does not finish its upgrade first, and does not wait for another process's upgrade."""
     await make_with_names(url, 1)
     scripts = schema.migrations(url.partition(":")[0])
     monkeypatch.setattr(opening, "_PROGRESS_SECONDS", 0.01)
@@ -241,7 +241,7 @@ async def test_cancelled_upgrade_ends_and_changes_nothing(
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT count(*) FROM n"
         patch.setattr(schema, "migrations", lambda dialect: [*scripts[:EARLIER], "CREATE TABLE a (b bigint);", endless])
         await cancelled_at(f"migration {EARLIER + 2} of {EARLIER + 2}")
-    await upgraded(url)  # waits for the one before to end
+    await upgraded(url)  # waits for the upgrade before it to end
     assert await names_in(url) == (1, "default\nmodel-1-104729")
 
 
@@ -266,7 +266,7 @@ _UNFINISHED: Final = """
 
 
 async def make_with_objects(url: str, count: int) -> None:
-    """Make a catalogue of schema 12 with objects, half of which are being written."""
+    """Make a catalogue of schema 12 with objects, half of them unfinished."""
     await make_earlier(url, 12)
     database = connect(url, "memory://")
 
@@ -281,7 +281,7 @@ async def make_with_objects(url: str, count: int) -> None:
 
 @pytest.mark.anyio
 async def test_upload_during_an_upgrade_loses_no_bytes_and_publishes_no_hole(url: str) -> None:
-    """Its process was stopped for a minute, so that the upgrade did not notice it."""
+    """The upload's process was stopped for a minute, so the upgrade did not notice it."""
     await make_with_objects(url, 4)
     stale = connect(url, "memory://")
     stale.schema = 12
@@ -319,7 +319,7 @@ async def test_upgrade_of_a_million_objects(url: str) -> None:
 
 @pytest.mark.anyio
 async def test_events_on_their_way_stay_and_damaged_ones_go(url: str) -> None:
-    """Schema 13 brought a column for each fact of a delivery."""
+    """Schema 13 added a column for each fact of a delivery."""
     event = {"type": "protoslice.tag.set", "subject": "ü"}
     bodies = {
         "waiting": {"event": event, "written": 1_790_000_000.25, "attempts": 2, "error": "status 503"},

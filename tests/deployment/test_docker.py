@@ -1,4 +1,4 @@
-"""The image, compose and nginx files, judged without running them (`make nginx` runs nginx)."""
+"""The image, compose and nginx files, checked without running them (`make nginx` runs nginx)."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def final_stage() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Environment that the image sets, by name."""
+    """Return the environment that the image sets, by name."""
     return dict(word.split("=", 1) for word in final_stage()["ENV"].split())
 
 
 def run(*command: str, **given: str) -> subprocess.CompletedProcess[str]:
-    """`docker run IMAGE COMMAND…`, as far as the image decides it: its entry point, and its settings."""
+    """Run the image's entry point with a command and the image's settings, like `docker run IMAGE COMMAND…`."""
     name, *entry = json.loads(final_stage()["ENTRYPOINT"])
     settings = {name: value for name, value in environment().items() if name.startswith("PROTOSLICE_")}
     arguments = [sys.executable, "-m", f"{name}.cli", *entry, *(command or json.loads(final_stage()["CMD"]))]
@@ -74,7 +74,7 @@ def test_serve_says_where_a_verb_belongs() -> None:
 
 
 def test_every_verb_of_the_image_has_what_it_needs() -> None:
-    """No pip is there to install what is missing."""
+    """The image has no pip that could install missing packages."""
     found = re.search(r"^EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), flags=re.M)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert found
@@ -314,7 +314,7 @@ def test_the_two_caches_differ_by_who_is_asked_alone() -> None:
 
 
 def test_artifacts_of_mlflow_have_one_address_within_and_without() -> None:
-    """The service is published where clients are told to send, and MLflow's server shares its network."""
+    """The service is published at its clients' address, and MLflow's server shares its network."""
     said = services("compose.mlflow.yaml")
     command = dict(word.split("=", 1) for word in said["mlflow"]["command"] if "=" in word)
     root = urlsplit(command["--default-artifact-root"])

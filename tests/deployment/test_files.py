@@ -1,6 +1,6 @@
-"""Files of `deploy/` name what exists. `make manifests` runs promtool, helm and systemd-analyze.
+"""The files of `deploy/` refer only to existing names. `make manifests` runs promtool, helm and systemd-analyze.
 
-The runner of `make nightly` and `make release`: what ends it with an error, and what its table says.
+The runner of `make nightly` and `make release`: the failures that end it with an error, and its table.
 """
 
 from __future__ import annotations
@@ -146,9 +146,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Makefile").write_text(MAKEFILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(nightly, "ROOT", tmp_path)
-    monkeypatch.delenv(
-        "MAKEFLAGS", raising=False
-    )  # `make test` runs this test: a make below another one says where it is
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # `make test` runs this test: a nested make prints its folder
     monkeypatch.delenv("MAKELEVEL", raising=False)
     monkeypatch.setattr(nightly, "machines", lambda: ([], []))
 
@@ -193,6 +191,6 @@ def test_jobs_are_goals_of_the_makefile_and_leave_none_out() -> None:
     goals = set(phony.replace("\\", "").split())
     others = {"help", "dev", "run", "pins", "fmt", "docs", "protos", "web", "clean", "replicas"}
     others |= {"check", "check-package", "check-core", "test-core"}  # parts of `make test`
-    results = {"bench", "screenshots", "models", "fuzz"}  # figures and pictures to look at; fuzzing has no end
+    results = {"bench", "screenshots", "models", "fuzz"}  # numbers and pictures to look at; fuzzing has no end
     assert {job.goal for job in RELEASE} == goals - others - results - {"nightly", "release"}
     assert {job.goal for job in CHECKS} <= {job.goal for job in NIGHTLY} <= {job.goal for job in RELEASE}

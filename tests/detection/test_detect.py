@@ -24,7 +24,7 @@ from protoslice.schema.types import bundled_bytes
 
 
 def new(type_name: str, /, **fields: Any) -> Any:
-    """A message of the bundled type `type_name`."""
+    """Return a message of the bundled type `type_name`."""
     return bundled().message_class(type_name)(**fields)
 
 
@@ -134,7 +134,7 @@ def test_a_tensor_must_be_as_large_as_its_shape_says() -> None:
 
 
 def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
-    """No tensor has so many dimensions; reading all took 0.3 seconds, and programs of Paddle begin so."""
+    """No tensor has so many dimensions; reading all took 0.3 seconds, and Paddle's programs begin like this."""
     calls = 0
 
     def count(frame: object, event: str, arg: object) -> None:
@@ -152,7 +152,7 @@ def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
 
 @pytest.mark.parametrize("odd", ["b", '"\\', "'", "#\n", " ", "{"])
 def test_text_is_read_once_from_end_to_end(odd: str) -> None:
-    """Scanning to the end from each place took a minute for the head of one file, and blocked everything."""
+    """Scanning to the end from each position took a minute for the beginning of one file, and blocked everything."""
     assert "a" in (outer_fields("a: 1 " + odd * (1 << 20)) or set())
 
 
@@ -227,7 +227,7 @@ def test_chunk_zero_with_its_nodes_taken_out() -> None:
 
 
 def test_names_alone_are_no_model() -> None:
-    """Other people's messages often begin with a name; a name is no proof."""
+    """Many messages begin with a name, so a name is no proof of a type."""
     others: list[tuple[str, dict[str, Any]]] = [
         ("onnx.OperatorSetIdProto", {"domain": "ai.onnx.ml.preview.training", "version": 1}),
         ("onnx.NodeProto", {"input": ["a", "b"], "output": ["c"], "name": "add", "op_type": "Add"}),
@@ -279,7 +279,7 @@ def test_nested_heads_do_not_exhaust_the_stack() -> None:
     assert detect(head).kind in ("unknown", "proto")
 
 
-# The golden models: our types know every field of them, and detection knows every one of them.
+# The golden models: our types declare all their fields, and detection recognizes all models.
 
 CASES = [{"file": name, **facts} for name, facts in MANIFEST.items() if "kind" in facts]
 PROTOS = [case for case in CASES if case["kind"] == "proto"]
@@ -346,7 +346,7 @@ def test_each_is_detected_by_its_name_and_content(case: dict[str, Any], length: 
 def test_each_is_detected_without_its_name(case: dict[str, Any], name: str | None) -> None:
     file = stored(case["file"])
     found = detect(file.read_bytes(), name, file.stat().st_size)
-    # A TFRecord file does not say what its records are, and `checkpoint` looks like nothing without its name.
+    # A TFRecord file does not name its records' type, and `checkpoint` has no recognizable content without its name.
     nameless = {"tensorflow.serving.PredictionLog", "tensorflow.CheckpointState"}
     assert (found.kind, found.type_name) == (case["kind"], None if case["type"] in nameless else case["type"]), found
 

@@ -1,6 +1,6 @@
 """Detection of foreign files: a table of kinds of files, and the answer for each.
 
-A mistake shows as a row that changes. No file here is a proto to be served, so none may become one by its name.
+A mistake shows as a changed row. No file here is a proto to serve, so its name must not make it one.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ NAMES: Final = (
     "x.dnn", "x.desc", "x.binpb", "x.cpb", "saved_model.pbtxt", "saved_model.cpb", "tf_serving_warmup_requests",
     "keras_metadata.pb", "saved_model_debug_info.pb",
 )  # fmt: skip
-"""Names that say a type; content that contradicts a name is never taken for a message by it."""
+"""Names that suggest a type; content that contradicts a name is never taken for a message because of it."""
 
 
 def records_of(*contents: bytes, options: str = "") -> bytes:
-    """A riegeli file of `contents`."""
+    """Return a riegeli file of `contents`."""
     out = io.BytesIO()
     with RecordWriter(out, options=options) as writer:
         for content in contents:
@@ -59,7 +59,7 @@ def records_of(*contents: bytes, options: str = "") -> bytes:
 
 
 def tfrecords_of(*contents: bytes) -> bytes:
-    """A TFRecord file of `contents`."""
+    """Return a TFRecord file of `contents`."""
     return b"".join(map(_tfrecord, contents))
 
 
@@ -70,7 +70,7 @@ def _tfrecord(content: bytes) -> bytes:
 
 
 def foreign_files() -> dict[str, bytes]:
-    """Files that are no proto to be served, by what they are."""
+    """Return files that are no proto to serve, by their kind."""
     return {**dict(_records()), **dict(_texts()), **dict(_binaries()), **dict(_archives()), **dict(_media())}
 
 
@@ -216,7 +216,7 @@ LIKE_TEXT = "this may be a message in text format: pass its type"
 IMAGE, SOUND = "image, not a protobuf", "recording, not a protobuf"
 
 TABLE = {
-    # file: kind, and how the reason ends
+    # file: kind, and the end of the reason
     "riegeli: nodes": ("riegeli", RECORDS),
     "riegeli: nodes, transposed": ("riegeli", RECORDS),
     "riegeli: empty records": ("riegeli", RECORDS),
@@ -300,7 +300,7 @@ TABLE = {
     "font": ("unknown", NONE),
 }
 BY_NAME_ALONE = {"empty", "tfrecord: empty records"}
-"""Files in which nothing speaks against any name: no bytes are a message of every type."""
+"""The files that contradict no name: an empty file is a message of every type."""
 
 
 each_file = pytest.mark.parametrize("file", TABLE)
@@ -331,7 +331,7 @@ def test_no_name_makes_a_message_of_it(file: str) -> None:
 
 
 def test_a_file_that_ends_early_is_told_for_what_its_beginning_is() -> None:
-    """A prefix of any length is never taken for a message of a type, whatever its name is."""
+    """A prefix of any length is never taken for a message of a type, for any name."""
     for file, data in files().items():
         for end in (1, 2, 3, 5, 8, 13, 40, 100, 300):
             found = detect(data[:end], None, end)
@@ -352,7 +352,7 @@ def test_the_library_does_not_open_it(file: str) -> None:
     def opens() -> Proto:
         return open_proto(files()[file])
 
-    if file == "empty":  # the library's caller has said that it is a proto
+    if file == "empty":  # the library's caller has declared it a proto
         assert opens().size == 0
         return
     with pytest.raises((Unsupported, CorruptModel, InconsistentChunks, LimitExceeded)):
@@ -370,7 +370,7 @@ async def test_a_store_of_it_has_no_root() -> None:
 
 
 def _golden() -> list[tuple[str, bytes]]:
-    """The files that other programs wrote, each once."""
+    """Return the files that other programs wrote, each once."""
     return [(name, stored(name).read_bytes()) for name, facts in MANIFEST.items() if "same" not in facts]
 
 
@@ -381,14 +381,14 @@ def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:
         for name in NAMES:
             found = detect(data, name, len(data))
             assert found.type_name in {own.type_name, None}, (path, name, found)
-            by_name = {"json"} if path.endswith("index.json") else set[str]()  # an index is known by its name too
+            by_name = {"json"} if path.endswith("index.json") else set[str]()  # an index is also recognized by its name
             assert found.kind in {own.kind, "unknown", *by_name}, (path, name, found)
             checked += 1
     assert checked > 4000
 
 
 def test_files_of_weights_are_no_messages() -> None:
-    """Weights lie beside protos; without the proto, only files of weights with heads are roots."""
+    """Files of weights are next to protos; without the proto, only weight files with headers are roots."""
     weights = (".bin", "-of-00001", "-of-00003", ".pdiparams")
     paths = [(path, data) for path, data in _golden() if path.endswith(weights) or "paddle_separate/fc" in path]
     assert len(paths) > 20

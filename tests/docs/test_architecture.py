@@ -1,4 +1,4 @@
-"""The map is true: what it names exists."""
+"""The map of the architecture: everything that it names exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs/how-to/contribute/architecture.md").read_text()
 
 
 def _rows(heading: str) -> list[list[str]]:
-    """The names in the first column of the table that follows `heading`, row by row."""
+    """Return the names in the first column of the table after `heading`, row by row."""
     section = PAGE.split(heading, 1)[1]
     rows = re.findall(r"^\| (`.+?) \|", section.split("\n\n|", 1)[1].split("\n\n", 1)[0], re.MULTILINE)
     return [re.findall(r"`([^`]+)`", row) for row in rows]

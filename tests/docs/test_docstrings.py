@@ -1,4 +1,4 @@
-"""Docstrings of public calls: each names its arguments, and its example prints what is shown."""
+"""Docstrings of public calls: each names its arguments, and its example prints the shown output."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_examples_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _reset(client: Client) -> None:
-    """Leave only the tag `demo:1`, which points at the store of `model.onnx`."""
+    """Remove all tags except `demo:1`, which points at the store of `model.onnx`."""
     for tag in client.tags():
         client.untag(tag.name)
     client.push("model.onnx", tags=["demo:1"])

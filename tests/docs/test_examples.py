@@ -1,8 +1,7 @@
-"""Examples of the README and of every page: `console` blocks print what is shown, `python` blocks run.
+"""Examples of the README and of every page: `console` blocks print the shown output, and `python` blocks run.
 
-Blocks that only show something are `sh`, `text` or `py`.
-
-Programs in `examples/programs`: each runs as its docstring says, and prints what is expected.
+Blocks that are not run are `sh`, `text` or `py`. Programs in `examples/programs` run as their docstrings describe, and
+print the expected output.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PAGES = [
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[str]:
-    """Host and port of a service, to which `model.onnx` in `tmp_path` is uploaded as `demo:1`."""
+    """Run a service with `model.onnx` from `tmp_path` as `demo:1`; yield its host and port."""
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     sys.argv = ["make_model.py", str(tmp_path / "model.onnx")]
     runpy.run_path(str(ROOT / "docs/make_model.py"), run_name="__main__")
@@ -71,7 +70,7 @@ EXPECTED = {
     "as_safetensors": (0, ["weights.safetensors: 37000"]),
     "read_many": (0, ["attention.weight ", "head.weight "]),
 }
-"""Exit status and parts of the output, by program."""
+"""The exit status and parts of the output, by program."""
 
 
 @pytest.fixture(scope="module")

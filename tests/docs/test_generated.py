@@ -1,4 +1,4 @@
-"""Generated files are those that their generators make now; `make docs` writes all of them."""
+"""Generated files equal the current output of their generators; `make docs` writes all of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Truth of the page about the HTTP API: every call, every fixed limit, promises about all requests.
+"""The page about the HTTP API is true: every call, every fixed limit, and promises about all requests.
 
-Truth of the page about deployment: metrics and manifests.
+The page about deployment is true: metrics and manifests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODEL = onnx(1000, 2000)
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    """A client of a service over memory that allows few ranges, and a model there, called `m`."""
+    """Return a client of a service over memory that allows few ranges; its model has the tag `m`."""
     with (
         serve(storage="memory://", max_ranges=2, space_watermark_bytes=0) as live,
         httpx.Client(base_url=live.url, timeout=60) as client,
@@ -47,7 +47,7 @@ def client() -> Iterator[httpx.Client]:
 
 
 def _named() -> set[tuple[str, str]]:
-    """Each call that the table of the page names, but for HEAD."""
+    """Return each call that the page's table names, except HEAD."""
     found: set[tuple[str, str]] = set()
     for row in re.findall(r"^\| (`.+?) \|", PAGE.split("\n## Calls\n")[1].split("\n## ")[0], re.MULTILINE):
         for group in row.split(" · "):
@@ -69,7 +69,7 @@ def test_every_promised_call_is_named() -> None:
 
 
 def _called_by_examples() -> dict[str, set[str]]:
-    """The operations that the programs of `examples/` call, by language."""
+    """Return the operations that the programs of `examples/` call, by language."""
     python, go, typescript = (
         (ROOT / "examples" / name).read_text() for name in ("python/example.py", "go/main.go", "typescript/example.ts")
     )
@@ -96,7 +96,7 @@ def test_examples_call_operations_of_the_document(language: str) -> None:
 
 
 def _limits() -> dict[str, str]:
-    """The fixed limits, as the page says them."""
+    """Return the fixed limits, as the page states them."""
     return dict(re.findall(r"^\| (.+?) \| (\d.+?) \|$", LIMITS.split("\n## ")[0], re.MULTILINE))
 
 
@@ -139,7 +139,7 @@ def test_paths_and_queries_have_a_limit(client: httpx.Client) -> None:
 
 def test_messages_within_messages_have_a_limit(client: httpx.Client) -> None:
     def nested(levels: int) -> bytes:
-        """A `FileDescriptorSet` of messages nested in one another, `levels` in all, with a long file name."""
+        """Return a `FileDescriptorSet` of messages nested `levels` deep, with a long file name."""
         data = field(1, b"x" * 100_000)
         for _ in range(levels - 2):
             data = field(3, data)
@@ -237,7 +237,7 @@ def test_what_all_workers_share_is_in_a_table_of_its_own() -> None:
 
 
 def _tables_of_metrics() -> list[set[str]]:
-    """Names of the metrics of each worker, and of those that come once."""
+    """Return the names of each worker's metrics, and of the metrics that exist once."""
     section = MONITORING.split("\n## ")[0]
     tables = section.split("| metric | meaning |")[1:]
     return [

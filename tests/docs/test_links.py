@@ -1,4 +1,4 @@
-"""Every link of the pages leads somewhere."""
+"""Every link of the pages has an existing target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _prose(page: Path) -> str:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Anchors of the headings of `page`: their words in small letters, joined by hyphens."""
+    """Return the anchors of the headings of `page`: their words in lower case, joined by hyphens."""
     headings = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -52,7 +52,7 @@ def test_files_that_are_named_are_there(page: Path) -> None:
 
 
 def test_no_text_names_a_package_on_an_index() -> None:
-    """A name that is not registered may be taken by a stranger."""
+    """A stranger may take a name that is not registered."""
     sources = [*PAGES, *(ROOT / "service").rglob("*.py"), *(ROOT / "web" / "src").rglob("*.ts*")]
     named = re.compile(r"pip install (?:--?\S+ )*['\"]?protoslice\b")
     assert [str(path.relative_to(ROOT)) for path in sources if named.search(path.read_text())] == []

@@ -14,7 +14,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.(?:py::test_\w+|console::[^`]+))`")
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """What is said, and the test that shows it, in the sections whose headings begin with `heading`."""
+    """Return each statement and its test, in the sections whose headings begin with `heading`."""
     sections = "".join(each for each in PAGE.split("\n## ") if each.startswith(heading))
     cells = re.findall(r"^\| (.+?) \| (.*) \|$", sections, re.MULTILINE)
     return [(said, shown) for said, shown in cells if shown != "test"]

@@ -1,4 +1,4 @@
-"""Profiles of hypothesis: `ci` by default, `thorough` to hunt."""
+"""The profiles of hypothesis: `ci` by default, and `thorough` for a longer search."""
 
 import os
 

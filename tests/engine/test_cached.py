@@ -1,4 +1,4 @@
-"""Reads from the page cache and checksums: block by block, without copies; long work ends by signals."""
+"""Reads from the page cache and checksums: block by block, without copies; signals end long work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protoslice.sources.files import BytesSource, FileSource
 from protoslice.storage.interface import Buffer
 
 BLOCK = 64 << 10
-DATA = bytes(range(251)) * 1500  # five blocks and some
+DATA = bytes(range(251)) * 1500  # five blocks and a part of one
 BLOCKS = -(-len(DATA) // BLOCK)
 
 
@@ -83,7 +83,7 @@ def test_more_than_memory_can_hold_is_an_error(descriptor: int) -> None:
         _core.read_cached(descriptor, 0, (1 << 64) - 1)
 
 
-# Checksums by the engine: of bytes without a copy, of buffers that may change by pieces.
+# Checksums by the engine: of bytes without a copy, and piece by piece of buffers that may change.
 
 CHECKSUMS_DATA = Random(1).randbytes((1 << 19) + 7)
 FIELD = b"\x0a" + varints.write(len(CHECKSUMS_DATA)) + CHECKSUMS_DATA
@@ -133,16 +133,16 @@ def test_a_digest_and_its_sums_outlive_a_failed_scan(kind: Callable[[bytes], Buf
     assert (sha.digest(), sums.finish()) == (hashlib.sha256(data).digest(), alone.finish())
 
 
-# Work that takes long ends when a signal says so.
+# Long work ends when a signal handler raises.
 
 
 class Stop(Exception):
-    """Raised by the handler of the signal, as Ctrl-C's raises KeyboardInterrupt."""
+    """The exception of the signal's handler; Ctrl-C's handler raises KeyboardInterrupt like this."""
 
 
 @pytest.fixture
 def stopping() -> Iterator[None]:
-    """A signal that comes stops what goes on."""
+    """Install a signal handler that stops running work."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stop
@@ -154,14 +154,14 @@ def stopping() -> Iterator[None]:
 
 
 def soon_stopped(work: Callable[[], object]) -> None:
-    """Does `work`, while the signal comes in a moment."""
+    """Do `work` while the signal is about to arrive."""
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     work()
 
 
 @pytest.mark.usefixtures("stopping")
 def test_a_scan_that_would_take_for_ever_ends_at_a_signal(tmp_path: Path) -> None:
-    """A file of a mebibyte, given a quarter of a million times by a rope."""
+    """A rope repeats a file of a mebibyte a quarter of a million times."""
     path = tmp_path / "numbers.pb"
     path.write_bytes(b"\x08\x01" * (1 << 19))
     with FileSource(path) as source:

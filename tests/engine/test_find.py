@@ -1,4 +1,4 @@
-"""Finding messages by type: the same ones as in the parsed proto, with their fields where they lie."""
+"""Finding messages by type: the same messages as in the parsed proto, with the positions of their fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_KEY = 4096
 
 
 class Recording:
-    """Bytes, and how they are read."""
+    """Bytes that record how they are read."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -46,7 +46,7 @@ def content(proto: protoslice.Proto, start: int, end: int) -> bytes:
 
 
 def messages(case: Case) -> Iterator[tuple[str, Message]]:
-    """Every message of the parsed proto by its path, the root too."""
+    """Return every message of the parsed proto by its path, including the root."""
     yield from below(case.message(), "")
 
 
@@ -67,7 +67,7 @@ def below(message: Message, path: str) -> Iterator[tuple[str, Message]]:
 
 
 def label(key: Any) -> str:
-    """A map's key as the engine writes it."""
+    """Return a map's key as the engine writes it."""
     if not isinstance(key, str):
         return str(key).lower()
     known = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -80,7 +80,7 @@ def expected(case: Case, names: set[str]) -> set[tuple[str, str]]:
 
 
 def nothing_on_the_wire(case: Case) -> set[tuple[str, str]]:
-    """Messages of which nothing may stand on the wire: values of maps whose entries have a key alone."""
+    """Return the messages that may be missing on the wire: values of map entries that have only a key."""
     empty = ((path, each) for path, each in messages(case) if path.endswith("]") and not each.ByteSize())
     return {(path, each.DESCRIPTOR.full_name) for path, each in empty}
 
@@ -126,7 +126,7 @@ def misfit(field: Field, types: MessageTypes, name: str) -> bool:
 
 
 def at_places(proto: protoslice.Proto, found: Sequence[tuple[int, int, int, int, int]]) -> list[tuple[int, int, bytes]]:
-    """The fields at `found`, runs taken apart."""
+    """Return the fields at `found`, with runs split into elements."""
     out: list[tuple[int, int, bytes]] = []
     for number, wire, start, end, count in found:
         bytes_ = content(proto, start, end)
@@ -140,7 +140,7 @@ def at_places(proto: protoslice.Proto, found: Sequence[tuple[int, int, int, int,
 
 
 def skeleton_agrees(skeleton: bytes, whole: list[Field]) -> bool:
-    """True if `skeleton` is `whole` without large fields; runs of scalars may be left out in part."""
+    """Return True if `skeleton` is `whole` without large fields; runs of scalars may be partly left out."""
     kept = [field.whole for field in fields(skeleton)]
     told = {0}
     for number, field in enumerate(whole):
@@ -224,7 +224,7 @@ def large_graph() -> bytes:
 
 
 def found_in(data: bytes, root: str, wanted: str) -> tuple[Any, list[tuple[int, int]]]:
-    """Places found in an indexed message, and the reads that finding takes."""
+    """Return the places found in an indexed message, and the reads that the search takes."""
     index = protoslice.open(data, root).index_bytes
     source = Recording(data)
     proto = protoslice.open(source, root, index=index)
@@ -241,7 +241,7 @@ def test_neighbours_are_read_together_and_large_payloads_not_at_all() -> None:
 
 
 def test_the_front_of_a_message_and_its_name_are_read_together() -> None:
-    """The name of a tensor stands behind its shape: over a network, two reads would be two round trips."""
+    """A tensor's name comes after its shape, so two reads over a network would be two round trips."""
     model: Any = schema.bundled().message_class("onnx.ModelProto")()
     for number in range(20):
         model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[25_000], raw_data=bytes(100_000))
@@ -270,13 +270,13 @@ def test_depth_is_bounded() -> None:
 
 @pytest.mark.parametrize("floor", [1, 1 << 14])
 def test_memory_for_findings_is_bounded_by_the_proto(floor: int) -> None:
-    """Eight bytes for each are allowed; elements and fields of two bytes take more."""
+    """Each finding may take eight bytes; elements and fields of two bytes take more."""
     flat, limits = schema.bundled().flat("onnx.GraphProto"), _core.Limits(found=10_000)
     graph: Any = schema.bundled().message_class("onnx.GraphProto")()
     for _ in range(100):
         graph.initializer.add()
     few = graph.SerializeToString()
-    one = b"\x2a\x90\x4e" + b"\x08\x01\x10\x01" * 2500  # dims and data_type in turn
+    one = b"\x2a\x90\x4e" + b"\x08\x01\x10\x01" * 2500  # dims and data_type alternate
     for data, kept in ((few, True), (few * 10, False), (one, False)):
         index = _core.Index(protoslice.open(data, "onnx.GraphProto", floor=floor).index_bytes)
         document = _core.Document(index, flat, [BytesSource(data)], limits=limits)

@@ -1,4 +1,4 @@
-"""Masks and omissions leave the same bytes as the protobuf runtime would, in their order."""
+"""Masks and omissions leave the same bytes in the same order as the protobuf runtime would."""
 
 from random import Random
 from typing import Any
@@ -50,7 +50,7 @@ def test_a_mask_keeps_what_it_names_in_order(case: Case, count: int) -> None:
 
 
 def known(message: Message) -> Any:
-    """The message without unknown fields, in a form to compare."""
+    """Return the message without unknown fields, in a form to compare."""
     message.DiscardUnknownFields()
     return canonical(message)
 
@@ -78,7 +78,7 @@ def test_paths_are_left_out_of_a_mask(case: Case) -> None:
 
 
 def _by_position(paths: list[list[Step]]) -> bool:
-    """True if a path selects elements by their number, which is that of the whole message."""
+    """Return True if a path selects elements by number, as numbers refer to the whole message."""
     return any(step.index is not None or step.bounds is not None for path in paths for step in path)
 
 
@@ -107,7 +107,7 @@ def test_simple_masks_agree_with_the_runtimes_own(case: Case) -> None:
 
 
 def _simple(path: list[Step]) -> list[Step]:
-    """The beginning of `path` that a `FieldMask` can say: names of singular messages, and one field."""
+    """Return the part of `path` that a `FieldMask` can express: names of singular messages, and one field."""
     out = []
     for step in path:
         out.append(Step(step.field))
@@ -133,7 +133,7 @@ def test_what_is_left_is_the_message_with_its_large_fields_cleared(case: Case, l
     clear_large(due, limit)
     shown = type(got)()
     shown.CopyFrom(got)
-    clear_large(shown, 1 << 30)  # drops the repeated numbers alone
+    clear_large(shown, 1 << 30)  # drops only the repeated numbers
     assert canonical(shown) == canonical(due)
 
 
@@ -153,7 +153,7 @@ def test_an_earlier_value_does_not_show_when_the_last_is_left_out(fields: list[s
 @pytest.mark.parametrize("fields", [None, ["tensor", "s"]])
 @pytest.mark.parametrize("floor", [1, 16384])
 def test_pieces_of_a_message_are_looked_at_together(fields: list[str] | None, floor: int) -> None:
-    """An `AttrValue`: its oneof holds the tensor (8) or the text (2)."""
+    """An `AttrValue` has either the tensor (8) or the text (2) in its oneof."""
     first, number, second = b"\x42\x05\x22\x03old", b"\x18\x07", b"\x42\x42\x22\x40" + bytes(64)
     proto = protoslice.open(first + second, "tensorflow.AttrValue", floor=floor)
     assert proto.merge(fields=fields, omit_larger_than=8).read() == b"\x42\x00\x42\x00"
@@ -213,7 +213,7 @@ def test_fields_are_a_list() -> None:
 
 
 def graph(count: int) -> bytes:
-    """A `tensorflow.GraphDef` whose nodes have a name, an op and two inputs; one in three has no op."""
+    """Return a `tensorflow.GraphDef` whose nodes have a name, an op and two inputs; every third node has no op."""
     nodes = []
     for number in range(count):
         op = field(2, b"op%d" % number) if number % 3 else b""
@@ -222,7 +222,7 @@ def graph(count: int) -> bytes:
 
 
 def document(data: bytes, *, steps: int, floor: int = 16384) -> _core.Document:
-    """The graph in `data`, on which a mask may take so many steps."""
+    """Return the graph in `data` as a document; a mask on it may take this many steps."""
     source, flat = BytesSource(data), schema.bundled().flat("tensorflow.GraphDef")
     rope = _core.Rope([(0, 0, source.size)])
     index = _core.Index(_core.index_source([source], rope, flat, "tensorflow.GraphDef", floor=floor))
@@ -274,7 +274,7 @@ def test_selections_that_overlap_keep_what_any_of_them_keeps(seed: int, floor: i
     ids=["slices", "numbers", "elements", "overlaps", "names"],
 )
 def test_many_masks_take_few_steps_for_each_element(fields: list[str], floor: int) -> None:
-    """The work is that of one walk, and some for each two masks: not that of all masks at each element."""
+    """The work is that of one walk plus some per two masks, and not that of all masks at each element."""
     count = 20_000
     data = graph(count)
     rope = document(data, steps=30 * count + 3 * 400**2, floor=floor).view("", fields)[2]

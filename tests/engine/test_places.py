@@ -1,4 +1,4 @@
-"""Every place that a path can name, by number or condition, is where the protobuf runtime says.
+"""Every place that a path names, by number or condition, is at the position that the protobuf runtime gives.
 
 Every printed path is accepted as a path parameter and leads to the same bytes.
 """
@@ -119,7 +119,7 @@ def test_the_index_is_made_once_and_reopened(case: Case) -> None:
 
 @given(cases(odd=False))
 def test_a_plain_message_reads_back_from_its_own_paths(case: Case) -> None:
-    """Also without oddities: what the runtime itself would write."""
+    """The message has no oddities: it is as the runtime would write it."""
     message = case.message()
     data = canonical(message)
     proto = protoslice.open(data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor)
@@ -159,7 +159,7 @@ def _meets_both(one: Meets, other: Meets, graph: Any) -> bool:
 
 
 def conditions(model: Any, random: Random) -> Iterator[tuple[str, Any]]:
-    """Conditions as text, and the first meta graph that meets each; None without one."""
+    """Return conditions as text, each with the first meta graph that meets it; None if no graph does."""
     tags = random.sample(_TAGS, random.randrange(len(_TAGS) + 1))
     version, op, key = random.choice(["2.15", "2.16", ""]), random.choice(["Add", "Sub"]), random.choice("TV")
     info = "meta_info_def"
@@ -272,10 +272,10 @@ extension {{ name: "true" number: 103 extendee: ".x.M" type: TYPE_BYTES label: L
 extension {{ name: "ints" number: 104 extendee: ".x.M" type: TYPE_INT64 label: LABEL_REPEATED }}
 """
 RUN: Final = re.compile(r"(.*)\[[0-9]+:[0-9]+\]", re.DOTALL)
-"""Path of a chunk that holds a run of elements."""
+"""A pattern for the path of a chunk that holds a run of elements."""
 NUMBERS: Final = ("floats", "[x.ints]")
 REPEATED: Final = ("s", "s]", "h", *(f"by_{key.lower()}" for key in _KEYS), "40", "50")
-"""Endings of paths of repeated fields."""
+"""The endings of paths of repeated fields."""
 SET: Final = FileDescriptorSet(file=[Parse(_FILE, FileDescriptorProto())])
 TYPES: Final = from_descriptor_set(SET)
 
@@ -285,7 +285,7 @@ def opened_all(data: bytes, floor: int = 16) -> Proto:
 
 
 def nodes(proto: Proto, path: str = "") -> Iterator[Node]:
-    """Every node that `tree` prints, at any depth."""
+    """Return every node that `tree` prints, at any depth."""
     for node in proto.tree(path):
         yield node
         if node.deeper:
@@ -293,7 +293,7 @@ def nodes(proto: Proto, path: str = "") -> Iterator[Node]:
 
 
 def cells(proto: Proto, path: str = "") -> Iterator[tuple[Node, int]]:
-    """Every node that a treemap is made of, and its size there."""
+    """Return every node of a treemap, and its size there."""
     for row in proto.document.heaviest(path, 1000, 0)[0]:
         node = node_at(path, row)
         yield node, node.size
@@ -302,20 +302,20 @@ def cells(proto: Proto, path: str = "") -> Iterator[tuple[Node, int]]:
 
 
 def accepted(proto: Proto, path: str) -> bytes:
-    """The bytes at `path`, which every parameter takes: of merge, masks, tree and treemap."""
+    """Return the bytes at `path`, which every parameter must accept: of merge, masks, tree and treemap."""
     proto.tree(path)
     proto.document.heaviest(path, 10, 0)
     masked = proto.merge(fields=[path]).read()
     assert len(masked) <= proto.size
     try:
         return proto.merge(path).read()
-    except Unsupported:  # a repeated field, which masks alone select as a whole
+    except Unsupported:  # a repeated field, which only masks select as a whole
         assert path.endswith(tuple(REPEATED)), path
         return masked
 
 
 def check(proto: Proto) -> int:
-    """Check all printed paths; returns their number."""
+    """Check all printed paths; return their number."""
     printed = 0
     for node in [*nodes(proto), *(node for node, _ in cells(proto))]:
         data = accepted(proto, node.path)

@@ -1,4 +1,4 @@
-"""Plans: chunks and their metadata make the proto up again, also where rules say which parts become chunks."""
+"""Plans: chunks and their metadata give the proto again, also if rules decide which parts become chunks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MESSAGE, _BYTES = 1, 2
 
 @st.composite
 def policies(draw: st.DrawFn) -> dict[str, Any]:
-    """A random policy, most often a tiny one."""
+    """Return a random policy, most often a tiny one."""
     least = draw(st.sampled_from([1, 2, 8, 30, 64, 200, 1000, 1 << 20]))
     return {"min_chunk": least, "max_chunk": least * draw(st.sampled_from([1, 2, 10, 1000]))}
 
 
 LIMITS = _core.Limits(chunks=1 << 20)
-"""A chunk for every byte of a case is more than the engine makes unasked."""
+"""Limits that allow a chunk for every byte of a case, which is more than the engine makes by default."""
 
 
 def opened(case: Case, floor: int | None = None) -> protoslice.Proto:
@@ -105,7 +105,7 @@ def test_neither_the_run_nor_the_floor_of_the_index_changes_the_plan(
 
 @given(cases(), policies())
 def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, Any]) -> None:
-    """Each large singular bytes or string field of a root without oddities is a chunk of its own."""
+    """Each large singular bytes or string field of a root without oddities is a separate chunk."""
     message = case.message()
     data = canonical(message)
     proto = protoslice.open(data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor)
@@ -117,7 +117,7 @@ def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, Any]) -> 
 
 
 def test_a_proto_has_chunks_by_its_size() -> None:
-    """Each costs a kilobyte, however small: a short proto cannot ask for hundreds of thousands."""
+    """Every chunk costs a kilobyte, even a small one, so a short proto must not cause hundreds of thousands."""
     data = delimited(7, b"\x2a\x02\x42\x00" * 20_000)
     with protoslice.open(data, "onnx.ModelProto") as proto:
         with pytest.raises(LimitExceeded, match="more than 16403: raise min_chunk, max_chunk"):
@@ -127,13 +127,13 @@ def test_a_proto_has_chunks_by_its_size() -> None:
         assert len(proto.split(min_chunk=1, max_chunk=1)) > 20_000
 
 
-# Plans by rules: parts become chunks where rules say so, and the chunks still merge to the whole.
+# Plans by rules: rules decide which parts become chunks, and the chunks still merge to the whole.
 
 RULES_METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 
 
 def merged(case: Case, seed: int, sets: int) -> int:
-    """Number of sets of rules that split the message; chunks are merged as TensorFlow's Merger does it."""
+    """Return how many sets of rules split the message; chunks are merged like in TensorFlow's Merger."""
     split_up, whole = 0, canonical(case.message())
     for rules, split in splits(case, seed, sets):
         chunks, metadata = [chunk.rope.read() for chunk in split], RULES_METADATA.FromString(split.metadata)
@@ -143,7 +143,7 @@ def merged(case: Case, seed: int, sets: int) -> int:
 
 
 def check(case: Case, seed: int) -> int:
-    """Number of chunks under random rules, which come back from a file and do not depend on the index."""
+    """Return the number of chunks under random rules; they survive a file and do not depend on the index."""
     random = Random(seed)
     rules = random_rules(random, descriptor_of(case.root))
     sizes: Any = {"min_chunk": random.choice([1, 8, 64, 1 << 20]), "max_chunk": 1 << 21}
@@ -171,7 +171,7 @@ def test_a_thousand_sets_of_rules_merge_to_the_whole() -> None:
 
 
 def _plan(message: Any, *rules: str, **sizes: Any) -> list[tuple[str, bytes]]:
-    """Paths and bytes of the chunks but the first."""
+    """Return the paths and bytes of all chunks except the first."""
     with open_proto(message.SerializeToString(), "t.M", types=TYPES, floor=1) as proto:
         split = proto.split(**sizes, rules=rules)
         assert M.FromString(proto.rope.read()) == message
@@ -265,7 +265,7 @@ def test_rules_are_bounded() -> None:
 
 @pytest.mark.parametrize("count", [1, 8, 64])
 def test_the_work_of_rules_follows_the_messages_and_not_the_rules(count: int) -> None:
-    """Rules that look into every small message, for a field that none of them has."""
+    """The rules look into every small message, for a field that no message has."""
     data = delimited(20, delimited(16, b"\x18\x01")) * 50_000
     rules = ["subs.sub.bytes: always"] * count
     for steps, enough in ((150_000, True), (99_999, False)):

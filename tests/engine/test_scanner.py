@@ -1,6 +1,6 @@
-"""The scanner and its index: the same for pieces of any size; indexes of others are refused.
+"""The scanner and its index: pieces of any size give the same index; indexes of other versions are refused.
 
-Proto beyond 4 GiB, made on the fly, indexed as a stream and served in part, in constant memory.
+A proto beyond 4 GiB is made on the fly, indexed as a stream and served in part, in constant memory.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_every_truncation_is_an_error_with_its_place_or_a_smaller_proto(case: Ca
 
 @given(cases(budget=20), st.integers(0, 2**32))
 def test_bytes_the_runtime_takes_the_scanner_takes(case: Case, seed: int) -> None:
-    """Random damage: bytes that the scanner refuses the runtime refuses too; no other error is raised.
+    """Random damage: the runtime refuses all bytes that the scanner refuses; no other error is raised.
 
     The exception is field number 0, which the runtime does not look for in groups that it does not know.
     """
@@ -123,7 +123,7 @@ def test_bytes_the_runtime_takes_the_scanner_takes(case: Case, seed: int) -> Non
     ],
 )
 def test_where_judges_of_protobuf_differ_we_know_our_side(data: bytes, here: bool, there: bool) -> None:
-    """A hundred thousand damaged protos on which runtime and scanner were compared told of no other kind."""
+    """Runtime and scanner were compared on a hundred thousand damaged protos, which showed no other kind."""
     try:
         _core.index_source([BytesSource(data)], floor=1)
         taken = True
@@ -138,7 +138,7 @@ def test_where_judges_of_protobuf_differ_we_know_our_side(data: bytes, here: boo
 
 
 def refusal(case: Case, data: bytes) -> CorruptModel | None:
-    """The error that says where `data` is broken, if it is."""
+    """Return the error that gives the position of the damage in `data`; None if there is no damage."""
     try:
         fed(case, [data])
     except CorruptModel as error:
@@ -169,7 +169,7 @@ def damaged(data: bytes, rng: Random) -> bytes:
 def taken_by_runtime(case: Case, data: bytes) -> bool:
     try:
         case.root.FromString(data)
-    except Exception:  # the runtime's class of error is its own affair
+    except Exception:  # the runtime's error class does not matter here
         return False
     return True
 
@@ -211,11 +211,11 @@ def test_a_finished_scan_says_so() -> None:
         scan.feed(b"\x08")
 
 
-# A forged index: its checksums are right, its content is not.
+# A forged index: its checksums are right, but its content is not.
 
 GRAPH = "tensorflow.GraphDef"
 LENGTHS = 32
-"""Offset in the header of the lengths of the sections."""
+"""The header's offset of the sections' lengths."""
 HEADER = 88
 PAGE = 65536
 NODE = 80
@@ -234,7 +234,7 @@ def crc(data: bytes) -> bytes:
 
 
 def with_parents(index: bytes, parents: list[int]) -> bytes:
-    """`index`, whose nodes but the root stand in `parents`, with checksums to match."""
+    """Return `index` with the nodes (except the root) in `parents`, and with matching checksums."""
     types, nodes, *_ = lengths = struct.unpack_from("<7Q", index, LENGTHS)
     body = HEADER + 4 * -(-sum(lengths) // PAGE) + 4
     assert nodes == NODE * (len(parents) + 1)
@@ -262,7 +262,7 @@ def test_a_message_that_stands_in_itself_is_an_error(parents: list[int]) -> None
         protoslice.open(data, GRAPH, index=index).largest(1)
 
 
-# The index of a stream through the glue: the same by pieces and by source, errors as public classes.
+# The index of a stream through the Python module: equal by pieces and by source, with errors of public classes.
 
 STREAM = b"\x03abc\x00\x02de"
 

@@ -1,4 +1,4 @@
-"""The tree of a proto is that of the protobuf runtime; oddities of the wire, each in its smallest form."""
+"""The tree of a proto equals the protobuf runtime's; wire oddities are tested in their smallest form."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -22,7 +22,7 @@ def opened(case: Case) -> protoslice.Proto:
 
 
 def walk(proto: protoslice.Proto, path: str = "", depth: int = 0) -> Iterator[protoslice.Node]:
-    # Of a map's entries with the same key the last is the one a path leads to.
+    # Of a map's entries with the same key, a path leads to the last one.
     for node in {node.path: node for node in proto.tree(path, limit=30)}.values():
         yield node
         if node.deeper and depth < 8 and len(node.path) < 4000:
@@ -60,7 +60,7 @@ def _size_at(proto: protoslice.Proto, path: str) -> int | None:
     try:
         return proto.merge(path).size
     except NotFound:
-        return None  # a member of a oneof that another has replaced
+        return None  # a member of a oneof that another member has replaced
 
 
 @given(cases())
@@ -110,7 +110,7 @@ def test_a_path_is_as_long_as_its_bytes() -> None:
         proto.merge("\u00e9" * 3000)
 
 
-# Oddities of the wire, each in its smallest form. What went wrong once stays here.
+# Oddities of the wire, each in its smallest form; each one was once handled wrongly.
 
 _FILE = """
 name: "odd.proto" package: "odd" syntax: "proto3"
@@ -174,7 +174,7 @@ def test_numbers_are_never_omitted(floor: int) -> None:
 
 @FLOORS
 def test_an_entry_with_unknown_fields_is_an_entry(floor: int) -> None:
-    """As in C++ and Java. Python's runtime takes the whole entry for an unknown field."""
+    """C++ and Java do the same. Python's runtime takes the whole entry for an unknown field."""
     proto = odd_message("2a080a016b1801120176", floor)  # map: {key: k, 3: 1, value: v}
     assert proto.merge('map["k"]').read() == b"v"
 

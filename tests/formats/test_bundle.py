@@ -1,4 +1,4 @@
-"""Tensor bundles: everything a writer may do is read, and everything that is wrong is told."""
+"""Tensor bundles: all valid output of writers is read, and all faults are reported."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
 
 
 def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None:
-    """The model is damaged: no `IntegrityError`, which is for damage of our own storage."""
+    """The model is damaged; an `IntegrityError` would mean damage of our storage."""
     strings = open_model(MODELS / "corrupt_bundle_string_flip", "ck.index")
     with strings, pytest.raises(CorruptModel, match="'c'") as caught:
         strings.read("c", form="json")
@@ -131,7 +131,7 @@ def test_a_damaged_index_is_told_with_its_place(
 
 @st.composite
 def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
-    """Boxes that make up a tensor of `shape`: a grid."""
+    """Return boxes that make up a tensor of `shape`: a grid."""
     cuts = [draw(st.sets(st.integers(1, max(1, n - 1)), max_size=2)) if n > 1 else set() for n in shape]
     parts: list[list[tuple[int, int | None]]] = []
     for length, at in zip(shape, cuts, strict=True):
@@ -218,7 +218,7 @@ def test_prefixes_may_be_odd() -> None:
     assert elements(one(opened(files, ".index"), "a")) == b"x"
     files = bundle("dir/x", [Variable("a", 4, [1], b"x")])
     assert one(opened(files, "dir/x.index"), "a").file == "dir/x.data-00000-of-00001"
-    files["plain"] = files.pop("dir/x.index")  # no name says what it is, but its end does
+    files["plain"] = files.pop("dir/x.index")  # no name identifies it, but its end does
     assert isinstance(error_of(one(opened(files, "plain"), "a")), NotFound)
 
 
@@ -349,7 +349,7 @@ def test_a_checksum_is_compared_once() -> None:
 
 
 def test_an_empty_tensor_vouches_for_no_other() -> None:
-    """The empty tensor lies where the next one begins."""
+    """The empty tensor is where the next tensor begins."""
     files = bundle("ck", [Variable("a", 4, [0], b""), Variable("b", 4, [3], b"abc")])
     (shard,) = (name for name in files if "data" in name)
     found = opened({**files, shard: b"abX"})

@@ -1,6 +1,6 @@
-"""Caffe: which dimensions count, where values lie, and what is wrong with a blob.
+"""Caffe: relevant dimensions, places of values, and faults of a blob.
 
-CNTK: arrays in dictionaries, called as their variables, shaped as NumPy shows them.
+CNTK: arrays in dictionaries, named like their variables, with shapes as in NumPy.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ Array = Any
 
 
 def variable(dictionary: Any, **texts: str) -> Array:
-    """A variable among the inputs of `dictionary`, and the array that is its value."""
+    """Put a variable among the inputs of `dictionary`; return its array."""
     element = dictionary.data["inputs"].vector_value.value.add().dictionary_value
     for key, text in texts.items():
         element.data[key].string_value = text

@@ -1,4 +1,4 @@
-"""Core ML: weights of layers, constants of programs, and records of blob files, sound and not."""
+"""Core ML: weights of layers, constants of programs, and records of blob files, valid and damaged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_weights_by_layer_and_field(tmp_path: Path) -> None:
 
 
 def package(path: Path, manifest: str) -> None:
-    """Two models in a package, the larger one under the usual name."""
+    """Return two models in a package; the larger one has the usual name."""
     for name, count in (("model", 50), ("other", 3)):
         model = network()
         model.neuralNetwork.layers.add(name=name).bias.bias.floatValue.extend([1.0] * count)
@@ -114,7 +114,7 @@ def test_half_floats_of_an_odd_number_of_bytes(tmp_path: Path) -> None:
 
 
 class Program:
-    """An ML program, and the blob file beside it."""
+    """An ML program, and its blob file."""
 
     def __init__(self) -> None:
         self.model = MODEL(specificationVersion=7)
@@ -123,7 +123,7 @@ class Program:
         self.weights = bytearray(struct.pack("<II56x", 0, 2))
 
     def const(self, name: str, kind: str, shape: tuple[int, ...]) -> Any:
-        """The value of a new constant."""
+        """Return the value of a new constant."""
         operation = self.operations.add(type="const")
         operation.outputs.add(name=name)
         operation.attributes["name"].immediateValue.tensor.strings.values.append(name)
@@ -133,7 +133,7 @@ class Program:
         return value
 
     def blob(self, name: str, kind: str, shape: tuple[int, ...], data: bytes, **changes: int) -> None:
-        """A constant that lies in the file, whose record has `changes`."""
+        """Add a constant to the blob file, whose record has `changes`."""
         value = self.const(name, kind, shape)
         offset = len(self.weights)
         fields = {"sentinel": 0xDEADBEEF, "kind": 1, "size": len(data), "start": offset + 64, "padding": 0} | changes

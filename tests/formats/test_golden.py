@@ -1,6 +1,6 @@
-"""Golden models: tensors and slices are those that the format's own library lists.
+"""Golden models: tensors and slices equal those that the format's own library lists.
 
-Damaged models of every format are read or refused: by our errors, and never by others.
+Damaged models of every format are read, or refused by our errors, and never by other errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protoslice.tensors.reading import read
 
 FOLDERS = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 OURS = {"F4_E2M1FN": "F4_E2M1"}
-"""Names of dtypes for which the API's contract has a shorter word."""
+"""The names of dtypes for which the API has a shorter word."""
 
 Json = dict[str, Any]
 
@@ -146,7 +146,7 @@ FAULTS: dict[str, tuple[type[ProtosliceError], str]] = {
     "unsupported_version": (CorruptModel, "has version 1"),
     "varint_too_long": (CorruptModel, "longer than 64 bits"),
 }
-"""Class of error and words of its message, for each kind of fault that the corpus names."""
+"""For each kind of fault that the corpus names, the error's class and words of its message."""
 
 
 @pytest.mark.parametrize(("case", "error"), _errors())
@@ -165,7 +165,7 @@ def test_what_must_go_wrong(case: str, error: Json) -> None:
 
 
 def _provoke(model: LocalModel, error: Json) -> None:
-    """Do what the corpus says must fail: list the tensors, or read one of them in the form that it has."""
+    """Do what must fail by the corpus: list the tensors, or read one of them in its form."""
     if "tensor" not in error:
         len(model.tensors)
         return
@@ -191,7 +191,7 @@ def test_no_case_is_left_out() -> None:
 
 
 LEFT_OUT: Final = ("corrupt", "onnx_hostile", "tf_ckpt_many", "tf_sm_pbtxt")
-"""Models that are damaged already, or take long: a text is parsed by another process."""
+"""The models that are damaged already, or take long because another process parses a text."""
 CASES: Final = [
     *(
         (path.parent.name, json.loads(path.read_text())["root"])
@@ -201,11 +201,11 @@ CASES: Final = [
     ("paddle_pir_json", "inference.pdiparams"),
 ]
 ROUNDS: Final = {"paddle_pir_json": 1000, "safetensors_types": 1000, "gguf_types": 1000, "gguf_big_endian": 1000}
-"""Formats that are parsed in Python are tried more often."""
+"""The formats that are parsed in Python; they are tried more often."""
 
 
 def damaged(data: bytes, random: Random) -> bytes:
-    """`data` with one to four changes near its beginning: flipped bits, numbers, bytes removed, repeated or added."""
+    """Return `data` with one to four changes near its beginning: flipped bits, or removed, repeated or new bytes."""
     changed = bytearray(data)
     for _ in range(random.choice((1, 1, 2, 4))):
         at = random.randrange(max(1, min(len(changed), 6000)))
@@ -227,7 +227,7 @@ def damaged(data: bytes, random: Random) -> bytes:
 
 
 def read_all(files: Mapping[str, bytes], root: str) -> bool:
-    """Read the first 64 bytes of each tensor; True if none is refused."""
+    """Read the first 64 bytes of each tensor; return True if none is refused."""
     fine = True
     try:
         with open_model({path: BytesSource(data) for path, data in files.items()}, root) as model:

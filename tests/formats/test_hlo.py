@@ -241,7 +241,7 @@ SMALL = LARGE[:-1]
 
 
 class Unread:
-    """Bytes that nobody may read, after the index has been made."""
+    """Bytes that must not be read after the index is made."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)

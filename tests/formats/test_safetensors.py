@@ -34,7 +34,7 @@ ROOTS = {SAFETENSORS: "a.safetensors", GGUF: "a.gguf"}
 
 
 class Bounded(BytesSource):
-    """Bytes of which no read asks for more than there are; a read says where it ends."""
+    """Bytes that no read exceeds; they record where a read ends."""
 
     def read(self, offset: int, length: int, /) -> bytes:
         assert offset >= 0
@@ -247,7 +247,7 @@ def test_gguf_metadata_is_a_tree_of_values() -> None:
     assert (list(first.integers), list(second.texts)) == ([-1, 2], ["\\xff"])
 
 
-# Folders of safetensors files: which files are the model, and which are other variants of it.
+# Folders of safetensors files: the files of the model, and files that are other variants of it.
 
 NAME = "diffusion_pytorch_model"
 BOTH = (f"{NAME}-00001-of-00002", f"{NAME}-00002-of-00002")
@@ -272,7 +272,7 @@ ALL = {
 
 
 def written(folder: Path, names: Iterable[str]) -> None:
-    """Write for each name a file with one tensor, which has that name; files of a variant are larger."""
+    """Write one file for each name with a tensor of that name; files of a variant are larger."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         save_file({name: np.zeros(9 if "." in name else 1)}, folder / f"{name}.safetensors")
@@ -343,10 +343,10 @@ def test_a_service_chooses_the_same_root(case: str) -> None:
     assert asyncio.run(work()) == f"{expected}.safetensors"
 
 
-# Safetensors headers against the format's own library: both take the same files, and read the same from them.
+# Safetensors headers against the format's library: both accept the same files, and read the same from them.
 
 Found = dict[str, tuple[str, tuple[int, ...], bytes]]
-"""Type, shape and bytes of each tensor."""
+"""The type, the shape and the bytes of each tensor."""
 BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64, "U64": 64,
@@ -363,7 +363,7 @@ TOKENS: Final = [
 
 
 def by_the_library(data: bytes) -> Found | None:
-    """What the library reads; None if it refuses the file."""
+    """Return the tensors that the library reads; None if it refuses the file."""
     try:
         return {name: (each["dtype"], tuple(each["shape"]), bytes(each["data"])) for name, each in _library(data)}
     except (safetensors.SafetensorError, UnicodeDecodeError):
@@ -376,7 +376,7 @@ def _library(data: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def by_us(path: Path) -> Found | None:
-    """What `path` has by Protoslice; None if it refuses the file or a tensor of it."""
+    """Return the tensors that Protoslice reads from `path`; None if it refuses the file or a tensor."""
     found: Found = {}
     try:
         with open_model(path) as model:
@@ -391,7 +391,7 @@ def by_us(path: Path) -> Found | None:
 
 
 def a_file(random: Random) -> tuple[str, bytes]:
-    """A header and the bytes behind it, which now and then are one too few or too many for the last element."""
+    """Return a header and the bytes after it; sometimes the last element has one byte too few or too many."""
     header: dict[str, Any] = {}
     end, names = 0, random.sample(["a", "b", "ä", "x/y", 'q"', "\\", "\n", "😀", "", "dtype"], random.randrange(1, 5))
     for name in names:
@@ -415,7 +415,7 @@ def a_file(random: Random) -> tuple[str, bytes]:
 
 
 def mutated(text: str, random: Random) -> str:
-    """The header with one or two tokens replaced, removed, repeated, swapped or added."""
+    """Return the header with one or two tokens replaced, removed, repeated, swapped or added."""
     tokens = TOKEN.findall(text)
     for _ in range(random.choice((1, 1, 1, 2))):
         at, other = random.randrange(len(tokens)), random.randrange(len(tokens))
@@ -430,7 +430,7 @@ def mutated(text: str, random: Random) -> str:
                 tokens[at], tokens[other] = tokens[other], tokens[at]
             case 4:  # a tensor or a member twice
                 tokens[at:at] = [*tokens[min(at, other) : max(at, other)], random.choice((",", ""))]
-            case 5 | 6:  # a number, spelled in another way
+            case 5 | 6:  # a number in another spelling
                 numbers = [number for number, token in enumerate(tokens) if token.isdigit()] or [at]
                 before, after = random.choice([("0", ""), ("-", ""), ("", ".0"), ("", "e0"), (",", ""), ("", ",")])
                 place = random.choice(numbers)
@@ -446,7 +446,7 @@ def test_3000_mutated_headers_are_taken_as_by_the_library(tmp_path: Path) -> Non
     random, path, taken, differing = Random(9), tmp_path / "m.safetensors", 0, []
     for number in range(3000):
         text, elements = a_file(random)
-        for _ in range(number % 3):  # a third of them as they are
+        for _ in range(number % 3):  # a third of them unchanged
             text = mutated(text, random)
         header = text.encode()
         size = len(header) + random.choice((0,) * 20 + (-1, 1))

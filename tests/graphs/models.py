@@ -1,4 +1,4 @@
-"""Models of each dialect, made of nodes that are given by the values they make and take."""
+"""Models of each dialect, made of nodes that are defined by the values they make and take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _new(name: str) -> Any:
 
 
 def graph_def(nodes: Nodes) -> Any:
-    """A graph of TensorFlow, whose nodes are called as their values."""
+    """Return a TensorFlow graph whose nodes have the names of their values."""
     graph = _new("tensorflow.GraphDef")
     for (name,), takes in nodes:
         graph.node.add(name=name, op="Op", input=takes)
@@ -25,7 +25,7 @@ def graph_def(nodes: Nodes) -> Any:
 
 
 def onnx_model(nodes: Nodes) -> Any:
-    """A model of ONNX, whose nodes have no names."""
+    """Return an ONNX model whose nodes have no names."""
     model = _new("onnx.ModelProto")
     model.graph.name = "outer"
     for makes, takes in nodes:
@@ -34,7 +34,7 @@ def onnx_model(nodes: Nodes) -> Any:
 
 
 def program(nodes: Nodes) -> Any:
-    """A program of Paddle."""
+    """Return a Paddle program."""
     model = _new("paddle.framework.proto.ProgramDesc")
     block = model.blocks.add(idx=0, parent_idx=-1)
     for makes, takes in nodes:
@@ -46,7 +46,7 @@ def program(nodes: Nodes) -> Any:
 
 
 def module(nodes: Nodes) -> Any:
-    """A module of XLA, in which values are numbers beyond 32 bits."""
+    """Return an XLA module, in which values are numbers beyond 32 bits."""
     model = _new("xla.HloModuleProto")
     computation = model.computations.add(name="main")
     numbers = {value: (number << 33) + 7 for number, (makes, _) in enumerate(nodes) for value in makes}
@@ -64,7 +64,7 @@ def module(nodes: Nodes) -> Any:
 
 
 def network(nodes: Nodes) -> Any:
-    """A neural network of Core ML."""
+    """Return a Core ML neural network."""
     model = _new("CoreML.Specification.Model")
     for makes, takes in nodes:
         model.neuralNetwork.layers.add(name=makes[0], input=takes, output=makes).softmax.SetInParent()
@@ -72,7 +72,7 @@ def network(nodes: Nodes) -> Any:
 
 
 def prototxt(nodes: Nodes) -> Any:
-    """A network of Caffe."""
+    """Return a Caffe network."""
     model = _new("caffe.NetParameter")
     for makes, takes in nodes:
         model.layer.add(name=makes[0], type="Op", bottom=takes, top=makes)
@@ -80,7 +80,7 @@ def prototxt(nodes: Nodes) -> Any:
 
 
 def graphs_of(message: Any) -> Graphs:
-    """The graphs of a message, read out of a file."""
+    """Return the graphs of a message that is read from a file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.pb")
         file.write_bytes(message.SerializeToString())

@@ -26,7 +26,7 @@ def outline_of(message: Any, weights: list[Weight] | None = None) -> GraphOutlin
 
 
 def walked(outline: GraphOutline, block: int = 0, depth: int = 0) -> Iterator[tuple[int, GraphLevel, GraphBlock]]:
-    """All parts of all levels, with their depth."""
+    """Yield all parts of all levels, with their depth."""
     level = outline.level(block, None)
     assert len(level.parts) <= 64
     for part in level.parts:
@@ -36,12 +36,12 @@ def walked(outline: GraphOutline, block: int = 0, depth: int = 0) -> Iterator[tu
 
 
 def named(level: GraphLevel) -> list[tuple[str, str, int]]:
-    """Kind, name and number of items or nodes of the parts of a level."""
+    """Return kind, name and number of items or nodes of a level's parts."""
     return [(part.kind, part.name, part.items or part.nodes) for part in level.parts]
 
 
 def checked(outline: GraphOutline, count: int) -> int:
-    """Check that each of `count` nodes is in one place; the depth of the tree."""
+    """Check that each of `count` nodes is in one place; return the depth of the tree."""
     places, deepest = list[int](), 0
     for depth, level, part in walked(outline):
         deepest = max(deepest, depth)
@@ -55,7 +55,7 @@ def checked(outline: GraphOutline, count: int) -> int:
 
 
 def encoder(layers: int, sign: str = ".") -> Nodes:
-    """Layers of an encoder, named by their place; each takes the value of the one before."""
+    """Return an encoder's layers, named by their place; each takes the value of the layer before."""
     nodes: Nodes = [(["embeddings"], [])]
     before = "embeddings"
     for layer in range(layers):
@@ -89,7 +89,7 @@ def test_layers_of_other_structure_are_no_part_of_a_repeat() -> None:
 
 
 def ops(sequence: str, takes: str = "before") -> Any:
-    """An ONNX model without names, whose operators are the letters of `sequence`."""
+    """Return an ONNX model without names, whose operators are the characters of `sequence`."""
     nodes = [
         helper.make_node(f"Op{letter}", [f"v{at - 1}" if at else "x"], [f"v{at}"]) for at, letter in enumerate(sequence)
     ]
@@ -306,7 +306,7 @@ def test_a_block_that_is_not_there_is_said(block: int) -> None:
 
 
 def hostile() -> dict[str, Nodes]:
-    """Graphs of strangers."""
+    """Return graphs of untrusted clients."""
     ring: Nodes = [([f"n{at}"], [f"n{(at - 1) % 3000}"]) for at in range(3000)]
     return {
         "ring": ring,
@@ -343,11 +343,11 @@ def test_names_beyond_a_few_kib_are_cut() -> None:
     assert max(len(link.value.name) for link in level.links) <= 4096
 
 
-# Links are those that the parsed messages have, in every dialect.
+# In every dialect, links equal those of the parsed messages.
 
 
 def random_nodes(random: Random, *, again: bool) -> Nodes:
-    """Nodes that take values of any others, of none, of themselves; with `again` values are made twice."""
+    """Return nodes that take values of any nodes, even of themselves; with `again`, values are made twice."""
     names = [f"v{number}" for number in range(random.randrange(1, 40))]
     made = [[name] for name in names]
     if again:
@@ -356,7 +356,7 @@ def random_nodes(random: Random, *, again: bool) -> Nodes:
 
 
 def due_makers(nodes: Nodes, *, ordered: bool) -> list[list[int | None]]:
-    """The maker of each input, found by looking at all nodes."""
+    """Return the expected maker of each input, found by a search through all nodes."""
     found = []
     for number, (_, takes) in enumerate(nodes):
         before = {value: at for at, (makes, _) in enumerate(nodes[:number]) for value in makes}

@@ -1,4 +1,4 @@
-"""Neighbourhoods: the nearest nodes first, never more than asked, and all that is left out is counted."""
+"""Neighbourhoods: the nearest nodes come first, no more nodes than requested, and all omitted nodes are counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def named(found: Neighbourhood) -> dict[str, int]:
 
 
 def chain(length: int) -> Any:
-    """A row of nodes, each of which takes the value of the one before."""
+    """Return a row of nodes; each takes the value of the node before."""
     return graph_def([([f"n{at}"], [f"n{at - 1}"] if at else []) for at in range(length)])
 
 

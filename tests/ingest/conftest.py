@@ -1,4 +1,4 @@
-"""Fixtures of tests of ingests."""
+"""The fixtures of the tests of ingests."""
 
 from tests.support.stores import storage, stores
 

@@ -1,8 +1,7 @@
-"""Files that arrive are compared with those of a base: what is equal at the same offset is shared.
+"""Uploaded files are compared with a base's files, and share equal content at the same offset.
 
-Content whose digest is told: not written again where its store is there to stay.
-
-Sending again mends a store, whatever is wrong with the copy that is there.
+Content with a known digest is not written again if its store will stay. Sending a store again repairs every damage of
+the stored copy.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ T = TypeVar("T")
 
 
 def random_bytes(size: int, seed: int = 0) -> bytes:
-    """Bytes that no two seeds share."""
+    """Return bytes that differ for each seed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -71,7 +70,7 @@ async def sent(
     told: bytes | None = None,
     find: Callable[[], Awaitable[OpenStore | None]] | None = None,
 ) -> Created:
-    """The store of a file that is compared with what the tag points at."""
+    """Upload a file that is compared with the tag's store, and return the store."""
     async with await stores.ingest(TAGGED) as ingest:
         sink = await ingest.file(path, expected_sha256=told)
         base = await base_of(stores, TAGGED.tags) if find is None else BaseStore(find, stores.worker)
@@ -84,7 +83,7 @@ async def sent(
 
 
 async def content(stores: Stores, store: str) -> bytes:
-    """The only file of a store."""
+    """Return the only file of a store."""
     opened_store = await stores.view(store)
     return await read(opened_store.file(opened_store.info.files[0].path))
 
@@ -121,7 +120,7 @@ def test_versions_of_other_lengths(size: int) -> None:
 
 
 class Reads(InterceptedStorage):
-    """Storage that counts reads of objects of files."""
+    """A storage that counts reads of file objects."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStorage())
@@ -149,7 +148,7 @@ def test_a_file_with_nothing_in_common_costs_no_read() -> None:
 
 
 def forged(data: bytes, at: int) -> bytes:
-    """Other bytes with the same CRC-32C: those that the generator polynomial is added to."""
+    """Return other bytes with the same CRC-32C: the generator polynomial is added to them."""
     polynomial = int(f"{0x11EDC6F41:033b}"[::-1], 2)  # the first coefficient is the lowest bit of the first byte
     twin = bytearray(data)
     for number, byte in enumerate(polynomial.to_bytes(5, "little")):
@@ -214,7 +213,7 @@ def test_an_only_file_may_have_another_name() -> None:
 
 
 async def store_of_base(stores: Stores, tag: str) -> OpenStore | None:
-    """The base of an upload with this tag."""
+    """Return the base of an upload with this tag."""
     base = await base_of(stores, (tag,))
     return None if base is None else await base.store()
 
@@ -283,11 +282,11 @@ def test_an_upload_finds_its_base_once() -> None:
 
 MODEL = onnx(3000)
 LARGE = onnx(2 << 20, seed=1)
-"""Model that comes in several batches, and so would be written as it comes."""
+"""A model that arrives in several batches, and so would be written while it arrives."""
 
 
 async def told(stores: Stores, data: bytes | dict[str, bytes], request: IngestRequest | None = None) -> Created:
-    """A store of one file whose digest is told."""
+    """Upload a store of one file whose digest the client announces."""
     (content,) = data.values() if isinstance(data, dict) else (data,)
     return await upload(stores, data, request, expected_sha256=hashlib.sha256(content).digest())
 
@@ -364,7 +363,7 @@ async def test_a_large_file_of_a_removed_store_is_written(stores: Stores, storag
 
 
 def test_a_large_file_whose_store_goes_while_it_is_sent_again_is_written_or_refused() -> None:
-    """A client that is refused sends it again, as for any `Conflict`."""
+    """A refused client sends the file again, as for any `Conflict`."""
     outcomes = set[str]()
 
     async def at(number: int) -> bool:
@@ -444,7 +443,7 @@ FILES = {"model.onnx": MENDED, "large.bin": bytes(range(256)) * 8000, "note": b"
 
 
 async def spoil(storage: Storage, key: ObjectKey, how: str) -> None:
-    """Damage an object as a failing disk, or a stranger, would."""
+    """Damage an object as a failing disk, or an attacker, would."""
     data = await storage.get_range(key, 0, (await storage.stat(key)).size)
     await storage.delete(key)
     if how == "flipped":
@@ -454,7 +453,7 @@ async def spoil(storage: Storage, key: ObjectKey, how: str) -> None:
 
 
 async def spoil_manifest(stores: Stores, how: str) -> None:
-    """Damage the manifest of the only store that is there."""
+    """Damage the manifest of the only store."""
 
     def work(tx: Transaction) -> None:
         (row,) = tx.all("SELECT id, manifest FROM stores WHERE deleted IS NULL")

@@ -1,4 +1,4 @@
-"""Objects registered where they lie: few reads, pinned to what they were."""
+"""Objects that are registered in place: they are read seldom, and pinned to their state at registration."""
 
 import asyncio
 import os
@@ -305,7 +305,7 @@ def test_sources_of_the_scheme_are_opened_with_its_options(same: bool) -> None:
 
 
 class Waits(MemoryStorage):
-    """Bucket in memory that counts how often somebody waits for it: reads side by side are one wait."""
+    """A bucket in memory that counts how often a caller waits for it; parallel reads are one wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ class Waits(MemoryStorage):
         if self._under_way is None:
             self.waits += 1
             self._under_way = asyncio.get_running_loop().create_future()
-            for _ in range(20):  # reads beside have been asked for by then
+            for _ in range(20):  # parallel reads have been requested by then
                 await asyncio.sleep(0)
             self._under_way.set_result(None)
             self._under_way = None
@@ -339,7 +339,7 @@ async def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.Mon
 
 
 def test_a_source_that_refuses_is_told_from_the_storage_of_the_service() -> None:
-    """Refused while it is registered, and later when it is read."""
+    """The source refuses while it is registered, and later when it is read."""
     with counted_bucket() as bucket:
         bucket.fill({"a/model.onnx": MODEL})
         uri = f"{bucket.uri}/a/model.onnx"

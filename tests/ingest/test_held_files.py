@@ -1,4 +1,4 @@
-"""Files of few bytes lie in the manifest, and are read, shared and collected like others.
+"""Small files are stored in the manifest, and are read, shared and collected like others.
 
 Packs: a folder of many small files costs little more than one file, and reads the same.
 """
@@ -50,7 +50,7 @@ NOTES = {"held": b"note", "empty": b"", "twin": b"note"}
 
 
 def files_of(size: int) -> dict[str, bytes]:
-    """A model and a file, which have so many bytes together."""
+    """Return a model and a file, which have this many bytes together."""
     return {"model.onnx": MODEL, "rest": bytes(size - len(MODEL))}
 
 
@@ -129,7 +129,7 @@ SIZES = st.lists(
 
 
 def folder(sizes: list[int]) -> dict[str, bytes]:
-    """A model and files of these sizes."""
+    """Return a model and files of these sizes."""
     random = Random(0)
     return {"model.onnx": onnx(10)} | {f"f{number}": random.randbytes(size) for number, size in enumerate(sizes)}
 
@@ -233,7 +233,7 @@ async def test_an_upload_that_is_given_up_leaves_no_pack(stores: Stores, storage
 
 
 async def test_a_store_is_not_opened_with_a_file_too_few(stores: Stores, storage: MemoryStorage) -> None:
-    """A file that was not opened would be missing from the store without a word."""
+    """A file that was not opened would silently be missing from the store."""
     info = (await upload(stores, folder([10, 10]))).store
     store = await stores.view(info.id)
     worker = Worker(1)

@@ -1,6 +1,6 @@
-"""Everything that is no nonsense goes in, and comes out as it was.
+"""Every valid upload is accepted, and comes out unchanged.
 
-Durable writes of an upload go side by side, and all of them come before its one transaction.
+Durable writes of an upload run in parallel, and all of them end before its only transaction.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def golden(name: str) -> dict[str, bytes]:
 
 
 def merged(data: bytes) -> bytes:
-    """The whole proto that the library makes of a file, raw or chunked."""
+    """Return the whole proto that the library makes of a raw or chunked file."""
     with protoslice.open(data) as proto:
         return bytes(proto.merge())
 
 
 def alike(one: bytes, other: bytes, type_name: str | None) -> bool:
-    """True if both are the same message: a chunked file holds the fields of a message in another order."""
+    """Return True if both are the same message: a chunked file has a message's fields in another order."""
     message = schema.bundled().message_class(type_name or "")
     return message.FromString(one) == message.FromString(other)
 
@@ -110,7 +110,7 @@ def test_chunked_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], 
     assert views[f"file {name}"] == (CHUNKED / name).read_bytes()
     assert views["merge"] == merged((CHUNKED / name).read_bytes())
     assert alike(merged(views["cpb"]), views["merge"], created.store.type)
-    library = b"\x12\x00" if original.startswith("graph") else b""  # the splitter adds an empty one to a graph
+    library = b"\x12\x00" if original.startswith("graph") else b""  # the splitter adds an empty field to a graph
     assert alike(views["merge"], (CHUNKED / original).read_bytes() + library, created.store.type)
 
 
@@ -260,7 +260,7 @@ async def test_what_is_broken_or_refused_is_not_visible(
     stores: Stores, storage: MemoryStorage, files: dict[str, bytes], error: type[ProtosliceError] | None
 ) -> None:
     if error is None:
-        await upload(stores, files)  # damage inside of raw data is none of ours
+        await upload(stores, files)  # the service does not check for damage inside of raw data
         return
     with pytest.raises(error):
         await upload(stores, files)
@@ -426,11 +426,11 @@ T = TypeVar("T")
 
 _WRITES: Final = {"put", "commit"}
 _FOREVER: Final = 60
-"""Seconds after which a write that the test waits for will never come."""
+"""The seconds after which a write that the test waits for will never come."""
 
 
 class Log(InterceptedDatabase):
-    """Notes transactions that write, among the durable writes of a storage."""
+    """A record of the transactions that write and a storage's durable writes, in their order."""
 
     def __init__(self, inner: Database, log: list[str]) -> None:
         super().__init__(inner)
@@ -444,7 +444,7 @@ class Log(InterceptedDatabase):
 
 
 class Rounds(InterceptedStorage):
-    """Ends durable writes in rounds: those of a round once as many wait as the round is to have."""
+    """Durable writes that end in rounds: the writes of a round end together once the expected number waits."""
 
     def __init__(self, inner: MemoryStorage, log: list[str]) -> None:
         super().__init__(inner)
@@ -471,7 +471,7 @@ class Rounds(InterceptedStorage):
 
 
 def rounds(size: int, sizes: list[int]) -> list[str]:
-    """Durable writes and transactions of an upload, by a process that has reserved objects."""
+    """Return the durable writes and transactions of an upload, by a process that has reserved objects."""
 
     async def run() -> list[str]:
         log = list[str]()
@@ -504,7 +504,7 @@ def test_records_that_are_objects_are_written_side_by_side() -> None:
 
 
 class CountingReplacements(InterceptedStorage):
-    """Counts the writes of objects that are there already."""
+    """A storage that counts the writes of objects that exist already."""
 
     replaced = 0
 

@@ -1,6 +1,6 @@
-"""Recipes are carried out as they arrive; a wrong one stores nothing.
+"""Recipes are executed as they arrive; a wrong recipe stores nothing.
 
-Recipes share parts of files: a version writes what is new, and a chain of them stays cheap to read.
+Recipes share parts of files: a version writes only new bytes, and a chain of versions stays cheap to read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def sha(data: bytes) -> str:
 
 
 def refused(kind: type[ProtosliceError], recipe: Callable[[str], list[bytes]]) -> tuple[str, list[str]]:
-    """Message with which the recipe over a store is refused, and the calls that read files or wrote."""
+    """Return the message with which a recipe over a store is refused, and the calls that read files or wrote."""
 
     async def work() -> tuple[str, list[str]]:
         calls: list[Call] = []
@@ -167,13 +167,13 @@ Step = Copy | bytes
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors of some kilobytes in the place of mebibytes."""
+    """Use tensors of some kilobytes in place of mebibytes."""
     for module in (SHARING, "protoslice.ingest.recipes"):
         monkeypatch.setattr(f"{module}.LEAST_SHARED", 1000)
 
 
 async def pushed(stores: Stores, files: Mapping[str, Sequence[Step]], contents: Mapping[str, bytes]) -> str:
-    """Id of the store of a recipe."""
+    """Return the id of a recipe's store."""
 
     async def body() -> AsyncIterator[bytes]:
         writer = RecipeWriter()
@@ -190,9 +190,9 @@ async def pushed(stores: Stores, files: Mapping[str, Sequence[Step]], contents: 
 
 
 async def chain(stores: Stores, versions: int) -> tuple[list[str], list[bytes]]:
-    """Stores and contents of a model in so many versions, one of its tensors changed in each.
+    """Upload several versions of a model with one changed tensor in each; return their stores and contents.
 
-    Clients copy piece by piece, which may be smaller than what is shared.
+    Clients copy piece by piece, and a piece may be smaller than the shared range.
     """
     tensors = [bytes([at, 0]) * (TENSOR // 2) for at in range(TENSORS)]
     contents = [b"head" + b"".join(tensors)]
@@ -212,7 +212,7 @@ async def chain(stores: Stores, versions: int) -> tuple[list[str], list[bytes]]:
 
 
 async def the_manifest(stores: Stores, store: str) -> Manifest:
-    """Manifest of a store."""
+    """Return a store's manifest."""
     return (await stores.view(store)).manifest
 
 

@@ -1,4 +1,4 @@
-"""Stores share files: a new store names objects that others have, and writes what is new alone."""
+"""Stores share files: a new store refers to objects of other stores, and writes only new content."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ BIG = bytes(range(256)) * 8192
 
 
 def sha(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return a SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 async def taken(stores: Stores, files: dict[str, FileRef], new: dict[str, bytes] | None = None) -> str:
-    """Id of a store of files that other stores have, and of new ones."""
+    """Make a store from files of other stores and from new files; return its id."""
     async with await stores.ingest(IngestRequest()) as ingest:
         await ingest.take(files)
         for path, data in (new or {}).items():
@@ -60,14 +60,14 @@ async def taken(stores: Stores, files: dict[str, FileRef], new: dict[str, bytes]
 
 
 async def collected(storage: Storage) -> list[str]:
-    """Keys of the objects that are left after a collection a day later."""
+    """Return the keys of the objects that remain after a collection a day later."""
     await collect_a_day_later(storage)
     return await objects_in(storage)
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_sums_come_along_with_files_that_are_taken(apart: bool) -> None:
-    """Sums are in the manifest of the removed store, or are objects, like those of large files."""
+    """Checksums are in the manifest of the removed store, or in objects like those of large files."""
 
     async def work(stores: Stores, storage: Storage) -> None:
         first = (await upload(stores, {"a": BIG, "notes.txt": NOTES, "more.txt": NOTES * 2})).store.id
@@ -92,7 +92,7 @@ def test_sums_come_along_with_files_that_are_taken(apart: bool) -> None:
 
 
 async def half_removed(stores: Stores) -> dict[str, FileRef]:
-    """Files of a store that is removed, of which another one shares `big` alone."""
+    """Return the files of a removed store; another store shares only `big`."""
     first = (await upload(stores, {"big": BIG, "model.onnx": MODEL})).store.id
     refs = dict(await stores.files(first))
     await taken(stores, {"big": refs["big"]})
@@ -201,9 +201,9 @@ def test_taken_files_count_like_sent_ones() -> None:
 
 
 def collected_and_committed(collecting: Callable[[Storage, Act], Awaitable[bool]]) -> None:
-    """A collection and a commit that takes a file of a removed store, each in the midst of the other.
+    """Run a collection and a commit that takes a removed store's file, each in the middle of the other.
 
-    The store has a file that another one shares, and that file is not enough to keep the rest.
+    Another store shares one of the removed store's files, but that file is not enough to keep the rest.
     """
 
     async def at(number: int) -> tuple[bool, bool]:
@@ -231,7 +231,7 @@ def collected_and_committed(collecting: Callable[[Storage, Act], Awaitable[bool]
 
 @dataclass(frozen=True)
 class Act:
-    """A commit, and the number of the call before which it or the collection comes."""
+    """A commit, and the number of the call before which the commit or the collection runs."""
 
     number: int
     stores: Stores
@@ -239,7 +239,7 @@ class Act:
     made: list[str]
 
     async def commit(self, stores: Stores | None = None) -> None:
-        """Take the file; note the store if there is one."""
+        """Take the file; record the store if there is one."""
         async with await (stores or self.stores).ingest(IngestRequest()) as ingest:
             with suppress(Conflict):
                 await ingest.take({"late.onnx": self.ref})
@@ -276,5 +276,5 @@ def test_a_collection_between_any_two_calls_of_a_commit_lets_it_be_refused_or_wh
 
 
 def a_day_later() -> float:
-    """Time at which a removed store is collected."""
+    """Return a time at which a removed store is collected."""
     return time.time() + 90_000

@@ -1,8 +1,7 @@
-"""Protos in text format: the file stays the text, every other view is of the message.
+"""Protos in text format: the file stays the text, and every other view shows the message.
 
-Files that decode to many more bytes than they have: bounded before they are decoded.
-
-Rules of an upload, or kept by type, decide the chunks of a store and are named in its id.
+Files that decode to many more bytes are bounded before they are decoded. Rules of an upload, or rules saved for a type,
+decide a store's chunks, and are part of the store's id.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ async def test_an_empty_message_has_no_bytes(stores: Stores) -> None:
 
 
 async def test_long_text_is_parsed_by_another_process(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this one it would hold the interpreter's lock, and with it every other request, for seconds."""
+    """In this process it would hold the interpreter's lock, and so every other request, for seconds."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a long text was parsed in the process of the service")
@@ -118,7 +117,7 @@ DOC_STRING = 6
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the pieces that were decoded and written."""
+    """Return the lengths of the pieces that were decoded and written."""
     lengths: list[int] = []
     inner = DecodedBytes.write
 
@@ -131,12 +130,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def doc(model: bytes, size: int, options: str) -> bytes:
-    """A chunked model with a string of `size` zeros in a chunk of its own."""
+    """Return a chunked model with a string of `size` zeros in a separate chunk."""
     return chunked([model, bytes(size)], 0, ([DOC_STRING], 1), options=options)
 
 
 def refuses(file: bytes, options: StoreOptions | None = None) -> str:
-    """The message with which `file` is refused."""
+    """Return the message with which `file` is refused."""
 
     async def work(stores: Stores, _: MemoryStorage) -> str:
         with pytest.raises(LimitExceeded) as refused:
@@ -158,7 +157,7 @@ def test_what_a_file_decodes_to_counts_against_the_upload(codec: str, written: l
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_a_byte_may_stand_for(codec: str, written: list[int]) -> None:
-    """A short file does not fill a disk, whatever the limit of uploads is."""
+    """A short file does not fill a disk, for any limit of uploads."""
     message = refuses(doc(onnx(1000), 200 * MIB, codec))
     assert re.search(r"decodes? to 2097\d{5}\b", message), message
     assert re.search("send it without compression|raise the limit", message), message
@@ -180,7 +179,7 @@ def test_a_long_record_comes_in_pieces(codec: str, written: list[int]) -> None:
 
 
 def written_by_hand(records: list[bytes], metadata: Callable[[list[int]], Any], options: str) -> bytes:
-    """A chunked file whose `metadata` are made of the places of the records."""
+    """Return a chunked file whose `metadata` are made from the places of the records."""
     out = io.BytesIO()
     with RecordWriter(out, options=options) as writer:
         places = []
@@ -192,7 +191,7 @@ def written_by_hand(records: list[bytes], metadata: Callable[[list[int]], Any], 
 
 
 def test_a_chunk_named_again_and_again() -> None:
-    """Each naming is a copy in the merged proto, which takes time and memory to index."""
+    """Each mention of the chunk is a copy in the merged proto, which takes time and memory to index."""
 
     def in_chunks(places: list[int]) -> Any:
         chunks = [{"offset": places[0], "type": 1}, *([{"offset": places[1], "type": 1}] * 40)]
@@ -251,7 +250,7 @@ REQUEST = IngestRequest(type="tensorflow.GraphDef", rules=RULES)
 
 
 async def paths(stores: Stores, store: Store) -> list[str]:
-    """Paths of a store's chunks."""
+    """Return the paths of a store's chunks."""
     page = await chunks.chunks((await stores.view(store.id)), limit=10_000, cursor=None)
     return [entry.path for entry in page.items]
 

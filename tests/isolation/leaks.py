@@ -1,4 +1,4 @@
-"""Holes in the wall between spaces, to be planted: each is what a hurried change might do."""
+"""Faults in the isolation of spaces that tests plant: each could be the result of a careless change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Planting = Callable[[pytest.MonkeyPatch], None]
 
 
 class Leak(NamedTuple):
-    """A hole, and routes through which it shows."""
+    """A fault, and the routes that show it."""
 
     plant: Planting
     routes: tuple[str, ...]
@@ -41,12 +41,12 @@ _known: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Any]](
 
 
 def _of_this_world() -> dict[object, Any]:
-    """Memory of one service: each world has a loop of its own."""
+    """Return the memory of one service; each service of the test has a separate event loop."""
     return _known.setdefault(asyncio.get_running_loop(), {})
 
 
 def _remember(kind: type, method: str, key: Callable[..., object]) -> Planting:
-    """A cache of what a method found, by a key that says nothing of the space."""
+    """Cache a method's results by a key without the space."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         plain = getattr(kind, method)
@@ -63,7 +63,7 @@ def _remember(kind: type, method: str, key: Callable[..., object]) -> Planting:
 
 
 def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Files that were sent to a repository count as sent to any."""
+    """Let files that were sent to one repository count as sent to any."""
     keep = StagedFiles.keep
 
     async def keeping(self: StagedFiles, upload: Any) -> None:
@@ -78,7 +78,7 @@ def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Blobs that came to a repository are found from any."""
+    """Find blobs of one repository from any other."""
     change, find = ArtifactTable.change_blob, ArtifactTable.blob
 
     async def changing(self: ArtifactTable, digest: Digest, blob: RepositoryFile, seen: RepositoryFile | None) -> None:
@@ -95,7 +95,7 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def _artifacts_of_all(patch: pytest.MonkeyPatch) -> None:
-    """MLflow's files are listed from the default space, whichever is asked."""
+    """List MLflow's files from the default space for a request in any space."""
     plain = MlflowTable.entries
 
     def entries(self: MlflowTable, folder: str) -> Any:
@@ -105,7 +105,7 @@ def _artifacts_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
-    """An opened store is found by its id alone."""
+    """Find an opened store by its id alone."""
     plain = OpenStores.get_fresh
 
     def found(self: OpenStores, space: str, store_id: str) -> Any:
@@ -116,7 +116,7 @@ def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_grant(patch: pytest.MonkeyPatch) -> None:
-    """A grant holds in every space."""
+    """Let a grant hold in every space."""
 
     def decide(principal: Any, space: str, scope: Scope, tags: Any = ()) -> Decision:
         return Decision.ALLOWED
@@ -126,7 +126,7 @@ def _any_grant(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
-    """A page of tokens ends at one of another space."""
+    """Let a page of tokens end at a token of another space."""
 
     async def page(self: tokens.Tokens, space: str, limit: int, cursor: str | None) -> Any:
         sql = f"SELECT {tokens._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
@@ -140,7 +140,7 @@ def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
-    """Webhooks of all spaces are listed."""
+    """List the webhooks of all spaces."""
 
     async def of(self: WebhookTable, space: str) -> list[Any]:
         return await self.all()
@@ -149,7 +149,7 @@ def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _readers(row: str) -> Planting:
-    """A reader of one space is told what concerns all."""
+    """Tell a reader of one space about all spaces."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         routes = dict(routes_of(create_app(Settings(storage="memory://")).router.routes))  # of all applications

@@ -1,4 +1,4 @@
-"""Calls of a caller of one space, played beside full and beside empty spaces of others, and what they changed."""
+"""Calls of a caller of one space, played next to full and next to empty spaces, and the changes they made there."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from protoslice.server.app import Application
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 
 OTHERS: Final = {"theirs": "other", "both": "other", "theirs too": "default"}
-"""Spaces that the caller has no scope in, by the words of what they hold."""
+"""The spaces in which the caller has no scope, by the words for their content."""
 UNRECORDED: Final = {
     # Objects of git, which are computed.
     "GET /api/{kind}/{name:repository}/tree/{revision}",
     "GET /{name:owned}/HEAD",
     "GET /{name:owned}/info/refs",
     "POST /api/{kind}/{name:repository}/paths-info/{revision}",
-    # Bytes that came, by their digest.
+    # Received bytes, by their digest.
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
     "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards",
     "POST /v2/{name:path}/blobs/uploads/",
     "PUT /v2/{name:path}/blobs/uploads/{upload}",
 }
-"""Routes that may change kept files without an entry in the audit."""
+"""The routes that may change stored files without an entry in the audit."""
 HOSTS: Final = ("localhost", "other.localhost", "127.0.0.1:80")
 
 
 class Step(NamedTuple):
-    """A call in a space, by the names of a word."""
+    """A call in a space, with the names of a word."""
 
     call: Call
     whose: str
@@ -52,16 +52,16 @@ class Step(NamedTuple):
 
 @dataclass
 class World:
-    """Answers of a world, one for each step, and the names of what others have in it."""
+    """The answers of a service, one for each step, and the names of other spaces' content in it."""
 
     answers: list[tuple[int, str]] = field(default_factory=list)
     others: dict[str, Things] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
-    """Keys of objects beyond the caller's space that are not as they were."""
+    """The keys of changed objects beyond the caller's space."""
 
 
 def each_call(*routes: str) -> list[Step]:
-    """Calls of these routes, by what others have, in the caller's own space and in theirs."""
+    """Return calls of these routes with names of others' content, in the caller's space and in other spaces."""
     return [
         Step(call, whose, space, HOSTS[0])
         for call in CALLS
@@ -72,7 +72,7 @@ def each_call(*routes: str) -> list[Step]:
 
 
 def history(seed: int, length: int) -> list[Step]:
-    """Random steps; most are in the caller's own space, whose routes answer."""
+    """Return random steps; most are in the caller's space, whose routes answer."""
     random = Random(seed)
     return [
         Step(
@@ -87,14 +87,14 @@ def history(seed: int, length: int) -> list[Step]:
 
 @asynccontextmanager
 async def two_spaces(hook: str, **more: Any) -> AsyncIterator[tuple[Application, dict[str, str]]]:
-    """A service that sends events to the URL `hook`, and the token of a caller of the space `own`."""
+    """Open a service that sends events to the URL `hook`; yield it with the token of a caller of the space `own`."""
     allowed = (hook.removesuffix("hooks"),)
     async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",), **more) as app:
         yield app, bearer(await token_for(app, *Scope))
 
 
 async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | None = None) -> World:
-    """Play steps in a world whose other spaces are full, or, with the names of what they held, empty."""
+    """Play steps in a service whose other spaces are full, or empty although the steps use the same names."""
     world = World()
     async with two_spaces(hook) as (app, caller):
         owner = bearer(await token_for(app, Scope.ADMIN, space=EVERY_SPACE))
@@ -121,9 +121,9 @@ async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | 
 
 
 def refusals_of_own(hook: str) -> list[str]:
-    """Calls by the names of the caller's own things, in its own space, whose answers are not as they should be.
+    """Return the calls on the caller's things in its space whose answers are wrong.
 
-    And those that changed content without an entry in the audit.
+    Also return the calls that changed content without an entry in the audit.
     """
     silent = list[str]()
     return [
@@ -136,9 +136,9 @@ def refusals_of_own(hook: str) -> list[str]:
 def answers_of_own(
     hook: str, *, writing: Sequence[Call] = tuple(WRITING), silent: list[str] | None = None, **more: Any
 ) -> list[tuple[Call, Asked]]:
-    """Return each call that reads, and those in `writing`, by the names of the caller's own things, and its answer.
+    """Return each call that reads, and the calls in `writing`, on the caller's own things, with its answer.
 
-    `silent` gets those that changed content without an entry in the audit.
+    `silent` receives the calls that changed content without an entry in the audit.
     """
 
     async def played(*calls: Call) -> list[tuple[Call, Asked]]:
@@ -161,13 +161,13 @@ def answers_of_own(
             return answers
 
     answers = asyncio.run(played(*READING))
-    for call in writing:  # each removes or changes what the next one names
+    for call in writing:  # each call removes or changes a thing that the next one names
         answers += asyncio.run(played(call))
     return answers
 
 
 async def _content(app: Application) -> tuple[dict[str, str], int]:
-    """Digests of all tables with content, and the number of entries in the audit."""
+    """Return the digests of all tables with content, and the number of entries in the audit."""
     assert app.services.opened is not None
     tables = [table for table, _ in snapshots.tables() if table not in UNAUDITED]
 
@@ -181,10 +181,10 @@ async def _content(app: Application) -> tuple[dict[str, str], int]:
 
 @dataclass(frozen=True)
 class Content:
-    """What a space holds that only those may know who may read in it."""
+    """The content of a space that only callers who may read the space may know."""
 
     salt: str = ""
-    """Part of all content, but not of its names."""
+    """A part of all content, but not of names."""
     name: str = "secret-one"
     """Another name of the content."""
 
@@ -192,9 +192,9 @@ class Content:
 async def _heard(
     calls: Sequence[Call], scopes: Sequence[Scope], content: Content, hook: str, named: Things | None = None
 ) -> tuple[list[tuple[int, str]], Things]:
-    """Answers to a caller with these scopes in a space that an owner filled, and the names of what is there.
+    """Return the answers to a caller with these scopes in a filled space, and the names of the content there.
 
-    Calls name what is in this world, or what is `named` in another. Uploads are the caller's.
+    Calls name the content of this service, or with `named` the content of another one. Uploads are the caller's.
     """
     async with two_spaces(hook) as (app, owner):
         filling = Filling(app, "own", owner, content.salt)
@@ -213,7 +213,7 @@ async def _heard(
 
 
 def shown(call: Call, scopes: Sequence[Scope], hook: str, contents: Sequence[Content]) -> list[str]:
-    """Answers to a call that tell the first of the contents from another one."""
+    """Return the calls whose answers differ between the first content and another one."""
 
     async def played() -> list[str]:
         (one,), named = await _heard([call], scopes, contents[0], hook)
@@ -228,13 +228,13 @@ def shown(call: Call, scopes: Sequence[Scope], hook: str, contents: Sequence[Con
 
 
 def allowed(calls: Sequence[Call], scopes: Sequence[Scope], hook: str) -> list[Call]:
-    """Calls that a caller with these scopes is not refused for want of another."""
+    """Return the calls for which a caller with these scopes lacks none."""
     answers, _ = asyncio.run(_heard(calls, scopes, Content(), hook))
     return [call for call, (status, _) in zip(calls, answers, strict=True) if status != 403]
 
 
 async def beyond(app: Application) -> dict[str, str]:
-    """Digests of all objects and rows that the caller's own space has nothing to do with."""
+    """Return the digests of all objects and rows that do not belong to the caller's space."""
     assert app.services.opened is not None
     storage, database = app.services.opened.storage, app.services.opened.database
     own = {key for (key,) in await database.read(lambda tx: tx.all("SELECT key FROM objects WHERE space = 'own'"))}
@@ -270,21 +270,21 @@ _OF_JSON: Final = {"etag", "repr-digest", "content-digest"}
 
 
 class Masks:
-    """Answers without moments, and with random names numbered in the order in which they come."""
+    """A filter that removes times from answers, and numbers random names in the order of their appearance."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = tokens
         self._names = {token: f"<own token {number}>" for number, token in enumerate(tokens)}
 
     def of(self, got: Asked, call: Call) -> tuple[int, str]:
-        """Status, headers and body."""
+        """Return the status, the headers and the body."""
         if call.timed:
             return got.status, ""
         if call.unordered and got.status == 200:
             said = json.loads(got.body)
             items = [MOMENTS.sub("", json.dumps(each | {"id": ""})) for each in said["items"]]
             return got.status, f"{len(items)} {sorted(items) if said.get('next') is None else 'and more'}"
-        # Of JSON the body is compared, without moments, which tags and digests are made of too.
+        # For JSON, the body is compared without times, which also affect tags and digests.
         unsaid = _UNSAID | (_OF_JSON if "json" in got.headers.get("content-type", "") else set())
         headers = {name: value for name, value in got.headers.items() if name not in unsaid}
         text = MOMENTS.sub("", f"{json.dumps(headers, sort_keys=True)}\n{got.text}")
@@ -297,8 +297,10 @@ class Masks:
 
 
 def leaks(steps: Sequence[Step], hook: str) -> list[str]:
-    """Steps whose answers differ between full and empty spaces, and all that they changed there."""
-    full = asyncio.run(play(steps, hook))  # each in a separate loop, by which planted leaks tell worlds apart
+    """Return the steps whose answers differ between full and empty spaces, and all changes there."""
+    full = asyncio.run(
+        play(steps, hook)
+    )  # each in a separate event loop, by which planted leaks distinguish the services
     empty = asyncio.run(play(steps, hook, full.others))
     answered = sum(status < 400 for status, _ in full.answers)
     told = [

@@ -1,6 +1,6 @@
-"""No caller learns or changes anything in a space that it has no scope in.
+"""No caller learns or changes anything in a space in which it has no scope.
 
-Requests of S3 get equal answers beside a full space, an empty one and none.
+S3 requests get equal answers next to a full space, an empty space, and no other space.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMED_WHOLE: Final = {
     "DELETE /v2/{name:path}/manifests/{ref}",
     "DELETE /v2/{name:path}/blobs/{digest}",
 }
-"""Routes that act on content by its whole id or digest, and so tell those who know it whether it is there."""
+"""Routes that use content by its whole id or digest, and so reveal its existence to callers who know the id."""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def test_every_route_is_called() -> None:
 
 
 def test_each_call_reaches_what_the_caller_has(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two refusals are equal too: a call proves something only if an owner of what it names gets more."""
-    # The page is there also in a checkout without one that `make web` built.
+    """Two refusals are equal too, so a call proves something only if an owner gets more."""
+    # The page is also there in a checkout for which `make web` did not build one.
     monkeypatch.setattr(html, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
     wrong = refusals_of_own(receiver.url)
     assert not wrong, "\n".join(wrong)
@@ -61,7 +61,7 @@ def test_each_call_reaches_what_the_caller_has(receiver: Receiver, monkeypatch: 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_equal_calls_get_equal_answers_in_two_worlds(seed: int, receiver: Receiver) -> None:
-    """Equal calls get equal answers beside full and empty spaces, which stay as they are."""
+    """Equal calls get equal answers next to full and empty spaces, which stay unchanged."""
     assert leaks(history(seed, LENGTH), receiver.url) == []
 
 
@@ -74,7 +74,7 @@ def test_a_hole_in_the_wall_is_seen(name: str, receiver: Receiver, monkeypatch: 
 
 @pytest.mark.long
 def test_callers_without_read_learn_nothing_of_content(receiver: Receiver) -> None:
-    """Calls of every route that changes something get equal answers with any content of the caller's own space."""
+    """Calls of every route that changes something get equal answers for any content of the caller's space."""
     changing = [call for call in CALLS if call.route and RULES[call.route].scope not in {None, Scope.READ, Scope.ADMIN}]
     answered: list[Call] = []
     shows: list[str] = []
@@ -92,7 +92,7 @@ SECRET = b"\x0a\x06secret"
 
 
 async def _answers(store: str, *, full: bool) -> dict[tuple[str, str], tuple[int, str]]:
-    """Return what a caller of `own` is answered, with content in `other` if it is `full`."""
+    """Return the answers to a caller of `own`, with content in `other` if it is `full`."""
     async with closed_service() as app:
         put = "/v1/stores?filename=m.pb&tag=m"
         writer = bearer(await token_for(app, Scope.WRITE))
@@ -112,7 +112,7 @@ async def _answers(store: str, *, full: bool) -> dict[tuple[str, str], tuple[int
 
 
 def _requests(store: str) -> list[tuple[str, str]]:
-    """Return paths and queries of objects and listings, of which some name what is in `other`."""
+    """Return paths and queries of objects and listings; some of them name content of `other`."""
     keys = ["tags/m/m.pb", "tags/secret/m.pb", f"stores/{store}/m.pb", f"stores/{store}/@safetensors/m.pb"]
     prefixes = ["", "tags/", "tags/secret/", "stores/", f"stores/{store}/", "hub/", "oci/"]
     queries = [f"list-type=2&prefix={quote(prefix, safe='')}" for prefix in prefixes]

@@ -1,11 +1,11 @@
-"""Kill processes at random while clients write, and check all that was acknowledged: `python -m tests.kills PROFILE…`.
+"""Kill processes at random while clients write, and check all acknowledged writes: `python -m tests.kills PROFILE…`.
 
-`sqlite` is one or two replicas over a folder and a SQLite file, `postgresql` two over a folder and PostgreSQL, `site`
-two over PostgreSQL and a bucket, behind nginx. A removed store can be restored for seconds, and bytes are deleted
-seconds after their rows: collectors of this program do that.
+`sqlite` is one or two replicas over a folder and a SQLite file. `postgresql` is two replicas over a folder and
+PostgreSQL. `site` is two replicas over PostgreSQL and a bucket, behind nginx. A removed store can be restored for
+seconds, and bytes are deleted seconds after their rows: this program's collectors do that.
 
-In the end, everything acknowledged is read back from every replica, and again from a new one after a last collection;
-rows are compared with files and with what is counted. The counts of each run are printed as JSON.
+In the end, all acknowledged content is read back from every replica, and again from a new replica after a last
+collection. Rows are compared with files and counts. The counts of each run are printed as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.postgres import TestServer, running_postgres
 
 
 def play(profile: str, server: TestServer, seed: int, kills: int) -> dict[str, Any]:
-    """Run a profile until there were so many kills, check it, and return the counts and what was lost."""
+    """Run a profile until it had enough kills, check it, and return the counts and the losses."""
     random, begun = Random(seed), time.monotonic()
     replicas = 1 + seed % 2 if profile == "sqlite" else 2
     with TemporaryDirectory() as folder, started(profile, Path(folder), server, replicas) as processes:
@@ -60,7 +60,7 @@ def play(profile: str, server: TestServer, seed: int, kills: int) -> dict[str, A
 
 
 def _kill(run: Run, random: Random, kills: int) -> Counter[str]:
-    """Cause faults at random; return how often each hit something."""
+    """Cause faults at random; return how often each fault hit a process."""
     faults, hits = run.processes.faults, Counter[str]()
     weights = [fault.weight for fault in faults]
     for _ in range(kills):

@@ -1,4 +1,4 @@
-"""What is checked after the kills: answers of every replica, rows and bytes."""
+"""The checks after the kills: answers of every replica, rows and bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REFERRED: Final = """
 
 
 class Reader:
-    """What is read back, and compared with what was acknowledged."""
+    """A reader that compares the content with all acknowledged writes."""
 
     def __init__(self, run: Run, client: httpx.Client) -> None:
         self._run = run
@@ -47,7 +47,7 @@ class Reader:
         return self._client.get(url, **more)
 
     def expect(self, kind: str, what: str, found: object, wanted: object) -> None:
-        """Count a value that is as acknowledged; note any other value as lost."""
+        """Count a value that is as acknowledged; record any other value as lost."""
         if found == wanted:
             self.read[kind] += 1
         else:
@@ -55,7 +55,7 @@ class Reader:
             self._run.lose(f"{kind}: {what} is {shown[0]}, not {shown[1]}")
 
     def files(self, store: str, files: Mapping[str, bytes]) -> str:
-        """Return "whole" for a store with these files, else what is wrong with it."""
+        """Return "whole" for a store with these files, or else a text about the error."""
         for path, data in files.items():
             answer = self.get(f"/v1/stores/{store}/files/{path}")
             if answer.status_code != 200:
@@ -72,10 +72,10 @@ class Reader:
         return None if answer.status_code == 404 else str(answer.status_code)
 
     def states(self) -> list[str]:
-        """Check what several writers changed; return what became of the contested stores."""
+        """Check content that several writers changed; return the state of the contested stores."""
         for name, targets in self._run.targets.items():
             store = self.tag(name)
-            if store is not None:  # it is gone with its last store
+            if store is not None:  # the tag is gone with its last store
                 known = store in targets and self.get(f"/v1/stores/{store}").status_code == 200
                 self.expect("tags", f"{name} at {store}", known, True)
         states = []
@@ -87,7 +87,7 @@ class Reader:
 
 
 def read_back(run: Run, url: str) -> tuple[Counter[str], list[str]]:
-    """Read everything at `url`; return how much that is, by kind, and what became of the contested stores."""
+    """Read everything at `url`; return the amounts by kind, and the state of the contested stores."""
     with httpx.Client(base_url=url, timeout=60, follow_redirects=True) as client:
         reader = Reader(run, client)
         for writer in run.writers:
@@ -96,7 +96,7 @@ def read_back(run: Run, url: str) -> tuple[Counter[str], list[str]]:
 
 
 def check_space(run: Run) -> None:
-    """Compare what the service shows of its space with the rows, while there are no writers."""
+    """Compare the service's usage of its space with the rows, while there are no writers."""
     ((stored, stores, *_),) = run.processes.rows.all(COUNTED)
     (space,) = httpx.get(f"{run.processes.replicas[0].url}/v1/spaces", timeout=60).json()["items"]
     shown, held = [space["stored_bytes"], space["stores"]], [int(stored), int(stores)]
@@ -105,7 +105,7 @@ def check_space(run: Run) -> None:
 
 
 async def check_rest(run: Run) -> dict[str, int]:
-    """Check rows and bytes when no process is left, collect all garbage, and check what the storage then holds."""
+    """Check rows and bytes after all processes have ended, collect all garbage, and check the rest of the storage."""
     place, rows = run.processes.place, run.processes.rows
     database, storage = connect(place.database, "memory://"), place.open()
     try:
@@ -123,7 +123,7 @@ async def check_rest(run: Run) -> dict[str, int]:
         for _ in range(3):  # bytes that were never published are deleted twice
             rows.run("UPDATE trash SET due = 0", "UPDATE objects SET unpublished = 0 WHERE unpublished IS NOT NULL")
             await collect_garbage(storage, database, grace_seconds=0, unfinished_seconds=0, delay_seconds=0)
-        # Temporary files of killed processes, which are otherwise kept for a day: nobody is left who could need them.
+        # Temporary files of killed processes, which are otherwise kept for a day: no process needs them any more.
         leftovers = await storage.collect_garbage(0)
         async with opened(storage, database=database) as stores:
             found = await visible(stores)
@@ -145,7 +145,7 @@ async def check_rest(run: Run) -> dict[str, int]:
 
 
 def check(run: Run) -> dict[str, Any]:
-    """Check everything; return what was read back, and what is left in the storage."""
+    """Check everything; return what was read back and what is left in the storage."""
     processes = run.processes
     urls = [replica.url for replica in processes.replicas] + ([processes.front] if processes.front else [])
     found = [read_back(run, url) for url in urls]

@@ -1,7 +1,7 @@
-"""Writers of everything that a service holds, and what was acknowledged to them.
+"""Writers of all content that a service holds, and the writes that were acknowledged to them.
 
-They upload, commit, push, put stores, move tags, remove, restore and send again, read back meanwhile, and repeat what
-was not acknowledged.
+They upload, commit, push, put stores, move tags, remove, restore and send again. They also read back, and repeat
+unacknowledged writes.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ KINDS: Final = (
     "uploads", "joined", "commits", "pushes", "puts", "tags", "untags", "removals", "restores", "resent", "contested",
 )  # fmt: skip
 _PATIENCE_SECONDS: Final = 60.0
-"""Seconds after which a write of which no attempt is acknowledged counts as lost."""
+"""The seconds after which a write without an acknowledged attempt counts as lost."""
 _SHARED: Final = "models/all/shared"
 _MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _EPOCH_SECONDS: Final = 3.0
-"""Seconds for which all writers send the same large file: soon after them no store has it any more."""
+"""The seconds for which all writers send the same large file; soon afterwards no store has it any more."""
 _MOMENT_SECONDS: Final = 0.5
-"""Seconds for which all writers push the same manifest."""
+"""The seconds for which all writers push the same manifest."""
 _CONTESTED: Final = 4
-"""Number of stores that all writers put, remove and restore, and of tags that all of them move."""
+"""The number of stores that all writers put, remove and restore, and of tags that all writers move."""
 
 
 class Refused(Exception):
-    """The write was not acknowledged."""
+    """The error of a write that was not acknowledged."""
 
 
 class BaseGone(Exception):
-    """The store that an upload builds upon was removed."""
+    """The error of an upload whose base store was removed."""
 
 
 class Run:
-    """Writers at work on the processes of a profile, what was acknowledged to them, and what was lost of it."""
+    """The writers on the processes of a profile, their acknowledged writes, and the losses."""
 
     def __init__(self, processes: Processes, seed: int, writers: int = 4) -> None:
         self.processes = processes
@@ -61,13 +61,13 @@ class Run:
         self.repeated = 0
         self.lost: list[str] = []
         self.suspects: list[tuple[str, str]] = []
-        """Requests that were answered as if they had been made before, and what is lost if they were not."""
+        """The requests whose answers look like those of repeated requests, and the loss if no one repeated them."""
         self.recent: deque[str] = deque(maxlen=12)
-        """Ids of stores of all writers, some of which are removed by now."""
+        """The ids of stores of all writers; some are removed by now."""
         self.targets: dict[str, set[str]] = {f"all:{n}": set() for n in range(_CONTESTED)}
-        """Stores at which tags that all writers move may point."""
+        """The stores at which the shared tags may point."""
         self.contested: list[tuple[str, Content]] = []
-        """Stores that all writers put, remove and restore."""
+        """The stores that all writers put, remove and restore."""
         self._lock = threading.Lock()
         self._begun = time.monotonic()
         self._prepare(Random(seed), writers)
@@ -83,7 +83,7 @@ class Run:
                 self.contested.append((str(_good(content.send(client)).json()["id"]), content))
 
     def epoch(self, seconds: float) -> int:
-        """Return a number that all writers see, and another one every few seconds."""
+        """Return a number that is the same for all writers, and changes every few seconds."""
         return int((time.monotonic() - self._begun) / seconds)
 
     @contextmanager
@@ -102,7 +102,7 @@ class Run:
             replica.close()
 
     def until_answered(self, random: Random, write: Callable[[httpx.Client], T]) -> T:
-        """Return what `write` returns, once an attempt is answered."""
+        """Repeat `write` until an attempt is answered, and return its result."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -121,24 +121,24 @@ class Run:
             self.acknowledged[kind] += 1
 
     def lose(self, what: str) -> None:
-        """Note that something that was acknowledged is not there, or that something else is wrong."""
+        """Record that an acknowledged write is lost, or another fault."""
         with self._lock:
             self.lost.append(what)
 
     def suspect(self, request: str, what: str) -> None:
-        """Note that something is wrong unless a proxy sent this request twice."""
+        """Record a fault that does not count if a proxy sent this request twice."""
         with self._lock:
             self.suspects.append((request, what))
 
     def judge_suspects(self) -> None:
-        """Note what is wrong of requests that no proxy sent twice."""
+        """Record the faults of requests that no proxy sent twice."""
         twice = self.processes.sent_twice()
         for request, what in self.suspects:
             if request not in twice:
                 self.lose(what)
 
     def check_counts(self) -> None:
-        """Compare what is counted with the rows, in one statement."""
+        """Compare the counts with the rows, in one statement."""
         (row,) = self.processes.rows.all(COUNTED)
         counted = [*map(int, row)]
         if counted[:3] != counted[3:]:
@@ -146,13 +146,13 @@ class Run:
 
 
 class Doubt:
-    """Whether an attempt may have taken effect that was not acknowledged."""
+    """The doubt whether an unacknowledged attempt has taken effect."""
 
     def __init__(self) -> None:
         self.is_there = False
 
     def ask(self, request: Callable[[], httpx.Response]) -> httpx.Response:
-        """Return the answer to a request."""
+        """Send a request, and return the answer."""
         try:
             answer = request()
         except httpx.HTTPError:
@@ -174,7 +174,7 @@ class RegistryWriter:
         self.files = dict[str, dict[str, bytes]]()
         self.tags = dict[str, tuple[str, bytes]]()
         self._pushed = dict[str, bytes]()
-        """Layers by the digest of their manifest, in the repository that all push to."""
+        """The layers by the digest of their manifest, in the repository to which all writers push."""
 
     def write(self) -> None:
         """Upload, commit and push once."""
@@ -187,7 +187,7 @@ class RegistryWriter:
         self.tags[tag] = self._push(self._repository, tag, data), data
 
     def push_same(self) -> None:
-        """Push what other writers push at the same moment."""
+        """Push the same content that other writers push at that moment."""
         data = Random(self._run.epoch(_MOMENT_SECONDS)).randbytes(2000)
         self._pushed[self._push("all/net", f"w{self._number}", data)] = data
 
@@ -224,7 +224,7 @@ class RegistryWriter:
         self.stores[self._until("joined", join)] = data
 
     def _resumed(self, data: bytes, **fields: str) -> Callable[[httpx.Client], str]:
-        """Return an attempt to complete an upload; it returns the store, or the URL of a part."""
+        """Return an attempt to complete an upload; the attempt returns the store, or the URL of a part."""
         place: list[str] = []
         acknowledged = 0
 
@@ -254,7 +254,7 @@ class RegistryWriter:
         return write
 
     def check(self, reader: Reader) -> None:
-        """Read back all that was acknowledged."""
+        """Read back all acknowledged content."""
         for store, data in self.stores.items():
             reader.expect("uploads", store, reader.files(store, {"a.bin": data}), "whole")
         for name, files in self.files.items():
@@ -269,13 +269,13 @@ class RegistryWriter:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Files of a store, and how they are sent; with `digest`, a stored file with that digest is shared."""
+    """The files of a store and how they are sent; with `digest`, a stored file with that digest is shared."""
 
     files: Mapping[str, bytes]
     digest: bool = False
 
     def send(self, client: httpx.Client, **parameters: str) -> httpx.Response:
-        """Return the answer to a store that is put."""
+        """Put the store, and return the answer."""
         if len(self.files) > 1:
             return client.post("/v1/stores", params=parameters, files=[("file", file) for file in self.files.items()])
         ((name, data),) = self.files.items()
@@ -286,18 +286,18 @@ class Content:
 
 @dataclass(slots=True)
 class Kept:
-    """A store of one writer, and what was acknowledged of it last."""
+    """A store of one writer, and its last acknowledged state."""
 
     id: str
     content: Content
     last: str = "puts"
     removals: int = 0
     removed: float = 0.0
-    """When the last removal was begun."""
+    """The time when the last removal began."""
     tags: Sequence[str] = ()
-    """Tags that were removed with it."""
+    """The tags that were removed with the store."""
     ever: set[str] = field(default_factory=set)
-    """Tags that pointed at it at any time."""
+    """All tags that have pointed at the store."""
 
 
 class StoreWriter:
@@ -310,11 +310,11 @@ class StoreWriter:
         self._sent = 0
         self._stores: dict[str, Kept] = {}
         self._tags: dict[str, str | None] = {}
-        """Tags that only this writer sets, and the store of each; tags whose state is unknown are left out."""
+        """The tags that only this writer sets, with their stores; tags whose state is unknown are left out."""
         self._large: tuple[str, bytes] | None = None
 
     def write(self) -> None:
-        """Change something."""
+        """Make a random change."""
         live = [each for each in self._stores.values() if each.last != "removals"]
         removed = [each for each in self._stores.values() if each.last == "removals"]
         chance, pick = self._random.random(), self._random.choice
@@ -330,7 +330,7 @@ class StoreWriter:
             self._read(pick(live))
             self._look()
         elif chance < 0.88:
-            # Large files go soon, so that the next store with the same one meets its collection.
+            # Large files are removed soon, so that the next store with the same file meets its collection.
             self._remove(max(self._random.sample(live, 3), key=lambda each: each.content.digest))
             if self._random.random() < 0.3:
                 self._restore(max(self._stores.values(), key=lambda each: each.removed))
@@ -524,7 +524,7 @@ class StoreWriter:
         return result
 
     def check(self, reader: Reader) -> None:
-        """Read back all that was acknowledged."""
+        """Read back all acknowledged content."""
         for kept in self._stores.values():
             if kept.removals:
                 audit = reader.get("/v1/audit", params={"what": "store.removed", "subject": kept.id, "limit": 1})
@@ -538,7 +538,7 @@ class StoreWriter:
 
 
 class Writer:
-    """A client that does everything, one after the other."""
+    """A client that makes all kinds of writes, one after the other."""
 
     def __init__(self, run: Run, number: int, seed: int) -> None:
         self._run = run
@@ -561,7 +561,7 @@ class Writer:
             self._run.lose(f"writers: {error}")
 
     def check(self, reader: Reader) -> None:
-        """Read back all that was acknowledged."""
+        """Read back all acknowledged content."""
         self._registry.check(reader)
         self._stores.check(reader)
 
@@ -592,7 +592,7 @@ def _check_pushed(reader: Reader, repository: str, reference: str, digest: str, 
 
 
 def _good(answer: httpx.Response) -> httpx.Response:
-    """Return an answer that acknowledges; raise `Refused` for one that says to try again."""
+    """Return an answer that acknowledges; raise `Refused` for an answer to try again."""
     if answer.status_code in {404, 409, 410, 412, 423, 429} or answer.status_code > 500:
         raise Refused(answer.status_code, answer.text[:500])
     if not answer.is_success:

@@ -1,4 +1,4 @@
-"""Services, collectors, databases, buckets and proxies that are killed, and the three profiles that they make up."""
+"""The services, collectors, databases, buckets and proxies that are killed, and the three profiles of them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from protoslice.stores.collection import collect_garbage
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROFILES: Final = ("sqlite", "postgresql", "site")
 GRACE_SECONDS: Final = 3.0
-"""Seconds for which collectors let a removed store be restored; the service's own setting is ten minutes at least."""
+"""The seconds for which collectors let a removed store be restored; the service's setting is at least ten minutes."""
 DELAY_SECONDS: Final = 4.0
-"""Seconds after which collectors delete the bytes of dropped rows."""
+"""The seconds after which collectors delete the bytes of dropped rows."""
 _DOWN_SECONDS: Final = 1.5
 _READY_SECONDS: Final = 60
 _GATEWAY: Final = ROOT / ".make/versitygw-v1.8.0"
 _PASSED_ON: Final = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-"""Variables that replicas get too, so that a changed copy of the package can be tried."""
+"""Environment variables that replicas receive too, so that a changed copy of the package can be tried."""
 
 
 class Rows(ABC):
-    """Access to the rows of a database without the service."""
+    """Direct access to a database's rows, without the service."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -58,7 +58,7 @@ class Rows(ABC):
         """Commit statements in one transaction."""
 
     def integrity_problems(self) -> list[object]:
-        """Return what the database finds wrong with itself."""
+        """Return the faults that the database finds in itself."""
         return []
 
 
@@ -75,7 +75,7 @@ class PostgresRows(Rows):
                 connection.execute(sql.encode())
 
     def terminate_backends(self, random: Random) -> int:
-        """Terminate about half of the connections of replicas and collectors; return how many."""
+        """Terminate about half of the connections of replicas and collectors; return their number."""
         found = self.all("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'protoslice/%'")
         pids = [pid for (pid,) in found if random.random() < 0.5]
         self.run(*(f"SELECT pg_terminate_backend({pid})" for pid in pids))
@@ -104,7 +104,7 @@ class SqliteRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the bytes and the rows of a service are."""
+    """The storage and the database of a service."""
 
     storage: str
     database: str
@@ -116,7 +116,7 @@ class Place:
 
 
 class Replica:
-    """A service that is killed over and over, and where it listens now."""
+    """A service that is killed over and over, and its current address."""
 
     def __init__(self, place: Place, port: int = 0) -> None:
         self._port = port
@@ -153,7 +153,7 @@ class Replica:
 
 
 class Collector:
-    """A process that collects all the time, with a short grace and a short delay, and is killed over and over."""
+    """A process that collects continuously, with a short grace and a short delay, and is killed over and over."""
 
     def __init__(self, place: Place, log: Path) -> None:
         self._command = [sys.executable, "-m", "tests.kills", "--collect", place.storage, place.database]
@@ -179,7 +179,7 @@ class Collector:
             raise AssertionError(f"a collector ended with status {ended} before it was killed")
 
     def counts(self) -> list[int]:
-        """Return how many stores were purged, objects dropped, and objects whose bytes were deleted."""
+        """Return how many stores were purged, objects dropped, and objects' bytes deleted."""
         lines = [line.split() for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
         return [sum(map(int, column)) for column in zip(*lines, strict=True)] or [0, 0, 0]
 
@@ -189,7 +189,7 @@ async def collect_for_ever(storage: str, database: str, options: str) -> None:
     place = Place(storage, database, json.loads(options))
     rows, files = connect(database, "memory://"), place.open()
     while True:
-        with suppress(ProtosliceError):  # the next collection makes up for it
+        with suppress(ProtosliceError):  # the next collection does the work
             found = await collect_garbage(files, rows, grace_seconds=GRACE_SECONDS, delay_seconds=DELAY_SECONDS)
             print(found.stores, found.objects, found.deleted, flush=True)
         await asyncio.sleep(0.5)
@@ -197,7 +197,7 @@ async def collect_for_ever(storage: str, database: str, options: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is done to the processes, and how often of all faults; it returns how many it hit."""
+    """A fault for the processes, and its share of all faults; it returns how many processes it hit."""
 
     name: str
     weight: float
@@ -206,7 +206,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Processes:
-    """All that runs for a profile."""
+    """All processes of a profile."""
 
     place: Place
     rows: Rows
@@ -214,7 +214,7 @@ class Processes:
     collectors: list[Collector]
     faults: list[Fault]
     front: str | None = None
-    """The address of a proxy, through which all clients go."""
+    """The address of a proxy, through which all clients connect."""
     access_log: Path | None = None
 
     def url(self, random: Random) -> str:
@@ -222,12 +222,12 @@ class Processes:
         return self.front or random.choice(self.replicas).url
 
     def sent_twice(self) -> set[str]:
-        """Return methods and paths that the proxy sent to a second replica, as the first gave no answer."""
+        """Return methods and paths that the proxy sent to a second replica, because the first gave no answer."""
         lines = self.access_log.read_text().splitlines() if self.access_log else []
         return {line.split('"')[1] for line in lines if ", " in line}
 
     def wait_until_ready(self) -> None:
-        """Return once all replicas take requests."""
+        """Return once all replicas accept requests."""
         for replica in self.replicas:
             wait_for(lambda url=replica.url: _is_ready(url), _READY_SECONDS)  # type: ignore[misc]
 
@@ -248,10 +248,10 @@ def _is_ready(url: str) -> bool:
 
 @contextmanager
 def started(profile: str, folder: Path, server: TestServer, replicas: int) -> Iterator[Processes]:
-    """Start what a profile consists of.
+    """Start all processes of a profile.
 
-    `sqlite` and `postgresql` share a folder. `site` is the site of `docker/compose.s3.yaml`: nginx before replicas over
-    a bucket and PostgreSQL.
+    `sqlite` and `postgresql` share a folder. `site` is the site of `docker/compose.s3.yaml`: nginx in front of replicas
+    over a bucket and PostgreSQL.
     """
     with ExitStack() as life:
         site = profile == "site"
@@ -306,13 +306,13 @@ def _kill(process: Replica | Collector) -> int:
 
 
 class _Postgres:
-    """The database server, which loses nothing that was committed when it is killed."""
+    """The database server, which loses no committed data when it is killed."""
 
     def __init__(self, server: TestServer) -> None:
         self._server = server
 
     def start(self) -> None:
-        """Start it; it refuses to start while processes of the killed one are left."""
+        """Start the server; it refuses to start while processes of the killed server are left."""
 
         def is_started() -> bool:
             with suppress(subprocess.CalledProcessError):
@@ -323,7 +323,7 @@ class _Postgres:
         wait_for(is_started)
 
     def end(self, how: signal.Signals) -> None:
-        """End it as `kill -9` of its first process does."""
+        """Kill the server's first process by `kill -9`."""
         assert how is signal.SIGKILL
         self._server.kill()
 

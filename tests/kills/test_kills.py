@@ -1,4 +1,4 @@
-"""Nothing that was acknowledged is lost when processes are killed; `make kills` and `make soak` kill more of them."""
+"""No acknowledged write is lost when processes are killed; `make kills` and `make soak` kill more of them."""
 
 from __future__ import annotations
 

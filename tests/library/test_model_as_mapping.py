@@ -1,4 +1,4 @@
-"""Models opened in Python: mappings of names to tensors that are read when they are needed, and what notebooks show."""
+"""Models opened in Python: mappings of names to tensors that are read on demand, and their display in notebooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protoslice.tensors.slices import parsed_slice
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model with tensors of several types, two of one name, and one called by markup."""
+    """Return a model with tensors of several types; two have one name, and one name is markup."""
     tensors = [
         numpy_helper.from_array(np.arange(6, dtype="<f4").reshape(2, 3), "w"),
         numpy_helper.from_array(np.array([b"a", b"\xff"], object), "words"),
@@ -93,7 +93,7 @@ def test_a_tensor_is_an_array_that_is_read_later(model: Path) -> None:
 
 
 def _lazy(shape: tuple[int, ...], asked: list[str | None], dtype: str = "I32", elements: int = 1) -> Any:
-    """A tensor whose bytes count up, and the array of it; `asked` gets what is read."""
+    """Return a tensor with counting bytes, and its array; `asked` receives the reads."""
     due = TensorEntry(
         "t", "path:t", dtype, (*shape[:-1], shape[-1] * elements) if shape else (), 0, None, "weight", "other"
     )
@@ -109,7 +109,7 @@ def _lazy(shape: tuple[int, ...], asked: list[str | None], dtype: str = "I32", e
         *rows, last = text.split(",")
         start, stop = (
             int(each) // 32 * 34 if each else None for each in last.split(":")
-        )  # whole blocks, as the service has it
+        )  # whole blocks, as in the service
         return parsed_slice(",".join([*rows, ":"]), lazy.shape).of(whole)[..., start:stop]
 
     return lazy, whole

@@ -1,8 +1,7 @@
-"""Opening protos from everything that can be one, and giving back what that took.
+"""Opening protos from all kinds of sources, and releasing the resources.
 
-Models in local files: found by what they are, each file looked at once.
-
-Documents of files that are no protos: every entry of a bundle's index, every record of a stream.
+Models in local files are found by their content, and each file is examined once. Documents of files that are no protos
+have every entry of a bundle's index, or every record of a stream.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ DATA = bundled().message_class(KIND)(dtype=1, tensor_content=b"x" * 100_000).Ser
 
 
 class Ranges:
-    """The least a source can be."""
+    """A source with only the required methods."""
 
     size = len(DATA)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """The bytes asked for."""
+        """Return the requested bytes."""
         return DATA[offset : offset + length]
 
 
 class Lying(Ranges):
-    """A source that gives less than it has."""
+    """A source that returns fewer bytes than it has."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Fewer bytes than asked for."""
+        """Return fewer bytes than requested."""
         return DATA[offset : offset + length - 1]
 
 
@@ -214,13 +213,13 @@ def test_a_text_is_no_chunked_file_and_has_no_checksums_that_could_fail() -> Non
 
 
 class Slow:
-    """A source that takes its time."""
+    """A source that is slow."""
 
     data = bundled().message_class(KIND)(dtype=1, string_val=[b"x" * 100_000] * 5).SerializeToString()
     size = len(data)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """The bytes asked for, later."""
+        """Return the requested bytes, later."""
         time.sleep(0.12)
         return self.data[offset : offset + length]
 
@@ -336,7 +335,7 @@ VARIABLES = [
 
 
 def indexed(**layout: Any) -> tuple[FileDocument, Any]:
-    """A bundle's index as a document, and as the runtime parses the document's message."""
+    """Return a bundle's index as a document, and the message that the runtime parses from the document."""
     files = bundle("b", VARIABLES, Layout(shards=2, **layout))
     document = bundle_document(BytesSource(files["b.index"]))
     whole = schema.bundled().message_class("protoslice.TensorBundle").FromString(content_of(document, ""))

@@ -1,6 +1,6 @@
-"""The Merger case by case: as TensorFlow's where that one works, else an error that names the place.
+"""The Merger case by case: where TensorFlow's works, the result is equal, else an error names the place.
 
-Files that TensorFlow wrote, and files that are not what their metadata says.
+The tests also cover files that TensorFlow wrote, and files that contradict their metadata.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ def original(case: dict[str, Any]) -> Any:
 
 
 def as_noted(message: Any, note: str | None) -> Any:
-    """The original with the differences that the note of `expected.json` tells of."""
+    """Return the original with the differences that the note in `expected.json` lists."""
     if note and "empty GraphDef.library" in note:
         message.library.SetInParent()
     if note and "float_val constants come back as tensor_content" in note:

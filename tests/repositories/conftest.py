@@ -1,4 +1,4 @@
-"""Fixtures of tests about repositories."""
+"""The fixtures of the tests about repositories."""
 
 from collections.abc import AsyncIterator
 
@@ -11,12 +11,12 @@ from protoslice.storage import MemoryStorage
 
 @pytest.fixture
 def storage() -> MemoryStorage:
-    """Storage of the repositories."""
+    """Return the storage of the repositories."""
     return MemoryStorage()
 
 
 @pytest.fixture
 async def repositories(storage: MemoryStorage) -> AsyncIterator[Repositories]:
-    """New repositories in memory."""
+    """Return new repositories in memory."""
     async with opened(storage) as stores:
         yield Repositories(stores)

@@ -1,4 +1,4 @@
-"""Histories as git has them: ids equal those of git, follow from commits alone, and are written down once."""
+"""Histories in git's form: ids equal git's ids, follow from commits alone, and are stored once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
 TREE = "b0d0ab919497644d45b0063e4f506787786f97b5"
 FIRST = "b011f8040fcc9be71fc29867c6d74f0845858c45"
 SECOND = "887c2ec59b084e12f5d0ce9cc31ca7acccd99045"
-"""Ids that git 2.39.5 gave (`git write-tree`, `git commit-tree`) to these files and the two commits below."""
+"""The ids that git 2.39.5 (`git write-tree`, `git commit-tree`) computed for these files and the two commits below."""
 
 
 def digest(data: bytes) -> str:
@@ -84,7 +84,7 @@ def test_small_text_files_and_empty_files_are_plain(path: str, size: int, plain:
 
 
 async def checked_out(made: Repository, name: str = MAIN) -> tuple[str, dict[str, bytes], str]:
-    """Id of a branch, the files of its tree as git has them, and the id of its parent; all ids are checked."""
+    """Return a branch's id, the files of its tree as git has them, and the id of its parent; check all ids."""
     git = GitHistory(made)
     refs = dict(await git.refs())
 

@@ -1,8 +1,7 @@
-"""Repositories by name, and the revisions, branches, tags and history of one.
+"""Repositories by name, with revisions, branches, tags and a history.
 
-Staged files: found in their repository until they expire, and adopted without a copy.
-
-Changes of branches: edits, compare-and-set, and two replicas at once.
+Staged files are found in their repository until they expire, and are adopted without a copy. Branches change by edits
+and compare-and-set, also by two replicas at once.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from protoslice.uploads import Body, Upload
 
 
 async def titles(repository: Repository, commit: Commit, limit: int) -> list[str]:
-    """Titles of all commits that lead to `commit`, newest first, read in pages."""
+    """Return the titles of all commits that lead to `commit`, newest first, read in pages."""
     found, cursor = list[str](), None
     while True:
         page = await repository.history(commit, limit=limit, cursor=cursor)
@@ -145,7 +144,7 @@ async def test_a_removed_repository_is_none_and_a_new_one_of_its_name_is_empty(
     sql = "SELECT 1 FROM names WHERE repository <> 0 UNION ALL SELECT 1 FROM commits UNION ALL SELECT 1 FROM kept_files"
     assert await catalogue_of(storage).read(lambda tx: tx.all(sql)) == []
     with pytest.raises(NoRepository):
-        await change(made, {"late": b"2"})  # by a replica that has not heard of the removal
+        await change(made, {"late": b"2"})  # by a replica that does not know of the removal
     again = await repositories.create("m")
     assert await contents(again) == {}
     with pytest.raises(LookupError):
@@ -173,7 +172,7 @@ DATA = bytes(range(256)) * 4000
 
 
 async def staged(repository: Repository, data: bytes) -> Upload:
-    """The upload of `data`, complete and staged."""
+    """Return the upload of `data`, complete and staged."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield data

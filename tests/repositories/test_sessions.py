@@ -1,4 +1,4 @@
-"""Sessions of Xet: bounded, seen by those who began them, and gone with their uploads."""
+"""Sessions of Xet: they are bounded, visible to their creators, and removed with their uploads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("0" * 64, "1" * 64)
 
 
 async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
-    """Keep a xorb of one chunk."""
+    """Store a xorb of one chunk."""
     objects = session.new_objects()
     try:
         chunks = await objects.writer()
@@ -38,13 +38,13 @@ async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
 
 
 async def opened(repositories: Repositories) -> tuple[Repository, XorbSession]:
-    """A new repository, and a session of it."""
+    """Return a new repository, and a session of it."""
     made = await repositories.create("m")
     return made, await made.sessions.open(await made.sessions.begin(""), "")
 
 
 async def composed(made: Repository, session: XorbSession, extents: Sequence[ObjectExtent], data: bytes) -> Upload:
-    """The staged file of extents."""
+    """Return the staged file that consists of the extents."""
     upload = await made.staged.begin(hashlib.sha256(data).hexdigest(), len(data), "")
     return await session.compose(upload, extents)
 
@@ -95,7 +95,7 @@ async def test_extents_of_two_xorbs_in_turn_are_read_by_a_call_for_each_xorb(
 
 
 def halves(blocks: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """The first and the last half."""
+    """Return the first and the last half."""
     return blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
 
 
@@ -161,7 +161,7 @@ async def test_a_committed_file_outlives_its_session(repositories: Repositories,
 
 
 async def expire(storage: Storage) -> None:
-    """Let all uploads have expired."""
+    """Let all uploads expire."""
     await catalogue_of(storage).write(lambda tx: tx.run("UPDATE uploads SET expires = 0"))
 
 

@@ -1,8 +1,7 @@
-"""Targets of the Makefile: what each installs, builds of the core, and names of programs and files.
+"""Targets of the Makefile: their installations, their builds of the core, and their names of programs and files.
 
-A Python that only notes the calls of pip and maturin stands in for the real one.
-
-needs.sh, which `make` runs first, names each thing that a machine lacks, with the way to get it.
+A fake Python that only records the calls of pip and maturin replaces the real one. needs.sh, which `make` runs first,
+names each missing program of a machine, with the way to get it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ mkdir -p service/protoslice/server/pages/built && touch service/protoslice/serve
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with a core of one file, and a `python3` that installs nothing."""
+    """Return a checkout with a core of one file, and a `python3` that installs nothing."""
     for name in ("core/src", "protos", "tools", "bin"):
         (tmp_path / name).mkdir(parents=True)
     for name in (
@@ -59,7 +58,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def make(checkout: Path, target: str) -> list[str]:
-    """Calls of pip, maturin and protoslice that `make TARGET` made."""
+    """Return the calls of pip, maturin and protoslice that `make TARGET` made."""
     log = checkout / "log"
     log.write_text("")
     environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "MAKEFLAGS": ""}
@@ -118,7 +117,7 @@ def test_nothing_is_begun_on_a_machine_that_lacks_something(checkout: Path) -> N
 
 
 def test_programs_of_targets_are_modules() -> None:
-    """A file would not find the packages beside `tests`."""
+    """A program that runs as a file would not find the packages next to `tests`."""
     calls = re.findall(r"\$\(BIN\)/python (.+)", (ROOT / "Makefile").read_text())
     assert [call for call in calls if not call.startswith("-m ")] == []
     modules = {call.split()[1] for call in calls}
@@ -149,7 +148,7 @@ OLD_PYTHON = 'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac'
 
 
 def needs(folder: Path, purpose: str, **programs: str | None) -> list[str]:
-    """Lines that needs.sh prints on a machine with these programs: shell scripts, None for a missing one."""
+    """Return the lines of needs.sh on a machine with these programs: shell scripts, or None for a missing one."""
     for tool in TOOLS:
         (folder / tool).symlink_to(shutil.which(tool) or "")
     for name, script in {**SOUND, **programs}.items():

@@ -1,4 +1,4 @@
-"""Tests fail with each planted fault; here each is also only found where its row says."""
+"""Tests fail with each planted fault; here, each fault's place is only checked to be as its row describes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy of all that the tests of planted faults read."""
+    """Return a copy of all files that the tests of planted faults read."""
     folder = tmp_path_factory.mktemp("sources")
     for part in ("service", "tests", "pyproject.toml", "docs", "openapi", "docker", "bench"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy

@@ -1,6 +1,6 @@
 """Strings of models are decoded in one place only, `protoslice.schema.strings`.
 
-Imports in the package make no circle, with those inside functions and those for types alone.
+Imports in the package make no circle, including imports inside functions and imports for types only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "service/protoslice"
 READERS = ("formats", "graphs", "library", "comparing", "streams", "ingest", "uploads", "views", "serving", "stores")
-"""Packages that read models."""
+"""The packages that read models."""
 ALLOWED = {
     "formats/paddle_files.py",  # a list of names, whose lines must be UTF-8
     "formats/safetensors.py",  # JSON, which must be UTF-8
@@ -23,7 +23,7 @@ ALLOWED = {
 
 
 def faults(source: str) -> Iterator[str]:
-    """Calls in `source` that parse a message or decode bytes by themselves."""
+    """Return the calls in `source` that parse a message or decode bytes directly."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in {"FromString", "ParseFromString", "MergeFromString"}:
@@ -33,7 +33,7 @@ def faults(source: str) -> Iterator[str]:
 
 
 def _is_base64_or_record(node: ast.Call) -> bool:
-    """True for `b64encode(…).decode()`, and for `decode` of a class of ours, which is given the bytes."""
+    """Return True for `b64encode(…).decode()`, and for `decode` of one of our classes, which receives the bytes."""
     of = node.func.value if isinstance(node.func, ast.Attribute) else node
     encoded = isinstance(of, ast.Call) and isinstance(of.func, ast.Name | ast.Attribute)
     name = getattr(of.func, "id", getattr(of.func, "attr", "")) if isinstance(of, ast.Call) else ""
@@ -57,7 +57,7 @@ def test_other_ways_are_found(source: str) -> None:
 
 
 def imports_in(package: Path) -> dict[str, set[str]]:
-    """Modules of `package` that each of its modules imports; its face, which imports on demand, has none."""
+    """Return for each module of `package` the modules it imports; the package's lazy `__init__` imports none."""
     paths = {_name(path, package): path for path in package.rglob("*.py")}
     found = {name: _imported(path) & paths.keys() - {name} for name, path in paths.items()}
     return {**found, package.name: set()}
@@ -79,7 +79,7 @@ def _imported(path: Path) -> set[str]:
 
 
 def _circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """Modules of one circle, in order; none when there is no circle."""
+    """Return the modules of one circle, in order; an empty list without a circle."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

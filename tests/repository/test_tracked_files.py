@@ -1,6 +1,6 @@
 """Files in git have ordinary names and are small: a model of 37 MB named `--help` was once committed.
 
-Corpus of golden files: complete, as its manifest says, and no content stored twice.
+The corpus of golden files is complete by its manifest, and stores no content twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9._][A-Za-z0-9._+
 
 
 def problems(listing: str) -> list[str]:
-    """Return what is wrong with each line of `git ls-tree -rlz`."""
+    """Return the faults of each line of `git ls-tree -rlz`."""
     found, seen = [], dict[str, str]()
     for line in filter(None, listing.split("\0")):
         facts, _, name = line.partition("\t")

@@ -21,7 +21,7 @@ DAMAGE: dict[str, dict[str, Any]] = {damage["name"]: damage for damage in EXPECT
 
 
 def records_of(file: str) -> list[bytes]:
-    """The records of a file, as the manifest knows them."""
+    """Return the records of a file, from the manifest."""
     with RecordReader(RIEGELI / file) as reader:
         return list(reader.read_records())
 
@@ -115,7 +115,7 @@ def damaged(damage: dict[str, Any]) -> bytes:
 
 
 def facts(status: str) -> tuple[str, int]:
-    """Fault, with chunk positions and hashes, and the byte at which it is."""
+    """Return a fault, with chunk positions and hashes, and its byte offset."""
     what, _, rest = status.removeprefix("INVALID_ARGUMENT: ").partition("; reading FILE; at byte ")
     return what, int(rest.split(";")[0])
 

@@ -1,4 +1,4 @@
-"""Readers and writers of records: what they promise beyond the golden files."""
+"""Readers and writers of records: their behavior beyond the golden files."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_recovery_may_stop_the_reading_where_it_seeks() -> None:
     with RecordReader(data) as reader:
         reader.read_record()
         damage = reader.pos
-    inside = RecordPosition(damage.chunk_begin, 1)  # to be decoded in order to be found
+    inside = RecordPosition(damage.chunk_begin, 1)  # must be decoded to be found
     with RecordReader(data, recovery=lambda _: False) as reader:
         reader.seek(inside)
         assert list(reader.read_records()) == []

@@ -95,7 +95,7 @@ def test_tensorflow_declares_the_same() -> None:
 
 
 def _tensorflow_roots() -> Iterator[Descriptor]:
-    """The types of the installed tensorflow-protobuf, in a pool apart."""
+    """Return the types of the installed tensorflow-protobuf, in a separate pool."""
     pool = descriptor_pool.DescriptorPool()
     pending = [importlib.import_module(name).DESCRIPTOR for name in TENSORFLOW_FILES]
     added: set[str] = set()
@@ -126,14 +126,14 @@ def _rows(descriptor: Descriptor) -> list[Row]:
 
 def _row(each: FieldDescriptor) -> Row:
     target = each.message_type or each.enum_type
-    # By its first member: TensorFlow renamed some oneofs and added members to others.
+    # Compare by the first member: TensorFlow renamed some oneofs and added members to others.
     oneof = min(member.number for member in each.containing_oneof.fields) if each.containing_oneof else None
     kind = (each.type, each.is_repeated, each.is_required, each.has_presence, each.is_packed, oneof)
     return (each.number, each.name, target.full_name if target else None, *kind)
 
 
 def test_other_peoples_classes_of_the_same_name_are_untouched() -> None:
-    """A process that has the real onnx and tensorflow loaded sees no clash, whichever comes first."""
+    """A process that has also loaded the real onnx and tensorflow sees no clash, in either order."""
     code = (
         "import protoslice.schema as s; ours = s.bundled().message_class('onnx.ModelProto');"
         "import onnx, tensorflow.core.protobuf.saved_model_pb2 as t;"
@@ -183,7 +183,7 @@ def test_map_entries_are_no_types_of_their_own() -> None:
     assert "tensorflow.AttrValue.ListValue" in names
 
 
-# The public face of protoslice.schema, and what lies behind it.
+# The public names of protoslice.schema, and their modules.
 
 PACKAGE = Path(protoslice.schema.__path__[0])
 

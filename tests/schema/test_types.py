@@ -1,4 +1,4 @@
-"""The flat table and the canonical form of a type and all it reaches.
+"""The flat table and the canonical form of a type and all types it reaches.
 
 Values that a closed enum does not declare are shown as numbers, in the order of paths.
 """
@@ -158,7 +158,7 @@ def test_features_are_inherited_from_what_is_around() -> None:
 
 
 def _split_up(file: Any) -> list[File]:
-    """The same types in two files, which import each other."""
+    """Return the same types in two files, which import each other."""
     other = File(name="colors.proto", package="shop", syntax="proto2", dependency=["shop.proto"])
     other.enum_type.extend(file.enum_type)
     other.extension.extend(file.extension)
@@ -169,7 +169,7 @@ def _split_up(file: Any) -> list[File]:
 
 
 def _shortened(file: Any) -> None:
-    """Names as protoc's parser has them before it resolves them, without types where names tell."""
+    """Return names as protoc's parser has them before it resolves them, without types where a name is enough."""
     for message in (file.message_type[0], *file.message_type[0].nested_type):
         for each in message.field:
             if each.type_name:
@@ -239,7 +239,7 @@ def test_the_name_of_no_oneof_is_that_of_a_field() -> None:
 
 
 def test_every_bundled_type_is_its_own_canonical_form() -> None:
-    """The stored form reads as its source does, by our reader and by the protobuf runtime."""
+    """Our reader and the protobuf runtime read the stored form like its source."""
     for name in bundled().names():
         again = from_descriptor_set(bundled().canonical(name))
         assert again.canonical(name) == bundled().canonical(name), name
@@ -258,7 +258,7 @@ def test_the_runtime_sees_in_it_what_was_declared(name: str) -> None:
 
 
 def _facts(root: Descriptor) -> dict[str, object]:
-    """All that the runtime makes a difference by, of every field and enum that is reached."""
+    """Return all properties by which the runtime distinguishes fields and enums, for every reached field and enum."""
     found: dict[str, object] = {}
     pending = [root]
     while pending:
@@ -315,7 +315,7 @@ def test_random_types_have_one_form_however_they_are_declared(case: Case, random
     assert types.canonical(ROOT) == shuffled.canonical(ROOT)
 
 
-# The flat table of a type and all it reaches.
+# The flat table of a type and all types it reaches.
 
 FieldRow = tuple[int, str, int, bool, int, int]
 MessageRow = tuple[str, bool, list[FieldRow]]
@@ -323,7 +323,7 @@ Table = tuple[list[MessageRow], list[dict[str, int]]]
 
 
 def flatten(root: Descriptor) -> Table:
-    """Table of `root` and all it reaches, built with the protobuf runtime, to compare the engine's with."""
+    """Build the table of `root` and all reached types with the protobuf runtime, to compare it with the engine's."""
     builder = _Builder()
     builder.message(root)
     messages = [builder.row(descriptor) for descriptor in builder.queue]
@@ -365,7 +365,7 @@ class _Builder:
 
 
 def fields_of(descriptor: Descriptor) -> list[FieldDescriptor]:
-    """The fields of `descriptor` by number, with the extensions its pool knows."""
+    """Return the fields of `descriptor` by number, with the extensions that its pool knows."""
     fields = list(descriptor.fields)
     if descriptor.is_extendable:
         pool: Any = descriptor.file.pool
@@ -378,7 +378,7 @@ def _number(each: FieldDescriptor) -> int:
 
 
 def _oneof(each: FieldDescriptor) -> int:
-    """The oneof of a field; 0 for none, and for the one-member oneof that stands for proto3's `optional`."""
+    """Return the oneof of a field; 0 for none, and for the one-member oneof that represents proto3's `optional`."""
     oneof = each.containing_oneof
     if oneof is None or (oneof.name == f"_{each.name}" and len(oneof.fields) == 1):
         return 0
@@ -386,7 +386,7 @@ def _oneof(each: FieldDescriptor) -> int:
 
 
 def same(table: Schema, oracle: Table) -> bool:
-    """True if the tables are equal, except for the numbers of oneofs, which only need to be distinct."""
+    """Return True if the tables are equal, except for the numbers of oneofs, which only need to be distinct."""
     return (_renumbered(table.messages), table.enums) == (_renumbered(oracle[0]), oracle[1])
 
 

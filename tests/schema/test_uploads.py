@@ -1,4 +1,4 @@
-"""Descriptor sets and texts from elsewhere: clear errors for what is wrong."""
+"""Uploaded descriptor sets and texts: faulty ones get clear errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_well_known_imports_may_be_left_out() -> None:
 
 
 def test_each_set_has_a_pool_of_its_own() -> None:
-    """The name of a bundled type, or of another set's, means what this set says."""
+    """The name of a bundled type, or of another set's type, means the type in this set."""
     first = from_descriptor_set(Set(file=[_file("onnx.proto", "onnx")]))
     second = from_descriptor_set(Set(file=[_file("onnx.proto", "onnx", field_type=".onnx.M")]))
     assert [len(types.descriptor("onnx.M").fields) for types in (first, second)] == [1, 2]
@@ -115,7 +115,7 @@ def test_files_that_import_each_other_harm_nobody() -> None:
 
 
 def _many(kind: str, count: int) -> Set:
-    """A set with `count` things of a kind: a few bytes each, for which a parser takes hundreds."""
+    """Return a set with `count` things of a kind: a few bytes each, for which a parser takes hundreds."""
     file = descriptor_pb2.FileDescriptorProto(name="x", syntax="proto3")
     if kind == "imports":
         file.dependency.extend(["x"] * count)
@@ -154,7 +154,7 @@ def _nested(depth: int, name: str = "M") -> Set:
 
 
 def test_names_are_limited() -> None:
-    """Full names repeat those of all enclosing types: nested deeply, a short set would take gigabytes."""
+    """Full names repeat those of all enclosing types, so a short set with deep nesting would take gigabytes."""
     deep = from_descriptor_set(_nested(64)).names()[-1]
     assert from_descriptor_set(_nested(64)).descriptor(deep).full_name == deep, "the protobuf runtime takes it too"
     for wrong in (_nested(65), _nested(3, "M" * 1000)):
@@ -163,7 +163,7 @@ def test_names_are_limited() -> None:
 
 
 def test_what_a_type_reaches_is_limited() -> None:
-    """Short names in a set are full names where it stands for itself."""
+    """Short names in a set become full names where the set is stored alone."""
     file = descriptor_pb2.FileDescriptorProto(name="x", package="p" * 900)
     file.message_type.add(name="M").field.extend(
         F(name=f"f{number}", number=number + 1, type_name="M", label=F.LABEL_OPTIONAL) for number in range(50_000)
@@ -193,7 +193,7 @@ def test_a_damaged_set_is_taken_or_refused(at: int, byte: int, length: int) -> N
         assert from_descriptor_set(types.canonical(name)).canonical(name) == types.canonical(name)
 
 
-# Texts parsed by another process: its errors are those of this one.
+# Another process parses texts; its errors equal this process's errors.
 
 READ_BY = schema.bundled().kept("onnx.ModelProto")
 

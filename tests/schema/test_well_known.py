@@ -1,4 +1,4 @@
-"""Well-known types by a kept schema: rendered and parsed as by the protobuf runtime."""
+"""Well-known types with a stored schema: they are rendered and parsed as by the protobuf runtime."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def rendered(data: bytes, form: str) -> str:
 
 
 def _value(kind: str) -> Any:
-    """A message of the type `kind` with a few values."""
+    """Return a message of the type `kind` with a few values."""
     message: Any = GetMessageClass(POOL.FindMessageTypeByName(kind))()
     samples = {
         "google.protobuf.Any": '[type.googleapis.com/own.Apart] { label: "in" value { bool_value: true } }',

@@ -1,4 +1,4 @@
-"""A live service over memory, for all tests here, and what to upload to it."""
+"""A live service over memory, for all tests here, and models to upload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Serving = Callable[..., AbstractContextManager[LiveServer]]
 
 @pytest.fixture(scope="module")
 def serving(storage: Backend) -> Serving:
-    """Starts a service with other settings, over a new storage unless they name one."""
+    """Return a function that starts a service with other settings, over a new storage by default."""
 
     @contextmanager
     def serving(**given: Any) -> Iterator[LiveServer]:
@@ -30,21 +30,21 @@ def serving(storage: Backend) -> Serving:
 
 @pytest.fixture(scope="module")
 def service(serving: Serving) -> Iterator[LiveServer]:
-    """Service over the module's storage, with a limit of 64 MiB for uploads."""
+    """Run a service over the module's storage, with a limit of 64 MiB for uploads."""
     with serving(register_allow=(), max_upload_bytes=64 << 20) as live:
         yield live
 
 
 @pytest.fixture(scope="module")
 def client(service: LiveServer) -> Iterator[httpx.Client]:
-    """A client of the service."""
+    """Return a client of the service."""
     with httpx.Client(base_url=service.url, timeout=30) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def model() -> bytes:
-    """An ONNX model with two tensors, one of 3 MiB and one of 2 MiB, written by hand."""
+    """Return an ONNX model with two tensors, one of 3 MiB and one of 2 MiB, written by hand."""
     big, other = bytes(range(251)) * 12533, b"weights!" * 262144
     tensors = b"".join(
         field(5, b"\x08" + varint(len(data) // 4) + b"\x10\x01" + field(8, name) + field(9, data))

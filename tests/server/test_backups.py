@@ -1,4 +1,4 @@
-"""The backup of `docs/how-to/operate/backup.md`: every kind of data is read from a service over what was restored."""
+"""The backup of `docs/how-to/operate/backup.md`: a service over the restored data returns every kind of data."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ MLFLOW: Final = "/api/2.0/mlflow-artifacts/artifacts/1/run/artifacts"
 TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
 HALF: Final = bytes(range(100))
 NOT_KEPT: Final = {"number", "incarnation", "backed_up"}
-"""Columns that a restored catalogue has for itself: no snapshot knows the end of its own backup."""
+"""Columns that belong to a restored catalogue alone: no snapshot knows the end of its backup."""
 MADE_AGAIN: Final = ("sqlite_", "name_trigrams", "repository_trigrams", "changes", "holds", "deliveries")
-"""Beginnings of the names of tables that a restored catalogue fills for itself."""
+"""The beginnings of the names of tables that a restored catalogue fills by itself."""
 TYPES: Final = descriptor_pb2.FileDescriptorSet(
     file=[descriptor_pb2.FileDescriptorProto(name="kept.proto", package="kept", syntax="proto3")]
 )
@@ -53,7 +53,7 @@ TYPES.file[0].message_type.add(name="Kept")
 
 
 class Site:
-    """A place for a service: a directory, and a database, by default the one in the directory."""
+    """The place of a service: a directory and a database, by default the database in the directory."""
 
     def __init__(self, folder: Path, database: str | None = None) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Site:
 
 @contextmanager
 def served(site: Site, token: str | None = None) -> Iterator[tuple[httpx.Client, str]]:
-    """A service, and a client of it with an admin token, by default the first one."""
+    """Run a service; yield it, and a client with an admin token, by default the first token."""
     settings = Settings(
         storage=site.folder.as_uri(), database=site.database, space_watermark_bytes=0, auth="tokens",
         webhook_allow=("https://hooks.example/",),
@@ -78,7 +78,7 @@ def served(site: Site, token: str | None = None) -> Iterator[tuple[httpx.Client,
 
 
 def run(script: str, places: dict[str, Path], database: str | None, code: int | None = 0) -> str:
-    """Run commands of the page with other paths, and return what they print."""
+    """Run commands of the page with other paths, and return their output."""
     for path, place in places.items():
         assert path in script
         script = script.replace(path, shlex.quote(str(place)))
@@ -94,14 +94,14 @@ def back_up(live: Site, copy: Path, more: str = "", code: int = 0) -> str:
 
 
 def restored(copy: Path, new: Site, more: str = "") -> Site:
-    """Restore with the commands of the page, which also check what was restored."""
+    """Restore with the commands of the page, which also check the restored data."""
     first, *rest = RESTORE.strip().splitlines()
     run("\n".join([first + more, *rest]), {COPY: copy, LIVE: new.folder}, new.database)
     return new
 
 
 def rows_of(site: Site) -> dict[str, list[Any]]:
-    """All rows of a catalogue, without the columns and tables that a restoration creates again."""
+    """Return all rows of a catalogue, without the columns and tables that a restoration creates again."""
     found = dict[str, list[Any]]()
     database = connect(site.database, site.folder.as_uri())
 
@@ -135,7 +135,7 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
 
 
 def digests_of(folder: Path) -> dict[str, bytes]:
-    """Content of all objects of a storage."""
+    """Return the content of all objects of a storage."""
     return {
         str(path.relative_to(folder)): path.read_bytes() for path in (folder / "objects").rglob("*") if path.is_file()
     }
@@ -155,7 +155,7 @@ def read(client: httpx.Client, path: str) -> bytes:
 
 
 class Data:
-    """One of each kind of data, made over HTTP in a service and read back from another."""
+    """One of each kind of data, made over HTTP in a service and read back from another service."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.models = [onnx(1000 + each, seed=each) for each in range(8)]
@@ -221,7 +221,7 @@ class Data:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """Place of the service that is backed up, over SQLite unless the test names another engine."""
+    """Return the place of the service that is backed up, over SQLite unless the test names another engine."""
     return new_site(request, tmp_path / "live", getattr(request, "param", "sqlite"))
 
 
@@ -272,7 +272,7 @@ def remove_some(client: httpx.Client, data: Data) -> None:
 
 
 def check_removed(client: httpx.Client, data: Data) -> None:
-    """Nothing that was removed is there, and what is new is."""
+    """Check that removed data are gone, and that new data exist."""
     assert client.get(f"/v1/stores/{data.tagged}").status_code == 404
     assert "m:1" not in {each["name"] for each in ok(client.get("/v1/tags")).json()["items"]}
     assert client.get("/ann/net/resolve/main/m.onnx").status_code == 404
@@ -299,7 +299,7 @@ def test_a_second_run_takes_removals_over(live: Site, tmp_path: Path) -> None:
 
 @contextmanager
 def at_work(live: Site, client: httpx.Client) -> Iterator[None]:
-    """Context in which stores come and go, and are collected."""
+    """Add, remove and collect stores in the background until the block ends."""
     stop = threading.Event()
 
     def write(writer: int) -> None:
@@ -375,7 +375,7 @@ def test_an_interrupted_restoration_goes_on(live: Site, tmp_path: Path) -> None:
     (tmp_path / "aside").rename(missing)
     for file in new.folder.glob("catalog.sqlite*"):
         file.unlink()
-    for verb in ("check", "gc", f"backup {tmp_path}/other"):  # they make no database in the place of that to come
+    for verb in ("check", "gc", f"backup {tmp_path}/other"):  # they make no database where the restored one will be
         said = run(f"protoslice {verb} --storage {LIVE}", {LIVE: new.folder}, None, code=3)
         assert "run `protoslice restore-backup`" in said
     with served(restored(copy, new), token) as (client, _):
@@ -408,7 +408,7 @@ def test_places_that_are_in_use_are_refused(live: Site, tmp_path: Path) -> None:
 
 
 async def dumped(site: Site) -> None:
-    """Run what a service does daily, for a moment in two processes."""
+    """Run the daily work of a service, for a moment in two processes."""
     database = connect(site.database, site.folder.as_uri())
     async with open_storage(site.folder.as_uri()) as storage:
         tasks = [asyncio.create_task(dump_daily(database, storage, keep=2, first_seconds=0)) for _ in range(2)]
@@ -438,7 +438,7 @@ def test_a_lost_database_is_restored_from_the_dump_in_the_storage(live: Site) ->
 
 
 def collect(site: Site, code: int = 0) -> str:
-    """Let all delays pass, and collect."""
+    """Let all delays pass, and collect garbage."""
     database = connect(site.database, site.folder.as_uri())
 
     async def pass_() -> None:
@@ -453,7 +453,7 @@ def collect(site: Site, code: int = 0) -> str:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_copy_over_the_storage_of_its_original_destroys_nothing(live: Site, tmp_path: Path, in_place: bool) -> None:
-    """An operator who tries a backup may name the storage of the service: two databases would own its bytes."""
+    """An operator who tries a backup may name the service's storage: two databases would then own its bytes."""
     copy, second = tmp_path / "copy", Site(live.folder, f"sqlite:///{tmp_path}/second.sqlite")
     with served(live) as (client, token):
         model = onnx(9000)
@@ -544,7 +544,7 @@ def test_check_names_what_is_missing_damaged_and_unknown(live: Site, tmp_path: P
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup of a service with one store."""
+    """Return a backup of a service with one store."""
     folder = tmp_path_factory.mktemp("backup")
     live = Site(folder / "live")
     with served(live) as (client, _):
@@ -554,7 +554,7 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tampered(backup: Path, folder: Path, sql: str) -> Path:
-    """A copy of a backup of whose snapshot somebody has changed rows or tables."""
+    """Return a copy of a backup whose snapshot has changed rows or tables."""
     copy = shutil.copytree(backup, folder)
     (snapshot,) = (copy / "snapshots").glob("*.sqlite")
     with closing(sqlite3.connect(snapshot)) as connection:
@@ -579,7 +579,7 @@ def restore_into(site: Site, copy: Path) -> None:
     "key", ["snapshots/20260101T000000Z.sqlite", "objects/../protoslice.json", "objects/aa/x.sums", ""]
 )
 def test_keys_beyond_the_objects_of_a_snapshot_are_refused(backup: Path, tmp_path: Path, table: str, key: str) -> None:
-    """A collector would delete what they name, and a restoration copy it."""
+    """A collector would delete the objects with these keys, and a restoration would copy them."""
     row = "INSERT INTO trash (key, sums, passes, due) VALUES ('objects/aa/1-00', 1, 1, 1)"
     copy = tampered(backup, tmp_path / "copy", f"{row}; UPDATE {table} SET key = '{key}'")
     with pytest.raises(IntegrityError, match="The snapshot is damaged"):
@@ -602,12 +602,12 @@ TAMPERED = (
 def test_a_snapshot_that_was_changed_runs_nothing(
     backup: Path, tmp_path: Path, engine: str, sql: str, request: pytest.FixtureRequest
 ) -> None:
-    """A snapshot is a file that others may have changed: it is restored whole, or refused with the database empty."""
+    """Others may have changed a snapshot's file: it is restored whole, or refused with the database left empty."""
     copy, new = tampered(backup, tmp_path / "copy", sql), new_site(request, tmp_path / "new", engine)
     if sql == TAMPERED[0]:
-        restore_into(new, copy)  # the table is no table of ours: it is left out
+        restore_into(new, copy)  # the table is none of ours, so it is left out
     else:
         with pytest.raises(IntegrityError, match="The snapshot is damaged"):
             restore_into(new, copy)
-        restore_into(new, backup)  # nothing was left that is in its way
+        restore_into(new, backup)  # nothing remained that blocks it
     assert "pwned" not in rows_of(new)

@@ -1,6 +1,6 @@
-"""A service and its database: readiness, and starts that are refused.
+"""A service and its database: readiness, and refused starts.
 
-A storage that hangs holds a bounded number of requests; all others are answered at once.
+A storage that hangs blocks a bounded number of requests; all others are answered at once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
 
 
 async def test_a_database_that_was_set_back_refuses_one_upload_at_most() -> None:
-    """As after a fail-over to a replica that was behind."""
+    """The database may be set back after a fail-over to an outdated replica."""
     async with open_app() as app:
         database = app.services.database
         assert database is not None
@@ -109,11 +109,11 @@ T = TypeVar("T")
 CONNECTIONS: Final = 40
 CLIENTS: Final = 64
 HELD: Final = CONNECTIONS // 4 + 1
-"""Requests that a hanging storage may hold."""
+"""The number of requests that a hanging storage may block."""
 
 
 class Hanging(InterceptedStorage):
-    """Storage in memory whose calls hang while `answers` is not set, and then fail as at a deadline."""
+    """A storage in memory whose calls hang while `answers` is not set, and then fail as at a deadline."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStorage())
@@ -123,7 +123,7 @@ class Hanging(InterceptedStorage):
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities()  # those of a bucket, which is cached
+        return Abilities()  # the calls of a bucket, which is cached
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if not self.answers.is_set():

@@ -1,4 +1,4 @@
-"""Memory of a serving process, which hardly grows for protos of any size (`make soak` tries 6 GiB)."""
+"""The memory of a serving process, which hardly grows for protos of any size (`make soak` tries 6 GiB)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.stores import field, onnx
 
 PIECE = 1 << 20
 STRIDE = 65537
-"""Odd, so that the first 2²⁰ pieces all begin at another place of the noise."""
+"""An odd number, so that the first 2²⁰ pieces all begin at different offsets of the noise."""
 
 Buffer = bytes | memoryview
 
@@ -47,40 +47,40 @@ class LargeGraph:
 
     @property
     def size(self) -> int:
-        """Size of the proto in bytes."""
+        """The size of the proto in bytes."""
         return sum(len(self.node_head(number)) + self.each for number in range(self.count))
 
     def pieces(self) -> Iterator[Buffer]:
-        """All of it."""
+        """Yield the whole proto in pieces."""
         for number in range(self.count):
             yield from self.node(number)
 
     def node(self, number: int) -> Iterator[Buffer]:
-        """The field `node[number]`, with its tag and length."""
+        """Return the field `node[number]`, with its tag and length."""
         yield self.node_head(number)
         yield from self.content(number)
 
     def tensor(self, number: int) -> Iterator[Buffer]:
-        """The message `node[number].attr["value"].tensor`."""
+        """Return the message `node[number].attr["value"].tensor`."""
         yield self._tensor_head()
         yield from self.content(number)
 
     def content(self, number: int) -> Iterator[memoryview]:
-        """The `tensor_content` of `node[number]`."""
+        """Return the `tensor_content` of `node[number]`."""
         first = number * (self.each // PIECE)
         for serial in range(first, first + self.each // PIECE):
             start = serial * STRIDE % PIECE
             yield _noise()[start : start + PIECE]
 
     def content_range(self, number: int, start: int, end: int) -> bytes:
-        """The bytes of that content from `start` up to `end`."""
+        """Return the bytes of that content from `start` up to `end`."""
         first, last = start // PIECE, -(-end // PIECE)
         serials = range(number * (self.each // PIECE) + first, number * (self.each // PIECE) + last)
         whole = b"".join(_noise()[serial * STRIDE % PIECE :][:PIECE] for serial in serials)
         return whole[start - first * PIECE : end - first * PIECE]
 
     def node_head(self, number: int) -> bytes:
-        """Bytes of `node[number]` in front of its content, which is at its end."""
+        """Return the bytes of `node[number]` in front of its content, which is at its end."""
         tensor = self._tensor_head()
         value = b"\x42" + varint(len(tensor) + self.each) + tensor
         entry = field(1, b"value") + b"\x12" + varint(len(value) + self.each) + value
@@ -105,7 +105,7 @@ GRAPH = LargeGraph(8, SIZE // 8 >> 20 << 20)
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service that has served already: what is imported and set up once is no growth."""
+    """Run a service that has already served, so that imports and first-time setup do not count as growth."""
     storage: Path = tmp_path_factory.mktemp("storage")
     settings = {"PROTOSLICE_LOG_LEVEL": "error", "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     with service_process("--storage", storage.as_uri(), settings=settings) as running:
@@ -120,7 +120,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture(scope="module")
 def stored(service: ServiceProcess) -> dict[str, Any]:
-    """Facts about the large proto, which came in while the process grew by less than the bound."""
+    """Return facts about the large proto; the process must grow by less than the bound during its upload."""
     service.forget_peak()
     before = service.peak()
     store = upload(service, GRAPH)
@@ -132,7 +132,7 @@ def stored(service: ServiceProcess) -> dict[str, Any]:
 
 
 def upload(service: ServiceProcess, graph: LargeGraph) -> dict[str, Any]:
-    """The store made of `graph`, sent in chunks as it is made."""
+    """Upload `graph` in chunks as it is made; return the store."""
     headers = {"transfer-encoding": "chunked", "content-type": "application/protobuf"}
     url = f"/v1/stores?filename=graph.pb&type={graph.TYPE}"
     with closing(HTTPConnection(service.server.host, service.server.port, timeout=600)) as connection:
@@ -156,7 +156,7 @@ def report(what: str, grown: int) -> None:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads over one connection, a mebibyte at a time."""
+    """A reader over one connection that reads a mebibyte at a time."""
 
     connection: HTTPConnection
 
@@ -178,7 +178,7 @@ def reader(service: ServiceProcess) -> Iterator[Reader]:
 
 
 def test_a_descriptor_set_of_countless_parts(service: ServiceProcess) -> None:
-    """Two bytes in a body may take a hundred times as much once parsed."""
+    """Two bytes in a body may take a hundred times as much memory once parsed."""
     headers = {"content-type": "application/protobuf"}
     for body in (b"\x0a\x00" * (4 << 20), b"\x0a\x80\x80\x80\x04" + b"\x22\x00" * (4 << 20)):
         service.forget_peak()
@@ -227,14 +227,14 @@ def test_out_whole_by_ranges_and_in_part(service: ServiceProcess, stored: dict[s
 
 
 def outline(number: int) -> bytes:
-    """The message `node[number]` without its content."""
+    """Return the message `node[number]` without its content."""
     name, data_type = b"\x0a\x08c%07d\x12\x05Const" % number, b"\x42\x02\x08\x01"
     entry = b"\x0a\x05value\x12" + bytes([len(data_type)]) + data_type
     return name + b"\x2a" + bytes([len(entry)]) + entry
 
 
 async def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any]) -> None:
-    """After a first window the peak of each further one is no higher: nothing piles up."""
+    """After a first window, the peak of each further window is no higher: nothing accumulates."""
     counts, peaks = [], []
     for window in range(WINDOWS + 1):
         service.forget_peak()
@@ -246,13 +246,13 @@ async def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any
 
 
 async def crowd(service: ServiceProcess, path: str, seed: int) -> int:
-    """Number of ranges read by the crowd, each compared with the expected bytes."""
+    """Return the number of ranges that the crowd read; each is compared with the expected bytes."""
     until = monotonic() + SECONDS / WINDOWS
     return sum(await asyncio.gather(*(reads(service, path, Random(seed * READERS + n), until) for n in range(READERS))))
 
 
 async def reads(service: ServiceProcess, path: str, random: Random, until: float) -> int:
-    """At least four ranges over one connection, and more until it is time to stop."""
+    """Read at least four ranges over one connection, and more until the stop; return their number."""
     source, sink = await asyncio.open_connection(service.server.host, service.server.port, limit=4 * READ)
     count = 0
     while count < 4 or monotonic() < until:
@@ -270,7 +270,7 @@ async def reads(service: ServiceProcess, path: str, random: Random, until: float
 
 
 def test_the_measure_sees_what_grows(service: ServiceProcess) -> None:
-    """A message shown as JSON is held several times over, by a worker: that must count."""
+    """A worker holds a message that is shown as JSON several times over, and that must count."""
     graph = LargeGraph(1, 16 << 20)
     url = f"{service.url}/v1/stores/{upload(service, graph)['id']}/merge"
     service.forget_peak()

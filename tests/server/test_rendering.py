@@ -1,4 +1,4 @@
-"""Rendering processes that are too slow, too large, or gone: all is answered, the next request works."""
+"""Rendering processes that are too slow, too large, or gone: every request is answered, and the next one works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRAPH = "type=tensorflow.GraphDef"
 
 
 def workers() -> list[int]:
-    """The processes that render for a service in this process."""
+    """Return the processes that render for a service in this process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -40,7 +40,7 @@ def workers() -> list[int]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Render for each request: here a message that was shown before would be answered from memory."""
+    """Render for each request; otherwise a message that was shown before would be answered from memory."""
 
     async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[Any]]) -> Any:
         return await make()
@@ -50,7 +50,7 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def shown(serving: Any, **settings: Any) -> Iterator[tuple[httpx.Client, str]]:
-    """A client, and a message that can be shown."""
+    """Return a client, and a message that can be shown."""
     with serving(**settings) as live, httpx.Client(base_url=live.url, timeout=60) as client:
         store = client.put(f"/v1/stores?{GRAPH}", content=field(1, field(1, b"small"))).json()["id"]
         yield client, f"/v1/stores/{store}/merge"
@@ -69,7 +69,7 @@ def assert_refused(client: httpx.Client, url: str, said: str) -> None:
 
 
 def test_every_process_shows_a_message_alike(serving: Any) -> None:
-    """Under one strong entity tag, though the runtime keeps maps in an order of its own in every process."""
+    """All have one strong entity tag, though each process's runtime orders maps differently."""
     entries = [field(5, field(1, b"key-%d" % number) + field(2, field(2, b"%d" % number))) for number in range(60)]
     node = field(1, field(1, b"mapped") + b"".join(entries))
     with serving() as live, httpx.Client(base_url=live.url, timeout=60) as client:
@@ -112,7 +112,7 @@ def test_a_message_that_takes_too_much_memory(serving: Any, monkeypatch: pytest.
 
 
 def address_space(process: int) -> int:
-    """The bytes a process has mapped."""
+    """Return the bytes that a process has mapped."""
     found = re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
     assert found is not None
     return int(found[1]) << 10
@@ -136,7 +136,7 @@ def kill_all(stop: Event) -> None:
 
 
 def test_one_that_has_died_while_idle_is_not_asked(serving: Any) -> None:
-    """The kernel may have taken its memory: nobody's message was at fault."""
+    """The system may have ended it to free memory; no message was the cause."""
     with shown(serving) as (client, url):
         for pause in (0, 0.1, 0):
             assert_shown(client, url)

@@ -1,4 +1,4 @@
-"""The service as a process: its start, or why it cannot; its log; its end, in order or at once."""
+"""The service as a process: its start, or the reason of a failure; its log; its end, in order or at once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_start_that_hangs_can_be_given_up(tmp_path: Path) -> None:
         running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         try:
             silent.settimeout(20)
-            silent.accept()[0].close()  # the service is asking for its storage now
+            silent.accept()[0].close()  # the service is calling its storage now
             running.terminate()
             _, said = running.communicate(timeout=10)
         finally:
@@ -101,7 +101,7 @@ def test_the_second_signal_waits_for_nobody(tmp_path: Path, number: signal.Signa
                 assert service.running.poll() is None
                 service.running.send_signal(number)
                 assert service.running.wait(10) in {-number, 128 + number}
-            # A 503 of /readyz is a complaint too: it is how this test sees that the first signal was taken.
+            # A 503 of /readyz counts as a complaint too: it shows this test that the first signal was received.
             assert [said for said in _complaints(service) if said != "request"] == [CUT]
 
 
@@ -133,7 +133,7 @@ def test_a_client_that_leaves_an_upload_is_no_error(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_was_taken_whole_is_no_answer_that_was_left() -> None:
-    """Streams of a distant storage are still being closed when the client has all and leaves."""
+    """Streams of a distant storage are still being closed when the client has the whole answer and leaves."""
     with service_process("--storage", "memory://", settings=ROOM) as service:
         made = httpx.put(f"{service.url}/v1/stores", params={"filename": "m.onnx"}, content=onnx(5 << 20))
         for _ in range(3):
@@ -145,7 +145,7 @@ def test_an_answer_that_was_taken_whole_is_no_answer_that_was_left() -> None:
 
 @contextmanager
 def _upload(server: LiveServer, asks: str, headers: dict[str, str]) -> Iterator[None]:
-    """An upload of which the end does not come."""
+    """Begin an upload that does not end."""
     said = "".join(f"{name}: {value}\r\n" for name, value in {**headers, "content-length": str(SIZE)}.items())
     with server.connect() as connection:
         connection.sendall(f"{asks} HTTP/1.1\r\nhost: {server.host}\r\n{said}\r\n".encode() + bytes(SENT))
@@ -153,7 +153,7 @@ def _upload(server: LiveServer, asks: str, headers: dict[str, str]) -> Iterator[
 
 
 def _await_draining(service: ServiceProcess) -> None:
-    """Wait until the first signal has been taken: a second one that comes before would be lost in it."""
+    """Wait until the first signal is handled, because a second signal before that would be lost."""
     for _ in range(500):
         try:
             if httpx.get(f"{service.url}/readyz").status_code != 200:
@@ -165,7 +165,7 @@ def _await_draining(service: ServiceProcess) -> None:
 
 
 def _await_bytes(service: ServiceProcess) -> None:
-    """Wait until the service has an upload under way, and has read what there is of it."""
+    """Wait until the service has an upload in progress, and has read all bytes sent so far."""
     for _ in range(100):
         if "protoslice_open_uploads 1.0" in httpx.get(f"{service.url}/metrics").text:
             break
@@ -174,13 +174,13 @@ def _await_bytes(service: ServiceProcess) -> None:
 
 
 def _lines(service: ServiceProcess) -> list[dict[str, Any]]:
-    """Lines of the log; those of the audit are left out."""
+    """Return the lines of the log, without those of the audit."""
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     return [line for line in lines if line["event"] != "audit"]
 
 
 def _complaints(service: ServiceProcess) -> list[str]:
-    """Events logged above `info`; of each, the text after the last comma."""
+    """Return the events logged above `info`: for each, the text after the last comma."""
     return [line["event"].rpartition(", ")[2] for line in _lines(service) if line["level"] != "info"]
 
 

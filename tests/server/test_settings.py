@@ -1,4 +1,4 @@
-"""Settings: from the environment, shown without secrets, documented to the last."""
+"""Settings: they come from the environment, are shown without secrets, and are all documented."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_secret_and_its_file_are_not_both_set(monkeypatch: pytest.MonkeyPatch,
 
 WRONG = ("hu sh\x01", "-1", "-hush", "[", "1e999", "nan", '{"hush":', '["hush"]', "\N{SNOWMAN}", "9" * 5000)
 FREE = {"storage", "database", "host", "register_allow", "webhook_allow"}
-"""Settings whose values are judged where they are used."""
+"""The settings whose values are checked where they are used."""
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -241,7 +241,7 @@ def test_a_wrong_limit_is_one_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_names_that_others_read_are_let_pass(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """Kubernetes tells a container of the services beside it in such names."""
+    """Kubernetes passes the names of neighbouring services to a container in such names."""
     monkeypatch.setenv(name, value)
     read_settings({"storage": "memory://"})
 

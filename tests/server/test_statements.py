@@ -1,8 +1,7 @@
 """Warm range reads execute no statements in the catalogue.
 
-What a request costs before its handler: a path is compared with few routes, and no dependency runs in a thread.
-
-Memory of the C library is used again.
+The cost of a request before its handler: a path is compared with few routes, and no dependency runs in a thread. Memory
+of the C library is used again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from protoslice.server.settings import Settings
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SqliteDatabase, str]]:
-    """Databases and functions of the transactions of this process, in which other tests' services may still run."""
+    """Return the databases and functions of this process's transactions; other tests' services may still run in it."""
     log = list[tuple[SqliteDatabase, str]]()
     for name in ("_read", "_write"):
         plain = getattr(SqliteDatabase, name)
@@ -144,5 +143,5 @@ def test_pieces_fault_in_their_memory_once() -> None:
 
 
 def test_reads_of_some_mebibytes_do_too() -> None:
-    """A fixed threshold below them would be worse than glibc's own, which grows."""
+    """A fixed threshold below their size would be worse than glibc's own threshold, which grows."""
     assert _faults("kept", 5 << 20) < 3000

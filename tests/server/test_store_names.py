@@ -1,6 +1,6 @@
-"""Stores by their names in registries, on every way that takes the reference of a store.
+"""Stores by their names in registries, for every request that takes the reference of a store.
 
-Stores with names in any protocol: the names are shown, and removal needs all of them.
+Stores with names in any protocol: the names are shown, and a removal needs all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OLD, NEW = onnx(1000, 2000), onnx(1000, 3000)
 
 @pytest.fixture(scope="module")
 def repository(client: httpx.Client) -> None:
-    """Repository `ann/named` of two commits, a branch at the first; artifact `team/named:v1`."""
+    """Make the repository `ann/named` of two commits with a branch at the first, and the artifact `team/named:v1`."""
     client.post("/api/repos/create", json={"organization": "ann", "name": "named"})
     commit(client, "models/ann/named", {"m.onnx": OLD})
     client.post("/api/models/ann/named/branch/feat%2Fx", json={})
@@ -115,7 +115,7 @@ MLFLOW = "/api/2.0/mlflow-artifacts/artifacts"
 
 
 def new_model() -> bytes:
-    """Make a model that no other test has."""
+    """Return a model that no other test has."""
     return onnx(100, 200) + b"\x12\x20" + os.urandom(16).hex().encode()
 
 
@@ -155,7 +155,7 @@ def refused(answer: httpx.Response) -> list[tuple[str, str]]:
 
 
 class Named:
-    """A store that one name refers to, made by the requests of a client of its protocol."""
+    """A store that one name refers to, made by the requests of a client of the name's protocol."""
 
     def __init__(self, client: httpx.Client, protocol: str) -> None:
         self.client = client
@@ -191,7 +191,7 @@ class Named:
         self.store = self.client.get(self.url).headers["protoslice-store"]
 
     def read(self) -> int:
-        """Read the file by its name; returns the status."""
+        """Read the file by its name; return the status."""
         answer = self.client.get(self.url)
         assert answer.status_code != 200 or answer.content == self.model
         return answer.status_code
@@ -199,7 +199,7 @@ class Named:
 
 @pytest.fixture(params=["tag", "hub", "oci", "mlflow"])
 def named(client: httpx.Client, request: pytest.FixtureRequest) -> Named:
-    """A named store, once for each protocol."""
+    """Return a named store, once for each protocol."""
     return Named(client, request.param)
 
 
@@ -230,13 +230,13 @@ def test_removed_names_do_not_protect_a_store(client: httpx.Client, named: Named
         "mlflow": ("DELETE", named.url.rpartition("/")[0], None),
     }
     method, path, body = gone[named.protocol]
-    if named.protocol == "oci":  # a manifest without tags is still there by its digest
+    if named.protocol == "oci":  # a manifest without tags can still be read by its digest
         digest = client.head(path).headers["docker-content-digest"]
         assert client.request(method, path).status_code == 202
         assert names(client, named.store) == [("oci", f"{named.name.partition(':')[0]}@{digest}")]
         path = path.rpartition("/")[0] + f"/{digest}"
     assert client.request(method, path, json=body).status_code < 300
-    if named.protocol in {"hub", "oci"}:  # stores of commits and manifests go with their last name
+    if named.protocol in {"hub", "oci"}:  # stores of commits and manifests are removed with their last name
         assert client.get(f"/v1/stores/{named.store}").status_code == 404
         return
     assert names(client, named.store) == []
@@ -307,7 +307,7 @@ def test_many_names_are_shown_in_part(client: httpx.Client) -> None:
 
 
 def test_blobs_shared_with_a_removed_store_are_read_from_the_other(client: httpx.Client) -> None:
-    """Removal of an old version leaves every file of a new one that shares some with it."""
+    """The removal of an old version leaves every file of a new version that shares some of its bytes."""
     one, other = Named(client, "oci"), new_model()
     base = one.url.partition("/blobs/")[0]
     push(client, other, base)

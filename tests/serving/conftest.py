@@ -1,4 +1,4 @@
-"""Fixtures of tests of opened stores."""
+"""The fixtures of the tests of opened stores."""
 
 from tests.support.stores import storage, stores
 

@@ -1,6 +1,6 @@
-"""Blocks and records from the cache: right, once, within its size, and whatever its disk does.
+"""Blocks and records from the cache: they are right, read once, within the cache's size, for any fault of its disk.
 
-The order of eviction, and what of a trace of reads it spares.
+The order of eviction, and the reads of a trace that the cache saves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUMS = sums_of(DATA)
 
 
 class Origin:
-    """The storage behind a cache; counts what is asked of it."""
+    """The storage behind a cache; it counts its calls."""
 
     def __init__(self, data: bytes = DATA) -> None:
         self.data = data
@@ -53,7 +53,7 @@ class Origin:
 
 
 class CachedObject:
-    """An object that is read by way of a cache."""
+    """An object that is read through a cache."""
 
     def __init__(self, kept: BlockCache, name: str, sums: bytes) -> None:
         self.keep = partial(kept.keep, name)
@@ -111,7 +111,7 @@ def test_callers_that_wait_share_one_fetch(options: CacheOptions) -> None:
         readers = [asyncio.create_task(blocks.fetch([(0, BLOCK)], origin.fetch)) for _ in range(8)]
         while not origin.asked:
             await asyncio.sleep(0)
-        readers[0].cancel()  # as when a client leaves: all others get their bytes
+        readers[0].cancel()  # as when a client leaves; all others get their bytes
         origin.gate.set()
         found = await asyncio.gather(*readers, return_exceptions=True)
         assert found[1:] == [[DATA[:BLOCK]]] * 7
@@ -165,7 +165,7 @@ def fill(directory: Path) -> None:
 
 
 def asked_again(directory: Path) -> list[Span]:
-    """Spans that the storage is asked for, of a reading of everything in mebibytes."""
+    """Read everything by mebibyte, and return the spans that the storage is called for."""
     asked: list[Span] = []
 
     async def work(kept: BlockCache, blocks: CachedObject, origin: Origin) -> None:
@@ -416,7 +416,7 @@ def test_records_beyond_a_quarter_of_the_room_go_the_oldest_first() -> None:
 
 
 def trace(rng: random.Random) -> Iterator[str]:
-    """Reads of 40 hot segments and 400 others, through which a reader of one huge model goes three times."""
+    """Return reads of 40 hot segments and of 400 others, and three full reads of one huge model in between."""
     for turn in range(6000):
         yield f"hot-{rng.randrange(40)}" if rng.random() < 0.7 else f"cold-{int(400 * rng.random() ** 2)}"
         if turn // 1000 % 2:
@@ -424,7 +424,7 @@ def trace(rng: random.Random) -> Iterator[str]:
 
 
 def spared(room: int) -> float:
-    """Share of the reads that segments of one byte in a cache of `room` spare, of all but the scan."""
+    """Return the share of the reads, except the scan's, that a cache of `room` segments of one byte saves."""
     kept: dict[str, CacheEntry] = {}
     hits = reads = 0
     for now, name in enumerate(trace(random.Random(7))):
@@ -438,7 +438,7 @@ def spared(room: int) -> float:
 
 
 def spared_by_lru(room: int) -> float:
-    """The same of a plain LRU."""
+    """Return the same share for a plain LRU."""
     kept: OrderedDict[str, None] = OrderedDict()
     hits = reads = 0
     for name in trace(random.Random(7)):

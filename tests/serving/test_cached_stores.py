@@ -1,6 +1,6 @@
-"""Stores in a bucket behind a cache: which requests are spared, and that damage is no answer.
+"""Stores in a bucket behind a cache: the saved requests, and damage, which is never served.
 
-Opening of stores: what one needs of a distant storage is asked for side by side, each thing once.
+Opening of stores: everything needed from a distant storage is read in parallel, each thing once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_the_same_range_again_asks_the_bucket_for_nothing(on_disk: bool, tmp_pat
 def test_a_whole_file_again_asks_the_bucket_for_nothing_and_half_of_it_for_the_rest(
     on_disk: bool, tmp_path: Path
 ) -> None:
-    """The whole is one stream, which begins where the cache ends."""
+    """The whole file is one stream, which begins where the cache ends."""
 
     async def work(bucket: CountedBucket) -> None:
         info = await filled(bucket)
@@ -133,13 +133,13 @@ FILES: Mapping[str, bytes] = {
 
 
 class Distant(CountedBucket):
-    """Bucket that notes which objects are read at the same time."""
+    """A bucket that records which objects are read at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[str] = []
         self.together: list[set[str]] = []
-        """Names under way whenever a read begins."""
+        """The names of the reads in progress at the beginning of each read."""
         self._under_way: list[str] = []
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
@@ -178,7 +178,7 @@ def test_objects_and_records_are_read_side_by_side() -> None:
 
 
 async def uploaded(stores: Stores, count: int) -> list[str]:
-    """Ids of stores of many files, which weigh the same."""
+    """Upload stores of many files with equal weights; return their ids."""
     files = [{f"f{name}": b"%d" % number for name in range(200)} for number in range(count)]
     return [(await upload(stores, each)).store.id for each in files]
 
@@ -215,7 +215,7 @@ async def test_stores_that_grow_as_they_are_used_push_out_others(stores: Stores,
 
 
 class Held(CountedBucket):
-    """Bucket that holds reads back while its gate is shut."""
+    """A bucket that delays reads until an event is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ class Held(CountedBucket):
 @pytest.mark.parametrize("delay_seconds", [0, 10**6], ids=["bytes-gone", "bytes-kept"])
 @records_apart()
 def test_a_store_that_was_sent_again_is_not_opened_by_its_former_row(delay_seconds: float) -> None:
-    """An opening that began before the store was removed ends after it was collected and sent again."""
+    """An opening begins before the store is removed, and ends after it was collected and sent again."""
 
     async def work() -> None:
         bucket = Held()

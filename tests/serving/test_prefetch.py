@@ -1,4 +1,4 @@
-"""Reads that find tensors are made once per store: not again by whoever opens it later."""
+"""Reads that find tensors are made once per store, and not again when the store is opened later."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reading(calls: list[Call]) -> list[Call]:
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """Every call for objects in place, which lie below the temporary folder."""
+    """Record every call for objects in place, which are in the temporary folder."""
     calls: list[Call] = []
     monkeypatch.setattr(
         shared, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
@@ -120,7 +120,7 @@ async def test_our_own_objects_far_away_are_read_once_too() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(150, 1000), (150, 20_000), (100, 70_000), (30, 300_000)])
 async def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, calls: list[Call]) -> None:
-    """Bytes after a tensor and bytes before the next one lie side by side, often in one block."""
+    """Bytes after a tensor and bytes before the next one are adjacent, often in one block."""
     model = onnx(*[size] * count)
     (tmp_path / "model.onnx").write_bytes(model)
     most = min(-(-len(model) // SUM_BLOCK), count) + 3
@@ -236,7 +236,7 @@ def test_threads_that_share_a_memo_find_what_each_has_read() -> None:
 
 
 def asked(offsets: list[int]) -> int:
-    """Reads that had to be waited for, where those that were predicted are there already."""
+    """Return the reads that a caller had to wait for, where predicted reads are complete already."""
     rhythm, there, waited = StridePredictor(), set[int](), 0
     for offset in offsets:
         rhythm.note(offset)

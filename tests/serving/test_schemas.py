@@ -1,4 +1,4 @@
-"""Descriptor sets next to the stores."""
+"""Descriptor sets of types that stores have."""
 
 import asyncio
 import threading
@@ -66,7 +66,7 @@ async def test_a_store_keeps_the_schema_it_was_made_with(stores: Stores, storage
 
 
 def one_type(full_name: str, *fields: str, file_name: str = "x.proto") -> bytes:
-    """A descriptor set of one type with fields of strings."""
+    """Return a descriptor set of one type with fields of strings."""
     package, _, name = full_name.rpartition(".")
     file = descriptor_pb2.FileDescriptorProto(name=file_name, package=package)
     message = file.message_type.add(name=name)
@@ -76,7 +76,7 @@ def one_type(full_name: str, *fields: str, file_name: str = "x.proto") -> bytes:
 
 
 async def taken(stores: Stores, type_name: str) -> str:
-    """The id of a small store of this type."""
+    """Return the id of a small store of this type."""
     return (await upload(stores, {"x": b"\x0a\x03abc"}, IngestRequest(type=type_name))).store.id
 
 
@@ -101,12 +101,12 @@ async def test_what_is_bundled_means_what_it_means(stores: Stores) -> None:
         Conflict, match=r"onnx\.ModelProto is declared differently by the schema 'mine' and what is bundled"
     ):
         await stores.schemas.put("mine", one_type("onnx.ModelProto", "x"))
-    # Sets bring those of the compiler that made them, which change with its version.
+    # Sets contain the compiler's own files, which change with its version.
     await stores.schemas.put("mine", one_type("google.protobuf.FieldOptions", "x"))
 
 
 async def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Path, catalogue: str) -> None:
-    """Each of two replicas checks its schema before it sees the other."""
+    """Each of two replicas checks its schema before it sees the other's."""
     async with AsyncExitStack() as stack:
         replicas = []
         for _ in range(2):
@@ -130,7 +130,7 @@ async def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_pat
 
 
 async def test_an_extension_that_one_schema_knows_is_no_matter_of_names(stores: Stores) -> None:
-    """Both declare the type alike, but by one of them messages show more: neither is preferred."""
+    """Both schemas declare the type alike, but by one of them messages show more: neither is preferred."""
 
     def extended(*extensions: str) -> bytes:
         file = descriptor_pb2.FileDescriptorProto(name="x.proto", package="mine")
@@ -147,7 +147,7 @@ async def test_an_extension_that_one_schema_knows_is_no_matter_of_names(stores: 
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The descriptor sets that are parsed, none of them on the loop."""
+    """Return the descriptor sets that are parsed; none of them is parsed on the event loop."""
     found: list[bytes] = []
     real: Callable[[bytes], schema.MessageTypes] = schema.from_descriptor_set
 

@@ -1,6 +1,6 @@
-"""Streams of stored objects: every byte is verified before it is given, in one read of each object.
+"""Streams of stored objects: every byte is verified before it is returned, in one read of each object.
 
-Reads that serve a rope are bounded in one go, for any number and distance of its pieces.
+Reads that serve a rope are bounded at each step, for any number and distance of its pieces.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DATA = onnx(5 * MIB + 12345)
 
 
 async def the_file(stores: Stores) -> StoredFile:
-    """An uploaded file of a little more than five mebibytes."""
+    """Return an uploaded file of a little more than five mebibytes."""
     store = await stores.view((await upload(stores, DATA)).store.id)
     (source,) = store.file("model.onnx").sources
     return source  # type: ignore[return-value]
 
 
 async def into(given: bytearray, file: StoredFile) -> None:
-    """Adds what is streamed of a file to `given`, piece by piece."""
+    """Add the streamed bytes of a file to `given`, piece by piece."""
     async with aclosing(file.stream(0, file.size)) as pieces:
         async for piece in pieces:
             given += piece
@@ -52,7 +52,7 @@ async def streamed(file: StoredFile, start: int, end: int) -> bytes:
 
 @pytest.mark.parametrize("copied", [False, True])
 async def test_reads_that_lie_apart_are_not_preceded_by_a_look(copied: bool) -> None:
-    """Entity tags are others in a storage that was copied: one refused read tells so."""
+    """Entity tags differ in a copied storage; one refused read shows this."""
     bucket = CountedBucket()
     async with opened(bucket) as stores:
         made = (await upload(stores, DATA)).store.id
@@ -83,7 +83,7 @@ def test_any_span_is_streamed() -> None:
 
 
 async def assert_never_given(file: StoredFile, storage: MemoryStorage, bad: int) -> None:
-    """The stream of a file whose byte `bad` is wrong ends before its block, and names that."""
+    """Assert that the stream of a file with a wrong byte `bad` ends before that byte's block, and names the block."""
     key = ObjectKey(file.name)
     data = bytearray(await storage.get_range(key, 0, len(DATA)))
     data[bad] ^= 1
@@ -103,7 +103,7 @@ async def test_a_damaged_block_is_never_given(stores: Stores, storage: MemorySto
 
 
 class OddPieces(MemoryStorage):
-    """Streams in pieces of sizes that are no multiples of anything, as a network gives them."""
+    """A storage whose streams have pieces of irregular sizes, as a network has."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ async def test_a_missing_object_is_damage(stores: Stores, storage: MemoryStorage
 
 
 class Streams(InterceptedStorage):
-    """Notes which objects are streamed, and which are read by range."""
+    """A storage that records which objects are streamed, and which are read by range."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStorage())
@@ -194,7 +194,7 @@ async def test_files_of_several_objects_are_streamed_part_by_part(stores: Stores
 
 
 async def test_files_are_made_of_extents_at_any_offsets(stores: Stores) -> None:
-    """Extents begin and end within blocks; bytes of the blocks beyond them are never given."""
+    """Extents begin and end within blocks; bytes of the blocks beyond them are never returned."""
     cuts = [(70_001, 200_003), (5, 9), (131_072, 196_608), (199_999, 200_001), (0, 65_537), (len(DATA) - 3, len(DATA))]
     whole = b"".join(DATA[start:end] for start, end in cuts)
     (part,) = (await the_file(stores)).parts
@@ -233,7 +233,7 @@ BLOCK = 64 << 10
 
 
 class Blocks:
-    """Bytes in memory that are read in whole blocks; notes what each fetch brought."""
+    """Bytes in memory that are read in whole blocks; they record the result of each fetch."""
 
     def __init__(self, data: bytes, *, near: bool = False) -> None:
         self.size = len(data)
@@ -243,31 +243,31 @@ class Blocks:
         self._data = data
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Not of use to the loop."""
+        """Fail: the loop does not use this method."""
         raise AssertionError
 
     def covering(self, span: Span) -> Span:
-        """Whole blocks."""
+        """Return whole blocks."""
         return span[0] - span[0] % BLOCK, min(self.size, span[1] + -span[1] % BLOCK)
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of spans that `covering` gave."""
+        """Return the bytes of spans from `covering`."""
         assert all(self.covering(span) == span for span in spans)
         self.fetched.append(sum(end - start for start, end in spans))
         return [self._data[start:end] for start, end in spans]
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes, in uneven pieces."""
+        """Yield the bytes, in uneven pieces."""
         self.streamed.append((start, end))
         for at in range(start, end, 700_000):
             yield self._data[at : min(at + 700_000, end)]
 
     def read_cached(self, offset: int, length: int) -> None:
-        """No bytes are at hand: each read goes to the storage."""
+        """Return None, so that each read goes to the storage."""
 
 
 class CountedRope:
-    """A rope that counts the pieces that were made objects of at once."""
+    """A rope that counts how many pieces become objects at once."""
 
     def __init__(self, rope: _core.Rope, most: list[int]) -> None:
         self._rope = rope
@@ -277,11 +277,11 @@ class CountedRope:
         return getattr(self._rope, name)
 
     def slice(self, start: int, stop: int) -> CountedRope:
-        """The rope of a part, counted too."""
+        """Return the rope of a part, which counts too."""
         return CountedRope(self._rope.slice(start, stop), self._most)
 
     def pieces(self) -> list[bytes | tuple[int, int, int]]:
-        """The pieces, which count."""
+        """Return the pieces, and count them."""
         pieces = self._rope.pieces()
         self._most[0] = max(self._most[0], len(pieces))
         return pieces
@@ -298,7 +298,7 @@ def served(rope: _core.Rope, *sources: Blocks, windows: Windows | None = None) -
 
 
 def far(count: int) -> tuple[_core.Rope, Blocks, bytes]:
-    """Ten bytes of every second block or so, each behind a literal."""
+    """Return ten bytes from about every second block, each after a literal."""
     data = Random(0).randbytes(16 * MIB)
     places = [number * 130_000 % (len(data) - 10) for number in range(count)]
     rope = _core.Rope([piece for at in places for piece in (b"<>", (0, at, 10))])
@@ -341,7 +341,7 @@ def test_what_lies_together_is_read_once(size: int, near: bool) -> None:
 
 
 def test_long_extents_of_a_distant_source_are_streams_and_the_rest_is_batches() -> None:
-    """A batch goes into the extent behind it, so that a short head costs no request of its own."""
+    """A batch goes into the extent after it, so that a short head costs no separate request."""
     data = Random(5).randbytes(12 * MIB)
     source = Blocks(data)
     rope = _core.Rope([b"head", (0, 5, 4 * MIB), b"between", (0, 9 * MIB, 10), (0, 5 * MIB, 3 * MIB), b"tail"])

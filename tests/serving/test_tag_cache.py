@@ -1,4 +1,4 @@
-"""Tags over stores: references that they are set to, and trust in where they point."""
+"""Tags of stores: the references they are set to, and trust in cached ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRUSTING = StoreOptions(trust_seconds=60)
 
 @asynccontextmanager
 async def two_stores() -> AsyncIterator[tuple[Stores, InlineDatabase, str, str]]:
-    """Trusting stores, their catalogue, and the ids of two, of which one has a tag."""
+    """Return stores that trust cached tags, their catalogue, and the ids of two stores, one with a tag."""
     storage = MemoryStorage()
     async with opened(storage, TRUSTING) as stores:
         one, two = await some(stores, 2)
@@ -91,7 +91,7 @@ async def test_tags_that_were_read_have_a_bound_of_their_own() -> None:
 
 
 class Overtaken(InterceptedDatabase):
-    """Database in which something happens after a read, and before its reader knows."""
+    """A database in which something happens after a read, and before its reader knows."""
 
     def __init__(self, inner: Database) -> None:
         super().__init__(inner)

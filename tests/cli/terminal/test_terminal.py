@@ -1,6 +1,6 @@
-"""Terminal sessions: bars for long work, seen as a terminal shows them; none without a terminal.
+"""Terminal sessions: bars for long work, as a terminal shows them; output elsewhere has no bars.
 
-Elements as text, compared with NumPy's own text of them.
+Elements as text are compared with NumPy's text of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIZE = 20 << 20
 
 @contextmanager
 def slow_line(upstream: str) -> Iterator[str]:
-    """A line to the service that carries so many bytes a second each way, and no more."""
+    """Limit the connection to the service to this number of bytes per second each way."""
     place = urlsplit(upstream)
 
     class Line(socketserver.BaseRequestHandler):
@@ -50,7 +50,7 @@ def slow_line(upstream: str) -> Iterator[str]:
                 back.join(10)
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line)
-    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # bytes under way count as sent
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # bytes in flight count as sent
     with in_a_thread(server) as address:
         yield f"http://{address}"
 
@@ -64,7 +64,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 
 class Screen:
-    """As much of a terminal as bars need: what it shows, and all that it has shown."""
+    """A terminal with the features that bars need: its current content, and all content so far."""
 
     def __init__(self) -> None:
         self.lines = [""]
@@ -72,7 +72,7 @@ class Screen:
         self._row, self._column = 0, 0
 
     def take(self, text: str) -> None:
-        """Act upon what a program wrote."""
+        """Process a program's output."""
         for step in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", text):
             if step == "\r":
                 self._column = 0
@@ -95,7 +95,7 @@ class Screen:
 
 
 def on_a_terminal(*args: object, columns: int = COLUMNS) -> Screen:
-    """The screen on which the program has run to its end, successfully."""
+    """Run the program to its successful end on a screen, and return the screen."""
     pid, fd = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.environ.update(TERM="xterm")
@@ -113,14 +113,14 @@ def on_a_terminal(*args: object, columns: int = COLUMNS) -> Screen:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """A file that takes the line some seconds, and that the service has nothing of."""
+    """Write a file whose upload takes some seconds, and of which the service has no part."""
     path = tmp_path / "large.pb"
     path.write_bytes(b"\x0a\x80\x80\x80\x0a" + os.urandom(SIZE))
     return path
 
 
 def assert_bar(screen: Screen, what: str, *, moves: bool) -> None:
-    """Assert that a bar showed sizes, rate and time left, and is gone in the end."""
+    """Assert that a bar showed sizes, rate and remaining time, and that it is gone at the end."""
     bar = re.compile(rf"^{what} +[━╸╺ ]+ +\d+\.\d+/20\.\d+ MiB +[\d.]+ [KM]iB/s +\d:\d\d:\d\d$", re.MULTILINE)
     shown = [bar.findall(each) for each in screen.seen]
     assert any(shown), screen.seen[-3:]
@@ -137,7 +137,7 @@ def test_what_takes_long_shows_a_bar_and_leaves_its_answer(service: str, large: 
     assert pushed.lines[0].startswith(f"{url}/m/")
     assert pushed.lines[1].startswith("protoslice: large.pb: protobuf of unknown type")
     assert pushed.lines[2] == "protoslice: 20.0 MiB sent"
-    assert_bar(pulled, "pulling", moves=False)  # progress comes in parts, which arrive together
+    assert_bar(pulled, "pulling", moves=False)  # progress is written in parts, which arrive together
     assert pulled.lines[0] == f"{tmp_path / 'back.pb'}: 20.0 MiB"
     assert (tmp_path / "back.pb").read_bytes() == large.read_bytes()
 
@@ -210,13 +210,13 @@ def test_a_terminal_gets_numbers_and_statistics(
 
 
 def shown(array: np.ndarray[Any, Any], dtype: str) -> str:
-    """The text of an array of this data type."""
+    """Return the text of an array of this data type."""
     read = reader_of(array.tobytes(), array.shape)
     return "\n".join(array_lines(dtype, array.shape, read))
 
 
 def words(text: str) -> list[str]:
-    """Brackets, numbers and dots without the space between them."""
+    """Return brackets, numbers and dots without the space between them."""
     return text.replace("[", " [ ").replace("]", " ] ").split()
 
 

@@ -1,8 +1,7 @@
-"""Tokens on the command line, against a service that asks for tokens: what a transcript does not show.
+"""Tokens on the command line, against a service that requires tokens: tests beyond the transcripts.
 
-The verb `auth explain`: the decision of the service, with its reasons.
-
-Tokens that are kept: for exactly one origin, in a file that nobody else reads, once they are good.
+The verb `auth explain` shows the service's decision with its reasons. A token is saved once it is known to be valid,
+for exactly one origin, in a file that no one else can read.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from protoslice.server.settings import Settings
 
 @pytest.fixture(scope="module")
 def team(closed: Any) -> dict[str, str]:
-    """Environment of an admin who works in the space `team`."""
+    """Return the environment of an admin of the space `team`."""
     with httpx.Client(base_url=closed.url, headers={"authorization": f"Bearer {closed.admin}"}) as http:
         http.put("/v1/spaces/team").raise_for_status()
     return {"PROTOSLICE_URL": f"{closed.url}/spaces/team", "PROTOSLICE_TOKEN": closed.admin}
@@ -166,7 +165,7 @@ def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """A service that asks for tokens: its URL and its admin token."""
+    """A service that requires tokens: its URL and its admin token."""
 
     url: str
     admin: str
@@ -192,7 +191,7 @@ def _settings(folders: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def at_home(call: Any, tmp_path: Path) -> Callable[..., Result]:
-    """Runs a verb without PROTOSLICE_URL, for a user whose configuration is empty at first."""
+    """Return a function that runs a verb without PROTOSLICE_URL, for a user whose configuration is empty at first."""
     return lambda *args, **more: call(*args, **{"url": "", "XDG_CONFIG_HOME": str(tmp_path), **more})
 
 
@@ -213,7 +212,7 @@ def test_the_environment_goes_before_the_file(at_home: Callable[..., Result], si
     one, other = sites
     at_home("login", one.url, given=one.admin)
     at_home("ls", url=one.url, PROTOSLICE_TOKEN="psl_no_token_at_all", code=6)
-    # A token of the environment is for the service of PROTOSLICE_URL; another one gets what is kept for it.
+    # The environment's token is for the service of PROTOSLICE_URL; any other service gets its saved token.
     at_home("ls", "--url", one.url, url=other.url, PROTOSLICE_TOKEN=other.admin)
 
 
@@ -265,7 +264,7 @@ def test_curl_brings_a_token_out_of_netrc(sites: list[Site], tmp_path: Path) -> 
 
 
 def _jwt(claims: str) -> str:
-    """A JWT that nobody signed, with these claims as JSON."""
+    """Return an unsigned JWT with these claims as JSON."""
     return f"e30.{urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.AA"
 
 
@@ -304,7 +303,7 @@ def test_a_token_whose_end_cannot_be_read_has_none(token: str) -> None:
 
 
 def _naming(site: FakeIssuer, issuer: FakeIssuer) -> None:
-    """Make a server of fixed documents a service that names an issuer and its client."""
+    """Make a server of fixed documents look like a service that names an issuer and its client."""
     terms = {"authorization_servers": [issuer.url], "client_id": AUDIENCE, "scopes_supported": ["openid"]}
     site.documents["/.well-known/oauth-protected-resource"] = json.dumps(terms).encode()
     site.documents["/v1/stores?limit=1000"] = b'{"items": []}'

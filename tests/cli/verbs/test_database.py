@@ -1,6 +1,6 @@
-"""The verbs `database upgrade` and `database access`, and what all verbs refuse that take a storage.
+"""The verbs `database upgrade` and `database access`, and refusals of all verbs that take a storage.
 
-The verbs `serve` and `config`: places that are printed, plug-ins, a file of issuers.
+The verbs `serve` and `config`: printed paths and addresses, plug-ins, a file of issuers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_upgrade_creates_tables_once(call: Any, postgres: TestServer) -> None:
 
 
 class Bucket(MemoryStorage):
-    """A storage that counts what it is asked."""
+    """A storage that counts its calls."""
 
     asked = 0
 
@@ -53,7 +53,7 @@ class Bucket(MemoryStorage):
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """The URI of a bucket, which is asked in vain."""
+    """Return the URI of a bucket that must not be called."""
     storage.register("counted", lambda uri, options: Bucket())
     Bucket.asked = 0
     yield "counted://bucket"
@@ -76,9 +76,9 @@ VERBS = {
 }
 """All verbs that take a storage."""
 TRIES = "storage check"
-"""Takes any storage, which need not be one of a service."""
+"""A verb that takes any storage, including one that belongs to no service."""
 FILLS = {"serve", "database upgrade", "restore-backup"}
-"""May begin a storage."""
+"""The verbs that may begin a storage."""
 
 
 def words(name: str, uri: str, target: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""`diff`: what differs is named by path, and what is equal is not fetched."""
+"""`diff`: differences are named by path, and equal content is not fetched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def proxy(service: str) -> Iterator[FaultyProxy]:
-    """Counts what goes over the wire."""
+    """Run a proxy that counts the transferred bytes."""
     with faulty_proxy(service) as proxy:
         yield proxy
 
@@ -105,7 +105,7 @@ def test_a_change_from_zero_has_no_share(call: Any, tmp_path: Path) -> None:
 def test_what_is_equal_is_not_fetched(call: Any, store: str, proxy: FaultyProxy, changed: Path) -> None:
     address = f"{proxy.url}/v1/stores/model:1"
     call("diff", address, changed, code=8)
-    # 137 051 bytes: blocks of 16 KiB that no local piece holds, and a sample of the changed tensor.
+    # 137 051 bytes: the blocks of 16 KiB that no local piece holds, and a sample of the changed tensor.
     assert 0 < proxy.sent_down < 160_000, "of 1.2 MB"
 
 
@@ -162,7 +162,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def onnx(tmp_path: Path) -> Make:
-    """Writes a network without names of nodes, as it is after a change to the message."""
+    """Return a function that writes a network of unnamed nodes, after a change to the message."""
 
     def make(name: str, change: Callable[[Any], object] = lambda _: None, size: int = 100_000) -> Path:
         message: Any = schema.bundled().message_class("onnx.ModelProto")()
@@ -186,7 +186,7 @@ def _within(done: Any) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 def both_ways(call: Any, tmp_path: Path) -> Callable[..., list[tuple[str, str, str]]]:
-    """Differences between two files, asserted to be the same for each of them as a file and as a store."""
+    """Return the differences between two files; assert that stores in place of files give the same."""
 
     def compare(one: Path, other: Path) -> list[tuple[str, str, str]]:
         for path, tag in ((one, "way:1"), (other, "way:2")):
@@ -253,7 +253,7 @@ def test_tensors_are_added_and_removed(onnx: Make, both_ways: Any) -> None:
 def test_the_same_written_in_another_way_is_told_to_be(onnx: Make, call: Any, tmp_path: Path) -> None:
     one, other = onnx("a.onnx"), tmp_path / "b.onnx"
     data = one.read_bytes()
-    other.write_bytes(data[2:] + data[:2])  # the version behind the graph
+    other.write_bytes(data[2:] + data[:2])  # the version, which comes after the graph
     shown = call("diff", one, other, code=8).stdout
     assert "the content is equal, but encoded differently" in shown
     assert _found(call("diff", one, other, "--json", code=8)) == [("changed", "file", "b.onnx")]
@@ -298,7 +298,7 @@ def test_what_crosses_the_wire_is_what_differs(
 
 
 def _many(path: Path, change: Callable[[Any], object]) -> Path:
-    """A network of 2500 small tensors, after a change to their list."""
+    """Return a network of 2500 small tensors, after a change to their list."""
     message: Any = schema.bundled().message_class("onnx.ModelProto")()
     content = random.Random(7)
     for number in range(2500):
@@ -328,7 +328,7 @@ def test_diff_fetches_few_bytes_behind_an_insertion(call: Any, proxy: FaultyProx
         assert len(found) == 2
         assert found < changes
         print("SENT", proxy.sent_down - before)
-        # 1 886 046 bytes: the two pieces with changes, which no digest finds here.
+        # 1 886 046 bytes: the two pieces with changes, whose digests are unknown here.
         assert proxy.sent_down - before < 2_300_000, "of 10 MB"
 
 

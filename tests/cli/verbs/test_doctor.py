@@ -1,4 +1,4 @@
-"""`doctor` against proxies that meddle, each in one way."""
+"""`doctor` against proxies that disturb requests, each in one way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PROMISES = {
 
 
 class _Proxy(BaseHTTPRequestHandler):
-    """Passes on requests, and meddles."""
+    """A proxy that forwards requests and disturbs them."""
 
     protocol_version = "HTTP/1.1"
     upstream = ""
@@ -175,7 +175,7 @@ class _Proxy(BaseHTTPRequestHandler):
 def meddling_proxy(upstream: str, meddling: str, kind: type[_Proxy] = _Proxy) -> Iterator[str]:
     handler = type("Proxy", (kind,), {"upstream": upstream, "meddling": meddling, "kept": {}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = False  # each comes to its end, and gives back its connections
+    server.daemon_threads = False  # each connection ends and frees its resources
     with in_a_thread(server) as address:
         yield f"http://{address}"
 
@@ -186,7 +186,7 @@ def test_each_kind_of_meddling_is_told_with_what_to_change(
 ) -> None:
     monkeypatch.setattr(probes, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(probes, "PAUSE_SECONDS", PAUSE_SECONDS)
-    if meddling != "hoard":  # a proxy that takes all needs a while
+    if meddling != "hoard":  # a proxy that accepts everything needs a while
         monkeypatch.setattr(probes, "UNREAD_SECONDS", UNREAD_SECONDS)
     with meddling_proxy(service, meddling) as url:
         told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)
@@ -259,7 +259,7 @@ def test_doctor_tells_if_clients_are_told_apart(trusted: str, meddling: str, exp
 
 
 class _Reached(BaseHTTPRequestHandler):
-    """Says that the service was reached from `client`, without a proxy."""
+    """A stand-in for a service that reports that `client` reached it without a proxy."""
 
     client: str | None = None
 
@@ -290,7 +290,7 @@ def test_doctor_knows_addresses_of_other_kinds(client: str | None, expected: str
 
 
 class _Quiet(_Proxy):
-    """Keeps the service's metrics to itself, as is right."""
+    """A proxy that keeps the service's metrics private, as it should."""
 
     def do_GET(self) -> None:
         if self.path.startswith("/metrics"):
@@ -314,7 +314,7 @@ def test_a_service_that_is_away(call: Any) -> None:
 
 
 class _Elsewhere(BaseHTTPRequestHandler):
-    """Begins uploads at another address, and keeps the credentials that come."""
+    """A proxy that begins uploads at another address, and records the received credentials."""
 
     place = ""
     told: ClassVar[list[tuple[str, str | None]]]
@@ -323,7 +323,9 @@ class _Elsewhere(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", "0")))  # an end with bytes unread would be a reset
+        self.rfile.read(
+            int(self.headers.get("content-length", "0"))
+        )  # closing with unread bytes would reset the connection
         self.told.append((self.command, self.headers.get("authorization")))
         self.send_response(201 if self.command == "POST" else 200)
         self.send_header("location", f"{self.place}/v1/uploads/x")

@@ -1,4 +1,4 @@
-"""`erase` over a live service: of a store that every protocol names, nothing is left that it does not list."""
+"""`erase` over a live service: of a store that every protocol names, only the listed records remain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from protoslice.client import Client, Pushed
 Call = Callable[..., Any]
 RUN: Final = "/api/2.0/mlflow-artifacts/artifacts/7/run/artifacts"
 KEPT: Final = {"audit", "deliveries"}
-"""Tables that name what was erased; `erase` says so."""
+"""The tables that still name an erased store; `erase` reports them."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def rows(storage: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def naming(storage: Path, digest: str) -> set[str]:
-    """Tables with a row that has the id of a store, or of a commit of it, in any column."""
+    """Return the tables with a row that has the id of a store, or of one of its commits, in any column."""
     listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
     found = set()
     for (table,) in rows(storage, listed):
@@ -50,25 +50,25 @@ def naming(storage: Path, digest: str) -> set[str]:
 
 
 def holding(storage: Path, data: bytes) -> list[Path]:
-    """Files of the storage with some bytes of the middle of `data`."""
+    """Return the storage's files that contain some bytes from the middle of `data`."""
     part = data[len(data) // 2 :][:200]
     return [path for path in (storage / "objects").rglob("*") if path.is_file() and part in path.read_bytes()]
 
 
 def used(http: httpx.Client) -> tuple[int, int]:
-    """Stored bytes and stores of the default space."""
+    """Return the stored bytes and the stores of the default space."""
     space = http.get("/v1/spaces").json()["items"][0]
     return space["stored_bytes"], space["stores"]
 
 
 def found(storage: Path, commits: Sequence[str]) -> list[str]:
-    """Ids of the stores of commits."""
+    """Return the ids of the commits' stores."""
     stores = [digest for (digest,) in rows(storage, "SELECT digest FROM stores WHERE deleted IS NULL")]
     return [next(store for store in stores if store.startswith(each)) for each in commits]
 
 
 def newest(storage: Path) -> str:
-    """Id of the store that was made last."""
+    """Return the id of the newest store."""
     return str(rows(storage, "SELECT digest FROM stores WHERE deleted IS NULL ORDER BY id DESC LIMIT 1")[0][0])
 
 
@@ -112,7 +112,7 @@ def by_mlflow(http: httpx.Client, data: bytes) -> None:
 
 
 def by_draft(http: httpx.Client, data: bytes) -> None:
-    for name, part in (("a.bin", data[:9000]), ("b.bin", data[9000:])):  # the first is kept in its row
+    for name, part in (("a.bin", data[:9000]), ("b.bin", data[9000:])):  # the first file is stored in its row
         assert http.put(f"{RUN}/folder/{name}", content=part).status_code == 200
     assert http.post("/v1/drafts/7/run/artifacts/folder").status_code == 201
 
@@ -160,7 +160,7 @@ def test_a_history_goes_on_without_the_files_of_an_erased_commit(call: Call, htt
     titles = http.get("/api/models/ann/history/commits/main").json()
     assert len(titles) == 3
     assert http.get("/ann/history/resolve/main/c.txt").text == "c"
-    # The last commit has the file too: its store shares the bytes.
+    # The last commit has the file too, so its store shares the bytes.
     assert http.get("/ann/history/resolve/main/secret.bin").content == sent[1]["secret.bin"]
     call("erase", stores[2], "--storage", storage, "--yes", url="")
     assert holding(storage, sent[1]["secret.bin"]) == []
@@ -255,7 +255,7 @@ def test_bytes_in_an_object_that_another_store_uses_are_a_failure(
         one = pushed(first, "ranges:1").store.id
         two = pushed(second, "ranges:2")
         assert two.copied > 4 << 20
-        for _ in range(2):  # again: it is not forgotten
+        for _ in range(2):  # a second time: the record of it is not removed
             done = call("erase", one, *options, code=3, url="")
             (line,) = [line for line in done.stdout.splitlines() if "no other store uses" in line]
             (object,) = holding(storage, secret)
@@ -264,7 +264,7 @@ def test_bytes_in_an_object_that_another_store_uses_are_a_failure(
             assert 4 << 20 <= int(size) < 8 << 20
             assert two.store.id[:12] in line
             assert f"Store {one} is not erased." in done.stdout
-        # As it says: the other store is erased, after which it is sent again whole.
+        # Follow the advice: the other store is erased, and then the whole store is sent again.
         call("erase", two.store.id, *options, url="")
         assert holding(storage, secret) == []
         again = pushed(second, "ranges:2")

@@ -1,8 +1,7 @@
-"""The command `records`: runs of many records, and requests that another program wrote.
+"""The command `records`, on many records and on requests that another program wrote.
 
-Differences of streams by record, and by path in records: of files, and of stores by their service.
-
-Types of one's own: without a compiler, and with extensions.
+`diff` shows differences of streams by record and by path, for files, and for stores by their service. Records may have
+user-defined types, without a compiler and with extensions.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ Compare = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(params=["files", "stores"])
 def compare(request: pytest.FixtureRequest, call: Any, tmp_path: Path) -> Compare:
-    """The parts that differ between two streams, as `diff` tells them."""
+    """Return the parts that `diff` reports as different between two streams."""
 
     def told(before: list[bytes], after: list[bytes]) -> list[dict[str, Any]]:
         names = []

@@ -1,4 +1,4 @@
-"""`rm` removes what it is told to and nothing more; `restore` takes the removal of a store back."""
+"""`rm` removes exactly the named stores and tags; `restore` takes the removal of a store back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Push = Callable[..., str]
 
 @pytest.fixture
 def push(service: str) -> Push:
-    """Makes a store of its own that these tags name; its id."""
+    """Create a separate store with these tags; return its id."""
 
     def push(*tags: str) -> str:
         with Client(service) as client:

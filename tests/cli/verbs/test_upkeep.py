@@ -1,4 +1,4 @@
-"""The verbs that look after storage, as an operator calls them."""
+"""The verbs for the upkeep of a storage, as an operator calls them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedP
 
 @asynccontextmanager
 async def at(folder: Path) -> AsyncIterator[Stores]:
-    """Stores of a directory and of the catalogue in it."""
+    """Open the stores of a directory and of the catalogue in the directory."""
     async with (
         FileStorage(str(folder)) as files,
         shared_catalogue(folder / "catalog.sqlite") as database,
@@ -45,7 +45,7 @@ async def at(folder: Path) -> AsyncIterator[Stores]:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """A directory with one store, and another that was removed."""
+    """Return a directory with one store, and one removed store."""
 
     async def fill() -> None:
         async with at(tmp_path) as stores:

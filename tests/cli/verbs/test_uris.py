@@ -1,6 +1,6 @@
-"""Verbs on URIs: the same as on files, by few requests.
+"""Verbs on URIs: they do the same as on files, with few requests.
 
-Parts of stores by file, by path into records and by the tags of meta graphs, asked by a client.
+A client reads parts of stores by file, by path into records, and by the tags of meta graphs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def graph(graph_of: Callable[..., bytes]) -> bytes:
 
 
 def same_on(call: Call, name: str, path: Path, *args: object) -> None:
-    """The verb says of `name` what it says of `path`."""
+    """Assert that the verb prints the same for `name` as for `path`."""
     verb, *rest = args
     theirs, ours = call(verb, name, *rest), call(verb, path, *rest)
     assert theirs.stdout_bytes.replace(name.encode(), b"NAME") == ours.stdout_bytes.replace(os.fsencode(path), b"NAME")

@@ -1,4 +1,4 @@
-"""`verify`: what is wrong is named, and what has no digest is said to have none."""
+"""`verify`: it names damaged files, and reports files that have no digest."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_every_flipped_byte_of_a_bundle_that_matters_is_found(tmp_path: Path) ->
         data = path.read_bytes()
         for place in range(0, len(data), 3 if path == index else 31):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
-            if _verified(index) != 3:  # in what nobody reads: an empty block of the table, and padding
+            if _verified(index) != 3:  # in bytes that are never read: an empty block of the table, and padding
                 assert _content(index) == sound
                 assert path == index
                 assert place > 64

@@ -1,6 +1,6 @@
 """Webhooks on the command line, against a service that delivers to a receiver of the test.
 
-Reports of pushes; with --strict a push refuses models that lack parts or fail their own checksums.
+Reports of pushes; with --strict, a push refuses models that lack parts or fail their checksums.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_a_webhook_from_put_to_rm(call: Any, tmp_path: Path) -> None:
             call("tag", "m:2", "@m:1", **site)
             assert receiver.came.wait(20)
             dead: list[dict[str, Any]] = []
-            while not dead:  # the letter is written once the answer has come
+            while not dead:  # the delivery is recorded after the answer
                 dead = json.loads(call("webhook", "letters", "ci", "--dead", "--json", **site).stdout)
             assert [(each["subject"], each["error"]) for each in dead] == [
                 ("m:2", "the receiver responded with status 410")
@@ -75,7 +75,7 @@ async def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_
 
 
 def test_a_large_upload_may_be_strict(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
-    """The push goes as resumable uploads that are assembled."""
+    """The push is sent as resumable uploads that are assembled."""
     onnx_beside(tmp_path, (4000, 8012))
     with (tmp_path / "padding.bin").open("wb") as file:
         file.truncate(65 << 20)

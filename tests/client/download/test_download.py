@@ -1,8 +1,7 @@
-"""Downloads: whole or in pieces, resumed, in parallel; and errors where the bytes cannot be right.
+"""Downloads: whole or in pieces, resumed, in parallel, and with errors for wrong bytes.
 
-Stores of several files: what goes side by side, what is told of it, and what is asked for once.
-
-The cache: within its size, the oldest going first, and never believed.
+Stores of several files: they are fetched in parallel with reports of progress, and nothing is requested twice. The
+cache: it keeps its size, removes the oldest content first, and is always verified.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def stores(client: Client, versions: Any) -> tuple[Store, Store]:
-    """The stores of both versions."""
+    """Push both versions, and return their stores."""
     old = client.push(versions.old_path, type=GRAPH, tags=["down:1"]).store
     return old, client.push(versions.new_path, type=GRAPH, tags=["down:2"]).store
 
@@ -64,14 +63,14 @@ def part_files(folder: Path) -> list[Path]:
 
 
 def parts(length: int) -> Iterator[int]:
-    """Lengths in bytes of the requests for `length` bytes over several connections, the first one aside."""
+    """Return the lengths of the requests for `length` bytes over several connections, except the first request."""
     yield min(length, MIB)
     for at in range(MIB, length, remote.PART):
         yield min(remote.PART, length - at)
 
 
 def longer_ones(length: int) -> Iterator[int]:
-    """Lengths in bytes of the requests for `length` bytes over one connection: they double up to 4 MiB."""
+    """Return the lengths of the requests for `length` bytes over one connection: they double up to 4 MiB."""
     wanted = MIB
     while length:
         yield min(wanted, length)
@@ -108,7 +107,7 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 
 
 def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
-    """Pieces are digested in a thread while more is written."""
+    """Pieces are hashed in a thread while more pieces are written."""
     with PartialFile(tmp_path / "a", ObjectInfo(size=10, etag='"a"', sha256=None, headers={})) as partial:
         partial.write(b"12345")
         pieces = partial.pieces()
@@ -166,7 +165,7 @@ def test_what_another_version_left_is_not_gone_on_with(
 def test_what_was_left_may_have_been_damaged(
     ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
 ) -> None:
-    """The file is downloaded again then."""
+    """A damaged file is downloaded again."""
     proxy.script[:] = [Fault(), Fault(), Fault(), *[Fault("reset")] * 40]
     with pytest.raises(StorageUnavailable):
         ours.download("down:1", tmp_path / "a")
@@ -184,7 +183,7 @@ def test_what_was_left_may_have_been_damaged(
 def test_a_proxy_that_knows_no_ranges(
     ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
 ) -> None:
-    """Every answer brings the whole; what breaks off is skipped over the next time."""
+    """Every answer has the whole file; a resumed download skips the bytes it has."""
     proxy.script[:] = [Fault(), Fault("whole"), Fault("cut", 0.7), *[Fault("whole")] * 40]
     ours.download("down:1", tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == versions.old
@@ -224,7 +223,7 @@ def test_the_cache_spares_what_is_the_same(
 def test_the_cache_and_a_download_that_broke_off(
     proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
 ) -> None:
-    """The download goes on in the middle of a piece."""
+    """The download continues in the middle of a piece."""
     with Client(proxy.url, cache=tmp_path / "cache", attempts=2, backoff_seconds=0.001) as ours:
         facts = ObjectInfo(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
         with PartialFile(tmp_path / "a", facts) as partial:
@@ -247,7 +246,7 @@ def test_chunks_come_from_the_cache(
 
 
 def test_a_view_is_downloaded_too(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
-    """Of this one no digest is known before: it comes in answers that have their own."""
+    """The digest of this view is not known before; it comes in answers that have their own digests."""
     with patch.object(remote, "DIGESTED", 200_000):
         (done,) = ours.download("down:1", tmp_path / "m.cpb", view="cpb")
     import protoslice
@@ -282,7 +281,7 @@ def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
 
 
 def test_parts_of_one_entity_tag_and_two_digests_are_not_combined() -> None:
-    """A service, or a cache before it, that gives another file the old entity tag."""
+    """A service, or a cache in front of it, returns another file under the old entity tag."""
     data, digests = bytes(3 * MIB), [b"a", b"a", b"b"]
 
     class Changing(BaseHTTPRequestHandler):
@@ -354,7 +353,7 @@ def test_progress_is_told_of_all_together() -> None:
 
     def fetch(file: File, progress: object) -> None:
         assert callable(progress)
-        for done in (file.size // 2, file.size // 4, file.size):  # one that is begun anew
+        for done in (file.size // 2, file.size // 4, file.size):  # a new download, not a continued one
             progress(done, file.size)
 
     each_file(files(SIZES), fetch, 4, lambda *now: seen.append(now))

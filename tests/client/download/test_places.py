@@ -1,8 +1,7 @@
-"""Places of files on a disk, also on one that takes names that differ in case alone for one.
+"""Paths of files on a disk, also on a disk that ignores case in names.
 
-A download makes or changes no repository whose settings run commands, and follows no link in its folder.
-
-A store that is asked for by its id is that store: nobody on the way can give another one for it.
+A download creates or changes no repository whose settings run commands, and follows no link in its folder. A store that
+is requested by its id is verified against the id, so no intermediary can replace it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from protoslice.errors import Conflict, IntegrityError, NotFound, StorageError
 
 
 def folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the disk take names for one as those of other systems do."""
+    """Make the disk treat names as equal, as other systems do."""
 
     def folded(name: str) -> str:
         return unicodedata.normalize("NFD", name.casefold())
@@ -76,7 +75,7 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def stored(client: Client, tmp_path: Path, *paths: str) -> str:
-    """A store of files as a service of an older version took them."""
+    """Make a store of files as an older version of the service accepted them."""
     folder = tmp_path / "sent"
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +136,7 @@ def test_a_worktree_of_a_repository_elsewhere_is_none_either(client: Client, tmp
 
 
 def test_what_the_disk_takes_for_the_folder_of_a_repository_is_not_written(client: Client, tmp_path: Path) -> None:
-    """The disk says what a name means: a link stands for a short name that the rule does not know."""
+    """The disk decides what a name means: a link represents a short name that the rule does not know."""
     (tmp_path / "here" / ".git").mkdir(parents=True)
     (tmp_path / "here" / "CONFIG~1").symlink_to(".git")
     with pytest.raises(Conflict):
@@ -164,7 +163,7 @@ OTHER = b"\x0a\x05\x0a\x03two"
 
 @contextmanager
 def liar(said: dict[str, Any], content: bytes) -> Iterator[str]:
-    """A service that says this of its store, and gives `content` for a file, with a digest that fits."""
+    """Run a service that reports this about its store, and sends `content` for a file, with a digest that fits."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

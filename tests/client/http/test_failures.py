@@ -1,6 +1,6 @@
-"""Failures are the exceptions that the library raises too, with what the service said of them.
+"""Failures: the client raises the exceptions that the library raises too, with the service's message.
 
-A hostile service: clients raise errors of `protoslice.errors`, and nothing else.
+Clients of a hostile service raise errors of `protoslice.errors`, and no others.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ ARGUMENTS: Final[dict[str, Any]] = {"scopes": ["read"], "views": ["tensors"], "c
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Answers every request with the same."""
+    """A server that sends the same answer to every request."""
 
     status, body, headers_sent = 200, b"", HEADERS[0]
 
@@ -259,7 +259,7 @@ def hostile(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
 
 
 def calls(folder: Path) -> Iterator[tuple[str, list[Any]]]:
-    """Every public call of a client, with arguments."""
+    """Return every public call of a client, with arguments."""
     for name, method in inspect.getmembers(Client, inspect.isfunction):
         if name.startswith("_") or name == "close":
             continue
@@ -283,7 +283,7 @@ def faults(url: str, folder: Path) -> list[str]:
                     for _, _ in zip(range(3), made, strict=False):
                         pass
             except ProtosliceError as error:
-                f"{error} {error.request_id}".encode()  # can be printed
+                f"{error} {error.request_id}".encode()  # the error can be printed
             except Exception as error:
                 found.append(f"{name}: {type(error).__name__} {error!r:.200}")
     return found
@@ -300,7 +300,7 @@ def test_calls_raise_errors_of_the_library_alone(status: int, tmp_path: Path) ->
 
 
 FACTS: Final = [each for each in vars(facts).values() if isinstance(each, type) and is_dataclass(each)]
-"""Facts that responses are read as."""
+"""The facts that responses are read as."""
 
 
 @pytest.mark.parametrize("kind", FACTS)

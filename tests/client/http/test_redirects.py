@@ -1,4 +1,4 @@
-"""Redirects: headers and tokens that were given for one service reach no other, whichever client follows."""
+"""Redirects: headers and tokens for one service reach no other one, with any HTTP client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAGE = json.dumps({"items": [{"name": "a", "store": "1" * 64, "updated": "2026-1
 
 
 class Site:
-    """A web server that answers every request with what `answers` says: a place to go to, or a page."""
+    """A web server that answers every request by `answers`: with a redirect, or with a page."""
 
     def __init__(self, held: ExitStack) -> None:
         self.seen: list[dict[str, str]] = []
@@ -70,7 +70,7 @@ class Site:
         )
 
     def secrets(self) -> list[dict[str, str]]:
-        """The headers of each request that hold what only one service may know."""
+        """Return the headers of each request that hold secrets of one service."""
         return [{name: value for name, value in each.items() if "secret" in value} for each in self.seen]
 
 
@@ -160,7 +160,7 @@ def test_connections_close_with_their_client_without_the_garbage_collector(
 
 
 def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:
-    """The body is used up when the redirect comes; only the user may say who else gets it."""
+    """The body is used up when the redirect arrives, and only the user may decide who else receives it."""
     one, other = sites
     one.place = lambda: f"{other.url}/v1/stores?token=1"
     with Client(one.url, headers=SECRETS) as client, pytest.raises(StorageDenied) as caught:
@@ -263,7 +263,7 @@ CLIENTS: Final[dict[str, tuple[Callable[[str, Path], None], dict[str, str]]]] = 
     "a verb of someone who logged in": (verb("ls"), BEARER),
     "a verb that changes": (verb("token", "create", "x", "--scope", "read", PROTOSLICE_TOKEN="secret"), BEARER),
 }
-"""Clients, and the secrets that the service itself is told."""
+"""The clients, and the secrets that the service receives from each."""
 
 
 @pytest.mark.parametrize("name", CLIENTS)

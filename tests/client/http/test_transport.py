@@ -1,6 +1,6 @@
-"""Transport below httpx: reused connections, proxies of the environment, certificates, refusals.
+"""The transport below httpx: reused connections, proxies of the environment, certificates, refusals.
 
-Pools of daemon threads: every future has an end.
+In pools of daemon threads, every future completes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageDeni
 
 
 class Door:
-    """Listens, and passes connections on to a service; with a context, it is who speaks TLS."""
+    """A listener that forwards connections to a service; with a context, the listener itself speaks TLS."""
 
     def __init__(self, service: LiveServer, tls: ssl.SSLContext | None = None) -> None:
         self.connections = 0
@@ -93,7 +93,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r
     ],
 )
 def test_a_response_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, first: bytes, dripped: bytes) -> None:
-    """Time stands still but for the reads of the client, each of which takes 20 seconds."""
+    """Only the client's reads advance time; each takes 20 seconds."""
     seconds, reads = count(step=10), Semaphore(0)
 
     def clock() -> float:
@@ -125,7 +125,7 @@ def test_a_response_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, firs
 
 
 def test_a_connection_is_used_again(service: LiveServer, versions: Any) -> None:
-    """Also after a body that came whole, a failure, and one that nobody read to its end."""
+    """A connection is used again after a complete body, a failure, or a body that was not read to its end."""
     with door(service) as between, Client(f"http://127.0.0.1:{between.port}") as client:
         store = client.push(versions.old, type="tensorflow.GraphDef").store
         assert client.merge(store.id) == versions.old
@@ -140,7 +140,7 @@ def test_a_connection_is_used_again(service: LiveServer, versions: Any) -> None:
 
 @pytest.mark.parametrize("host", [None, "models.example"])
 def test_the_environment_names_a_proxy(service: LiveServer, monkeypatch: pytest.MonkeyPatch, host: str | None) -> None:
-    """A strict one, which refuses requests that have a header twice."""
+    """The proxy is strict: it refuses requests that have a header twice."""
     heads = list[Message]()
 
     class Strict(BaseHTTPRequestHandler):
@@ -229,7 +229,7 @@ def test_work_given_after_the_end_is_refused() -> None:
         assert pool.submit(lambda: 7).result(LONG) == 7
     with pytest.raises(InvalidInput, match="a-pool is closed"):
         pool.submit(lambda: 7)
-    pool.close()  # once more is harmless
+    pool.close()  # a second call is harmless
 
 
 def test_work_dropped_at_the_end_is_told() -> None:

@@ -1,4 +1,4 @@
-"""Pushing: whatever is pushed comes back byte for byte, and what the service has is not sent again."""
+"""Pushing: pushed content comes back byte for byte, and content that the service has is not sent again."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
 
 
 def test_links_are_what_they_point_at(client: Client, tmp_path: Path) -> None:
-    """As in caches of models, whose files and folders are links to what several versions share."""
+    """Model caches have such links: their files and folders are links to content that several versions share."""
     (tmp_path / "blobs" / "shared").mkdir(parents=True)
     (tmp_path / "blobs" / "a").write_bytes(b"\x0a\x01a")
     (tmp_path / "blobs" / "shared" / "voc\u00e4b.txt").write_bytes(b"words")
@@ -283,7 +283,7 @@ def test_a_file_that_is_there_by_another_name_is_copied_whole(client: Client, tm
 def test_a_base_by_tag_is_used_whatever_the_beginning_of_the_file_is(
     proxy: FaultyProxy, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service finds the store that was tagged last among those of the same name."""
+    """The service finds the newest tagged store among the stores of the same name."""
     monkeypatch.setattr(push, "BEGINNING", 1 << 20)
     drawn, path = Random(9).randbytes, tmp_path / "model.bin"
     common = drawn(9_000_000)
@@ -297,12 +297,12 @@ def test_a_base_by_tag_is_used_whatever_the_beginning_of_the_file_is(
         assert [(method, target.partition("?")[0]) for method, target, _ in proxy.done] == [
             ("POST", "/v1/chunks/missing"), ("POST", "/v1/chunks/missing"), ("POST", "/v1/stores"),
         ]  # fmt: skip
-    assert pushed.copied > 4_000_000  # the first pieces may begin before what is common
+    assert pushed.copied > 4_000_000  # the first pieces may begin before the common bytes
     assert files_of(client, pushed.store.id, tmp_path) == {"": path.read_bytes()}
 
 
 def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:
-    """Between finding the pieces and copying them: then everything is sent."""
+    """The base disappears between finding the pieces and copying them; everything is sent then."""
     base = client.push(versions.old_path, type=GRAPH, min_chunk=77777, tags=["gone:1"]).store
 
     def remove(done: int, total: int | None) -> None:
@@ -330,7 +330,7 @@ def send(service: LiveServer, body: bytes) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def source(client: Client) -> str:
-    """A store to copy from."""
+    """Make a store to copy from."""
     return client.push(b"\x0a\x06secret", filename="s.pb").store.id
 
 

@@ -1,4 +1,4 @@
-"""Pushes resumed after one closed the connection, in another process too; anything that changed is sent again."""
+"""Pushes that are resumed after a closed connection, also in another process; changed content is sent again."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MIB = 1 << 20
 GIVEN = 12 * MIB
 SIZE = GIVEN + 11
 RESUMED = 9 * MIB
-"""Most bytes that are sent when two of three parts are there: the third, and bytes under way before."""
+"""The most bytes sent when the service has two of three parts: the third part, and bytes that were in flight before."""
 Seen = list[tuple[int, int | None]]
 
 
 def content(size: int, seed: int = 1) -> bytes:
-    """A GraphDef of about that size and different everywhere: a node with a field that nobody knows."""
+    """Return a GraphDef of about that size without repetitions: a node with an undeclared field."""
     return _field(b"\x0a", _field(b"\xfa\x7f", random.Random(seed).randbytes(size)))
 
 
@@ -53,7 +53,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ours(proxy: FaultyProxy) -> Iterator[Client]:
-    """A client for which a mebibyte is large, and four are a part."""
+    """Return a client whose large files begin at a mebibyte, and whose parts have four."""
     with (
         Client(proxy.url, timeout_seconds=5.0, attempts=2, backoff_seconds=0.001) as client,
         patch.object(push, "RESUME_MIN_BYTES", MIB),
@@ -66,7 +66,7 @@ def ours(proxy: FaultyProxy) -> Iterator[Client]:
 
 
 def broken_off(ours: Client, what: Path, at: float = 0.7, **options: Any) -> BaseException:
-    """The exception of a push that is interrupted at the share `at` of its bytes."""
+    """Return the exception of a push that is interrupted at the share `at` of its bytes."""
 
     def progress(done: int, total: int | None) -> None:
         if done > at * (total or 0):
@@ -106,7 +106,7 @@ def test_it_goes_on_where_it_was(
 def test_a_service_that_is_away_for_long(
     ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, tmp_path: Path
 ) -> None:
-    """Begun, a part sent, and then nothing; the same by another name of the file."""
+    """The push sends one part before the service is gone; the test repeats this with the file under another name."""
     proxy.script[:] = [Fault(), Fault(), *[Fault("reset")] * 20]
     with pytest.raises(StorageUnavailable) as caught:
         ours.push(model, base=[])
@@ -158,7 +158,7 @@ def test_a_file_that_changed_goes_anew(
 def test_a_file_that_changed_unseen_is_sent_again(
     ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path
 ) -> None:
-    """A resumed push digests the file as it is now, whatever the journal says of it."""
+    """A resumed push hashes the current file and does not trust the journal."""
     broken_off(ours, model)
     stat = model.stat()
     with model.open("r+b") as file:
@@ -184,7 +184,7 @@ def test_what_cannot_be_gone_on_with_goes_anew(
         journal.write_bytes(os.urandom(1000) + b"\n[1]\n{}\n" + b"[" * 100_000)
     elif way == "garbled":
         journal.write_text(json.dumps(entry | {"upload": "../../stores"}) + "\n" + json.dumps(entry)[:-9])
-    elif way == "another":  # the upload of something else
+    elif way == "another":  # the upload of another file
         other = ours._connection.call(
             "POST", "/v1/uploads", headers={"tus-resumable": "1.0.0", "upload-length": "7", "upload-concat": "partial"}
         )
@@ -221,7 +221,7 @@ def test_another_type_or_another_service_is_another_push(
 
 
 def test_two_at_once(ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path) -> None:
-    """The second push finds the journal in use: it sends everything, and leaves the first one's parts be."""
+    """The second push finds the journal in use, so it sends everything, and does not touch the first push's parts."""
     broken_off(ours, model)
     inner: list[tuple[Any, int]] = []
 
@@ -258,7 +258,7 @@ def test_a_disk_that_is_full_costs_the_journal_and_no_push(ours: Client, model: 
 
 
 def test_a_journal_that_its_owner_removes_meanwhile_is_not_taken_over(model: Path, state: Path) -> None:
-    """The owner's push ends between opening and locking: notes in the removed journal would be lost."""
+    """The owner's push ends between opening and locking the journal; notes in the removed journal would be lost."""
 
     def ended(fd: int, how: int) -> None:
         for path in state.iterdir():
@@ -332,7 +332,7 @@ def test_a_cancelled_task(ours: Client, proxy: FaultyProxy, service: LiveServer,
 
 LARGE = 96 * MIB
 HELD = [20 * MIB, 30 * MIB, 40 * MIB]
-"""After so many bytes of each life nothing more moves: the first parts have been acknowledged then."""
+"""The bytes of each run after which nothing moves any more; the first parts have been acknowledged by then."""
 
 
 @pytest.fixture
@@ -348,14 +348,14 @@ def program(relay: Relay, path: Path) -> subprocess.Popen[str]:
 
 
 def entry_of(service: LiveServer, state: Path) -> tuple[str, int]:
-    """The upload that has been begun, and how much of it is there."""
+    """Return the upload that has been begun, and its stored size."""
     (entry,) = noted(state)
     return entry["upload"], httpx.get(f"{service.url}/v1/uploads/{entry['upload']}").json()["offset"]
 
 
 @pytest.mark.long
 def test_a_program_that_is_killed_again_and_again(service: LiveServer, large: Path, state: Path) -> None:
-    """Each life goes on where the service is; the last sends what is not there, and nothing else."""
+    """Each run continues at the service's offset; the last run sends only the missing bytes."""
     reached: list[tuple[str, int]] = []
     with Relay(service.url) as relay:
         for held in HELD:

@@ -1,6 +1,6 @@
-"""Large pushes: what breaks off goes on where the service says it is, and no wrong byte makes a store.
+"""Large pushes: an interrupted push continues at the service's offset, and wrong bytes never make a store.
 
-Pushes of known parts, or of very many files: the recipe goes on after a broken connection.
+Pushes of known parts, or of very many files: the recipe's upload continues after a broken connection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ours(proxy: FaultyProxy, small_parts: None) -> Iterator[Client]:
 
 @pytest.fixture
 def patient(proxy: FaultyProxy, small_parts: None) -> Iterator[Client]:
-    """A client that sends nothing again because a busy machine was slow."""
+    """Return a client that does not repeat requests when a busy machine is slow."""
     with Client(proxy.url, backoff_seconds=0.001) as client:
         yield client
         proxy.script.clear()
@@ -81,7 +81,7 @@ def test_a_large_file_is_uploaded_and_nothing_is_left(
 
 
 class Counted:
-    """A source that notes what is read of it."""
+    """A source that records its reads."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -136,7 +136,7 @@ def test_a_folder_with_large_files(ours: Client, proxy: FaultyProxy, tmp_path: P
 
 
 def test_what_breaks_off_goes_on_where_it_was(ours: Client, service: LiveServer, versions: Any) -> None:
-    """The connection breaks while a part is on its way, with nothing in between; later parts are smaller."""
+    """The connection breaks directly while a part is being sent; later parts are smaller."""
     sent: list[int] = []
 
     class Broken(httpx.HTTPTransport):
@@ -191,7 +191,7 @@ def test_something_on_the_way_that_takes_no_long_bodies(ours: Client, service: L
 def test_a_line_that_breaks_again_and_again(
     service: LiveServer, tmp_path: Path, resumed_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failures count in a row, and progress ends the row: also for a push that begins as one request."""
+    """Failures count in a row, and progress ends the row; this also holds for a push that begins as one request."""
     monkeypatch.setattr(push, "RESUME_MIN_BYTES", resumed_from)
     for name, size in {"CHECKED_PART": 1 << 18, "LEAST_PART": 1 << 16, "MOST_PART": 1 << 21}.items():
         monkeypatch.setattr(resumable, name, size)
@@ -222,7 +222,7 @@ def test_a_service_that_is_gone_for_good(ours: Client, proxy: FaultyProxy, versi
 def test_a_flipped_bit_costs_the_file_once(
     request_number: int, patient: Client, proxy: FaultyProxy, service: LiveServer, versions: Any
 ) -> None:
-    """The digest of the file finds it; the file is then sent again in parts with digests."""
+    """The file's digest finds the flipped bit; the file is then sent again in parts with digests."""
     before = open_uploads(service)
     proxy.script[:] = [*[Fault()] * request_number, Fault("flip upload", 0.9)]
     pushed, moved = proxy.bytes_sent_by(
@@ -248,7 +248,7 @@ def test_a_flipped_bit_in_the_second_attempt_costs_a_part(
 
 
 def test_a_flipped_bit_in_the_last_word_costs_a_word(patient: Client, proxy: FaultyProxy, versions: Any) -> None:
-    """The request that makes the store of it all."""
+    """The last word is the request that makes the store."""
     for at in (0.1, 0.5, 0.9):
         proxy.script[:] = [*[Fault()] * 5, Fault("flip upload", at)]
         before = proxy.sent_up
@@ -284,7 +284,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def small(proxy: FaultyProxy) -> Iterator[Client]:
-    """A client for which a mebibyte is large, and a part."""
+    """Return a client whose large files begin at a mebibyte, and whose parts have one."""
     with (
         Client(proxy.url, timeout_seconds=5.0, attempts=2, backoff_seconds=0.001) as client,
         patch.object(push, "RESUME_MIN_BYTES", MIB),
@@ -323,7 +323,7 @@ def test_what_is_new_goes_on_where_it_was(
 
 
 def test_what_was_to_be_copied_goes_meanwhile(small: Client, versions: Any, first: str) -> None:
-    """All is sent then."""
+    """All content is sent then."""
 
     def progress(done: int, total: int | None) -> None:
         if done == total and list(small.stores(tag="first:")):

@@ -16,7 +16,7 @@ URL = os.environ["SERVICE"]
 
 
 def compared(client: Client, ref: str) -> int:
-    """Number of variables of xarray in a model's first groups; each is the array that zarr and our client give."""
+    """Return the number of xarray variables in a model's first groups; each must equal zarr's and our array."""
     url = f"{URL}/v1/stores/{ref}/references.json"
     refs = httpx.get(url).json()["refs"]
     groups = [key.removesuffix(".zgroup").rstrip("/") for key in refs if key.endswith(".zgroup")]

@@ -1,4 +1,4 @@
-"""Calls of engines over records: ArrayRecord, Ray Data and PyTorch, in processes of their own."""
+"""Calls of engines over records: ArrayRecord, Ray Data and PyTorch, each in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ URL = os.environ["SERVICE"]
 
 
 def ray_data() -> None:
-    """A local cluster has all records in order, and computes over them."""
+    """Check that a local cluster has all records in order, and computes over them."""
     import ray
 
     import protoslice.ray
@@ -35,7 +35,7 @@ def ray_data() -> None:
 
 
 def torch_data() -> None:
-    """A `DataLoader` takes the records as they are, in this process and with workers."""
+    """Check that a `DataLoader` takes the records unchanged, in this process and with workers."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -52,7 +52,7 @@ def torch_data() -> None:
 
 
 def array_record() -> None:
-    """The reader of ArrayRecord has all records of a file that the service made, in any order."""
+    """Check that ArrayRecord's reader has all records of a file that the service made, in any order."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     with Client(URL) as client, NamedTemporaryFile(suffix=".array_record") as file:

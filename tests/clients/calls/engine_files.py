@@ -1,4 +1,4 @@
-"""Files that engines load: each engine reads what the service gives it, unmodified."""
+"""Files that engines load: each unmodified engine reads the service's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTH, LAYERS = 64, 4
 
 
 def onnx_model() -> tuple[bytes, list[Any]]:
-    """A model of some layers, and their weights."""
+    """Make a model of some layers, and return it with its weights."""
     types = schema.bundled()
     model: Any = types.message_class("onnx.ModelProto")(ir_version=9)
     model.opset_import.add(version=17)
@@ -42,7 +42,7 @@ def onnx_model() -> tuple[bytes, list[Any]]:
 
 
 def onnxruntime(client: Client, folder: Path) -> str:
-    """A model with external data, and a part of it, compute what NumPy does."""
+    """Check that a model with external data, and a part of it, compute the same as NumPy."""
     import onnxruntime as runtime
 
     data, weights = onnx_model()
@@ -61,7 +61,7 @@ def onnxruntime(client: Client, folder: Path) -> str:
 
 
 def safetensors(client: Client, folder: Path) -> str:
-    """`safe_open` reads an ONNX model, aligned and converted."""
+    """Check that `safe_open` reads an ONNX model, aligned and converted."""
     from safetensors import safe_open
 
     data, weights = onnx_model()
@@ -76,7 +76,7 @@ def safetensors(client: Client, folder: Path) -> str:
 
 
 def gguf(client: Client, folder: Path) -> str:
-    """The reader's blocks and floats are those of the service, and of what it pulls."""
+    """Check that the reader's blocks and floats equal the service's and those of the pulled file."""
     import gguf as library
 
     kinds = library.GGMLQuantizationType
@@ -99,7 +99,7 @@ def gguf(client: Client, folder: Path) -> str:
 
 
 def transformers(client: Client, folder: Path) -> str:
-    """A tiny model gives the same numbers after a push and a pull, in other shards too."""
+    """Check that a tiny model gives the same numbers after a push and a pull, in other shards too."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -121,7 +121,7 @@ def transformers(client: Client, folder: Path) -> str:
 
 
 def runai(client: Client, folder: Path) -> str:
-    """Run:ai's streamer reads an aligned file."""
+    """Check that Run:ai's streamer reads an aligned file."""
     from runai_model_streamer import SafetensorsStreamer
 
     data, weights = onnx_model()
@@ -141,7 +141,7 @@ CALLS: dict[str, tuple[str, Callable[[Client, Path], str]]] = {
     "transformers": ("transformers", transformers),
     "runai": ("runai-model-streamer", runai),
 }
-"""Package and call of each engine."""
+"""The package and the call of each engine."""
 
 
 def main(name: str) -> None:

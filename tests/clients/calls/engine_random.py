@@ -1,4 +1,4 @@
-"""Seeded random cuts of published ONNX models, and random safetensors and GGUF files, against their own libraries."""
+"""Random cuts of published ONNX models, and random safetensors and GGUF files, against their libraries."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from protoslice.tensors.safetensors_file import PADDING
 
 SEED: Final = 38
 CUTS: Final = 5
-"""Cuts of each model."""
+"""The number of cuts of each model."""
 TRIES: Final = 400
 NEAR: Final = 12
-"""Values before the outputs of a cut from which its inputs are taken."""
+"""The number of values before a cut's outputs, from which the cut's inputs are taken."""
 FILES: Final = 25
 FREE: Final = {0: 1}
-"""Length of an axis that a model leaves open, by number; that of all others is `OPEN`."""
+"""The length of an axis that a model leaves open, by axis number; all other axes have `OPEN`."""
 OPEN: Final = 64
 _RANDOM: Final = frozenset({"Bernoulli", "Dropout", "RandomNormal", "RandomUniformLike"})
-"""Operators whose values differ from run to run."""
+"""The operators whose values differ from run to run."""
 _NAMES: Final = ("w", "a.b.weight", "ü", "x/y z", "layer.0.\u4e2d", "q" * 200)
 runtime.set_default_logger_severity(4)
 
 
 def submodels(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """Compare cuts with those of `onnx.utils.extract_model`: values of both, of the whole model, and sizes."""
+    """Compare cuts with those of `onnx.utils.extract_model` and with the whole model: their values and sizes."""
     for name, wheel, place in CUT:
         path = folder / f"{name}.onnx"
         with zipfile.ZipFile(next(Path(os.environ["PUBLISHED"]).glob(f"{wheel}-*.whl"))) as opened:
@@ -60,7 +60,7 @@ def submodels(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
 
 
 def operators(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """Ask for the outputs of each case of ONNX's own tests without declarations; compare with the whole case."""
+    """Cut out the outputs of each case of ONNX's tests, without declarations; compare with the whole case."""
     equal, refused, began = 0, 0, time.perf_counter()
     whole, stripped, ours = (folder / name for name in ("whole.onnx", "stripped.onnx", "ours.onnx"))
     with warnings.catch_warnings(action="ignore"):
@@ -102,7 +102,7 @@ def _session(path: Path) -> Any:
 
 
 def _values(path: Path) -> dict[str, Any]:
-    """All values of a run upon random inputs, as far as the runtime gives them."""
+    """Return all values of a run on random inputs that the runtime returns."""
     model, random = onnx.load(path), np.random.default_rng(SEED)
     weights = {each.name for each in model.graph.initializer}
     given = {
@@ -129,14 +129,14 @@ def _random(kind: Any, random: Any) -> Any:
 
 
 def _compared(client: Client, path: Path, values: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> bool:
-    """True if a cut can be made, and computes the same; False if neither side makes it."""
+    """Return True if a cut can be made and computes the same, and False if neither side makes it."""
     theirs, ours = path.with_suffix(".theirs"), path.with_suffix(".ours")
     ours.unlink(missing_ok=True)
     try:
         with warnings.catch_warnings(action="ignore"):
             onnx.utils.extract_model(path, theirs, inputs, outputs, check_model=False)
         expected = _run(theirs, values, outputs)
-    except Exception:  # whatever is wrong with a cut, the library says it its own way
+    except Exception:  # the library words an error of a cut in its own way
         return False
     query = [("inputs", each) for each in inputs] + [("outputs", each) for each in outputs]
     try:
@@ -158,7 +158,7 @@ def _run(path: Path, values: Mapping[str, Any], outputs: list[str]) -> list[Any]
 
 
 def safetensors_files(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """Push random files; compare tensors by name, and files that the service makes of them."""
+    """Push random files; compare tensors by name, and the files that the service makes of them."""
     random, began, count = np.random.default_rng(SEED), time.perf_counter(), 0
     for number in range(FILES):
         kinds = random.choice(["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "u2", "u4", "u8", "?"], len(_NAMES))

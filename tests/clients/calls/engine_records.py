@@ -8,5 +8,5 @@ COUNT: Final = 20_000
 
 
 def record(number: int) -> bytes:
-    """Record `number` of the stream."""
+    """Return record `number` of the stream."""
     return b"%d " % number * (1 + number % 7)

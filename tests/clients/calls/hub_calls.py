@@ -1,6 +1,6 @@
 """Calls of huggingface_hub.
 
-`HF_ENDPOINT` names the service. Bytes that come back are compared with those that were sent.
+`HF_ENDPOINT` names the service. Downloaded bytes are compared with the sent bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MANY = 300
 MODELS = Path(__file__).resolve().parents[2] / "golden/models"
 GOLDEN = ("onnx_types_raw", "tf_sm_variables", "paddle_combined")
 NUMPY = {"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
-"""Types that NumPy knows; others stand in the golden files under other bytes."""
+"""The types that NumPy knows; the golden files have other bytes for the others."""
 
 
 class Calls:
@@ -48,14 +48,14 @@ class Calls:
         self.count = 0
 
     def holds(self, what: str, told: object) -> None:
-        """Note that `what` is as it should be; ends the program when it is not."""
+        """Note that the check `what` holds; end the program if it does not."""
         if not told:
             sys.exit(f"{hub.__version__}: {what}")
         self.count += 1
 
     @contextmanager
     def raises(self, kind: type[Exception]) -> Iterator[None]:
-        """Context in which an error of `kind` is due."""
+        """Expect an error of `kind` in the block."""
         try:
             yield
         except kind:
@@ -64,15 +64,15 @@ class Calls:
         sys.exit(f"{hub.__version__}: {kind.__name__} was due")
 
     def read(self, path: str, revision: str | None = None) -> bytes:
-        """The bytes of a file, downloaded into the client's cache."""
+        """Return the bytes of a file, downloaded into the client's cache."""
         return Path(hub.hf_hub_download(self.name, path, revision=revision)).read_bytes()
 
     def paths(self) -> list[str]:
-        """Paths of the files on `main`."""
+        """Return the paths of the files on `main`."""
         return sorted(self.api.list_repo_files(self.name))
 
     def create(self) -> None:
-        """A repository comes into being, empty and readable."""
+        """Check that a created repository is empty and readable."""
         with self.raises(RepositoryNotFoundError):
             self.api.model_info(self.name)
         self.holds("there is none", not self.api.repo_exists(self.name))
@@ -86,7 +86,7 @@ class Calls:
         self.holds("a user", self.api.whoami(token="hf_any")["name"] == "default")
 
     def push(self) -> None:
-        """Files go up one by one and as a folder, and come back."""
+        """Check that files are uploaded one by one and as a folder, and downloaded unchanged."""
         told = self.api.upload_file(
             path_or_fileobj=b"hello", path_in_repo="a/hello 100%25.txt", repo_id=self.name, commit_message="first"
         )
@@ -104,7 +104,7 @@ class Calls:
         self.holds("history", (history[-1].title, history[-1].commit_id) == ("first", told.oid))
 
     def miss(self) -> None:
-        """Names of nothing raise the errors that callers catch."""
+        """Check that unknown names raise the errors that callers catch."""
         missing: list[tuple[type[Exception], Callable[[], object]]] = [
             (EntryNotFoundError, lambda: self.read("none")),
             (RevisionNotFoundError, lambda: self.read("empty", "none")),
@@ -120,7 +120,7 @@ class Calls:
         self.holds("no revision_exists", not self.api.revision_exists(self.name, "none"))
 
     def look(self) -> None:
-        """Trees, paths and the file system."""
+        """Check trees, paths and the file system."""
         tree = {entry.path for entry in self.api.list_repo_tree(self.name, "sub")}
         self.holds("a folder", tree == {"sub/deep"})
         whole = {entry.path for entry in self.api.list_repo_tree(self.name, recursive=True)}
@@ -135,7 +135,7 @@ class Calls:
         self.holds("glob", files.glob(f"{self.name}/**/*.bin") == [f"{self.name}/sub/deep/x.bin"])
 
     def refer(self) -> None:
-        """Branches with slashes in their names, and tags."""
+        """Check branches with slashes in their names, and tags."""
         self.api.create_branch(self.name, branch="feat/x")
         with self.raises(HfHubHTTPError):
             self.api.create_branch(self.name, branch="feat/x")
@@ -150,7 +150,7 @@ class Calls:
         self.holds("they are gone", len(self.api.list_repo_refs(self.name).branches) == 1)
 
     def change(self) -> None:
-        """Deletions, copies and additions in one commit, on condition of the parent."""
+        """Check deletions, copies and additions in one commit, on condition of the parent."""
         head = self.api.model_info(self.name).sha
         edits = [
             CommitOperationDelete("sub/"),
@@ -165,7 +165,7 @@ class Calls:
             self.api.create_commit(self.name, [CommitOperationAdd("x", b"x")], commit_message="x", parent_commit=head)
 
     def push_much(self) -> None:
-        """Many files, and a large one that LFS takes."""
+        """Check many files, and a large file that LFS stores."""
         many = self.folder / "many"
         many.mkdir()
         for number in range(MANY):
@@ -186,7 +186,7 @@ class Calls:
         self.holds("a large copy", self.read("copy.bin") == data)
 
     def view(self) -> None:
-        """Models of other formats are opened as safetensors, at views of revisions."""
+        """Check that models of other formats open as safetensors, by views of revisions."""
         for case in GOLDEN:
             name = f"{self.name}-{case}"
             self.api.create_repo(name)
@@ -215,7 +215,7 @@ class Calls:
             self.api.delete_repo(name)
 
     def keep_data(self) -> None:
-        """A dataset of the same name is another repository."""
+        """Check that a dataset of the same name is another repository."""
         self.api.create_repo(self.name, repo_type="dataset")
         self.api.upload_file(path_or_fileobj=b"1,2\n", path_in_repo="t.csv", repo_id=self.name, repo_type="dataset")
         got = Path(hub.hf_hub_download(self.name, "t.csv", repo_type="dataset")).read_bytes()
@@ -231,7 +231,7 @@ def _is_numpy(file: safe_open, tensor: str) -> bool:
 
 
 def main() -> None:
-    """Make all calls and tell their number."""
+    """Make all calls and print their number."""
     with TemporaryDirectory() as folder:
         calls = Calls(Path(folder))
         parts = [

@@ -17,7 +17,7 @@ WORK = {
     "push": "put(name, b'2')",
     "push much": "put(name, os.urandom(11 << 20))",
 }
-"""Python lines, each run by a process of its own, since the client reads its token once."""
+"""The Python lines; each runs in a separate process, since the client reads its token once."""
 START = """
 import os, sys, huggingface_hub as hub
 from pathlib import Path
@@ -30,7 +30,7 @@ def size(name):
 
 
 def told(work: str, token: str | None, name: str) -> tuple[int, str]:
-    """Status and all that a process printed that does `work` with a token."""
+    """Return the status and all output of a process that does `work` with a token."""
     asked = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"} | (
         {"HF_TOKEN": token} if token else {}
     )
@@ -43,7 +43,7 @@ def told(work: str, token: str | None, name: str) -> tuple[int, str]:
 
 
 def main(tokens: str) -> int:
-    """Compare what each token may, and what the client says of a refusal; the number of cases that differ."""
+    """Compare each token's rights, and the client's message for a refusal; return the number of wrong cases."""
     given = json.loads(Path(tokens).read_text())
     name = f"ann/t-{hub.__version__}"
     cases = [

@@ -1,4 +1,4 @@
-"""Downloads of KServe's storage initializer, which compare what comes."""
+"""Downloads of KServe's storage initializer; their content is compared."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kserve_storage import Storage
 
 
 def files_in(folder: str) -> dict[str, bytes]:
-    """Contents of a folder by path, without what clients and archives leave beside them."""
+    """Return the contents of a folder by path, without the extra files that clients and archives leave there."""
     root = Path(folder)
     found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     return {path: data for path, data in found.items() if not path.startswith(".cache/") and path != "archive.tar"}
 
 
 def main(wanted: str, *uris: str) -> int:
-    """Download each URI; the number of those that do not give the files of the folder `wanted`."""
+    """Download each URI; return the number of URIs that do not give the files of the folder `wanted`."""
     failed = 0
     for uri in uris:
         with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Calls of MLflow's own client, which compare what comes back."""
+"""Calls of MLflow's client; the downloaded content is compared."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import mlflow
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 SERVICE = os.environ["SERVICE"]
-"""URL of the service, which plays the tracking server's part for artifacts."""
+"""The URL of the service, which acts as the tracking server for artifacts."""
 TRACKING = os.environ.get("TRACKING")
-"""URL of a tracking server that keeps its artifacts in the service; None for the light client."""
+"""The URL of a tracking server that stores its artifacts in the service; None for the light client."""
 
 
 def artifacts_come_back() -> None:
@@ -49,7 +49,7 @@ def _compare(repository: object, files: dict[str, bytes]) -> None:
 
 
 def a_model_is_logged_registered_and_loaded() -> None:
-    """Log a model with a tracking server that was never told of this service but by its artifact root."""
+    """Log a model with a tracking server that knows this service only as its artifact root."""
     assert TRACKING is not None
     mlflow.set_tracking_uri(TRACKING)
     from mlflow import pyfunc
@@ -71,7 +71,7 @@ def a_model_is_logged_registered_and_loaded() -> None:
 
 
 def main() -> None:
-    """Do all that the installed version can."""
+    """Make all calls that the installed version supports."""
     artifacts_come_back()
     if TRACKING is not None:
         a_model_is_logged_registered_and_loaded()

@@ -1,4 +1,4 @@
-"""ONNX models in packages of the Python index, of which parts are cut."""
+"""ONNX models in packages of the Python index, from which parts are cut."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ CUT: Final = (
     ("ocr-det", "rapidocr_onnxruntime", f"{_RAPID}ch_PP-OCRv4_det_infer.onnx"),
     ("ocr-cls", "rapidocr_onnxruntime", f"{_RAPID}ch_ppocr_mobile_v2.0_cls_infer.onnx"),
 )
-"""Name of a model, beginning of the name of its wheel, and its place there."""
+"""The models' names, the beginnings of their wheels' names, and their paths in the wheels."""

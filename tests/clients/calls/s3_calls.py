@@ -1,4 +1,4 @@
-"""Calls of Python clients of S3: `s3_calls.py CLIENT ENDPOINT DOMAIN FILE`, with keys in the environment."""
+"""Calls of Python S3 clients: `s3_calls.py CLIENT ENDPOINT DOMAIN FILE`, with keys in the environment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DATA = Path(FILE).read_bytes()
 KEY, SECRET = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 OBJECT = "tags/llm:1/model.onnx"
 AUTHORITY = os.environ.get("SSL_CERT_FILE")
-"""Certificate to trust; None without TLS."""
+"""The certificate to trust; None without TLS."""
 
 
 def boto3() -> None:
-    """List, look at and read an object."""
+    """List objects, get an object's facts, and read it."""
     import boto3
 
     s3 = boto3.client("s3")
@@ -31,7 +31,7 @@ def boto3() -> None:
 
 
 def s3fs() -> None:
-    """List, look at and read an object."""
+    """List objects, get an object's facts, and read it."""
     import s3fs
 
     files = s3fs.S3FileSystem(client_kwargs={"endpoint_url": ENDPOINT})

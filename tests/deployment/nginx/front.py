@@ -1,4 +1,4 @@
-"""nginx with one of our files, on the loopback, and how to ask it and to compare what it says."""
+"""nginx with one of our files on the loopback, and functions that send requests and compare answers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FOLDER = Path(__file__).parents[3] / "docker"
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
+    """Return a port that no program listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return as soon as it holds."""
+    """Wait until a condition holds."""
     for _ in range(int(seconds * 100)):
         if condition():
             return
@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def listening(port: int) -> bool:
-    """True when a server listens on `port` of the loopback."""
+    """Return True if a server listens on `port` of the loopback."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -48,9 +48,9 @@ Edit = Callable[[str], str]
 
 
 def adapted(name: str, folder: Path, port: int, upstreams: Sequence[int], edit: Edit = str) -> Path:
-    """The file `name` with its addresses and folders replaced, and nothing else but what `edit` does.
+    """Return the file `name` with replaced addresses and folders, and with the changes of `edit`.
 
-    A file for one service gets the servers of the file for several.
+    A file for one service gets the servers of the file for several services.
     """
     text = edit((FOLDER / name).read_text())
     first, second = upstreams
@@ -74,9 +74,9 @@ def adapted(name: str, folder: Path, port: int, upstreams: Sequence[int], edit: 
 
 
 class Nginx:
-    """nginx with the configuration `name`, before the replicas at `upstream` and `other`.
+    """nginx with the configuration `name`, in front of the replicas at `upstream` and `other`.
 
-    Without `other` the second replica is one that is down.
+    Without `other`, the second replica is down.
     """
 
     def __init__(self, name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> None:
@@ -89,12 +89,12 @@ class Nginx:
         self._running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and return when it listens."""
+        """Start nginx, and return when it listens."""
         self._running = subprocess.Popen(self._command, start_new_session=True)
         wait_for(lambda: listening(self.port))
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it by a signal; SIGKILL for its workers too, which would go on to listen."""
+        """End nginx by a signal; SIGKILL also goes to its workers, which would otherwise continue to listen."""
         assert self._running is not None
         if how is signal.SIGKILL:
             os.killpg(self._running.pid, how)
@@ -105,7 +105,7 @@ class Nginx:
 
 @contextmanager
 def nginx(name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> Iterator[int]:
-    """Port of a running `Nginx`."""
+    """Run an `Nginx` and yield its port."""
     running = Nginx(name, folder, upstream, edit, other=other)
     running.start()
     try:
@@ -116,7 +116,7 @@ def nginx(name: str, folder: Path, upstream: int, edit: Edit = str, *, other: in
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, whole."""
+    """A complete answer."""
 
     status: int
     headers: dict[str, str]
@@ -124,7 +124,7 @@ class Answer:
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
-    """The answer of the server at `port`; underscores in names of headers stand for hyphens."""
+    """Return the answer of the server at `port`; underscores in names of headers are replaced by hyphens."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
@@ -132,13 +132,13 @@ def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
         vary = [value for name, value in said if name == "vary"]  # a list, which may come in several lines
         pairs = {each for each in said if each[0] != "vary"} | ({("vary", ", ".join(vary))} if vary else set())
         kept = dict(pairs)
-        assert len(kept) == len(pairs)  # nothing is said in two ways
+        assert len(kept) == len(pairs)  # no header comes in two forms
         return Answer(response.status, kept, response.read())
 
 
 # Headers about nginx and the connection, not about the representation.
 OWN = {"server", "date", "connection", "keep-alive", "cache-status", "x-request-id", "transfer-encoding"}
-# Headers due from the cache, by status, where it joins the answer from pieces of the service's answers.
+# Headers that the cache must send, by status, where it builds the answer from pieces of the service's answers.
 DUE = {
     200: {"etag", "cache-control", "vary", "content-length", "content-type", "accept-ranges"},
     206: {"etag", "cache-control", "vary", "content-length", "content-type", "content-range"},
@@ -149,13 +149,13 @@ DUE = {
 
 
 def same(answer: Answer, direct: Answer, cache: bool) -> None:
-    """Fail unless an answer from nginx is as good as the service's own."""
+    """Fail unless an answer from nginx is as good as the service's answer."""
     due = DUE[direct.status] if cache else {*direct.headers, *answer.headers} - OWN
     if direct.status >= 400:
         due = due - {"content-length"}  # problems name their request, and ids differ in length
     kept, wanted = ({name: of.headers.get(name) for name in due} for of in (answer, direct))
     assert (answer.status, kept) == (direct.status, wanted)
-    if not (cache and answer.status == 416):  # nginx knows the length then, and answers 416 with a page of its own
+    if not (cache and answer.status == 416):  # nginx knows the length then, and sends a different page with status 416
         assert _said(answer) == _said(direct)
 
 

@@ -1,6 +1,6 @@
-"""Tests of `protoslice doctor` before a real nginx: each fault is named, and nothing else.
+"""Tests of `protoslice doctor` behind a real nginx: it names each fault, and nothing else.
 
-Not part of `make test`, as `test_nginx.py` is not.
+Like `test_nginx.py`, this is not part of `make test`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a service."""
+    """Run a service, and yield its port."""
     settings = {
         "PROTOSLICE_STORAGE": tmp_path_factory.mktemp("stores").as_uri(), "PROTOSLICE_LOG_LEVEL": "error",
         "PROTOSLICE_SPACE_WATERMARK_BYTES": "1", "PROTOSLICE_AUTH": "open", "PROTOSLICE_TRUSTED_PROXIES": "127.0.0.1",
@@ -39,7 +39,7 @@ def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedP
 
 
 def bad(url: str) -> dict[str, str]:
-    """Advice of the doctor for each check that failed, by check."""
+    """Return the doctor's advice for each failed check, by check."""
     done = subprocess.run([*PROGRAM, "doctor", url, "--json"], capture_output=True, text=True, check=False, timeout=120)
     told = json.loads(done.stdout)
     assert done.returncode == (0 if told["well"] else 3)
@@ -47,7 +47,7 @@ def bad(url: str) -> dict[str, str]:
 
 
 def without(*directives: str) -> Callable[[str], str]:
-    """Takes lines out of the file."""
+    """Return a function that removes lines from the file."""
 
     def edit(text: str) -> str:
         for directive in directives:
@@ -59,7 +59,7 @@ def without(*directives: str) -> Callable[[str], str]:
 
 
 def location(*lines: str) -> Callable[[str], str]:
-    """Puts lines before the one that passes on."""
+    """Return a function that adds lines to the location that forwards requests."""
     return replaced("proxy_pass http://protoslice;", " ".join([*lines, "proxy_pass http://protoslice;"]))
 
 
@@ -72,7 +72,7 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
 
 
 def cached(*lines: str) -> Callable[[str], str]:
-    """Puts a cache before the service."""
+    """Put a cache in front of the service."""
 
     def edit(text: str) -> str:
         path = "proxy_cache_path /tmp/nginx-kept keys_zone=kept:1m; server {\n        listen"
@@ -84,13 +84,13 @@ def cached(*lines: str) -> Callable[[str], str]:
 
 
 def below(path: str, *lines: str) -> Callable[[str], str]:
-    """Puts the service below a path of its own."""
+    """Put the service below a path."""
     return replaced("location / {\n            proxy_pass http://protoslice;", f"location {path} {{ {' '.join(lines)}")
 
 
 NAMES = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
 SCHEME = "proxy_set_header X-Forwarded-Proto $scheme;"
-# One proxy_set_header in a location undoes those of the server.
+# A single proxy_set_header in a location cancels those of the server.
 HOST = f'proxy_set_header Host $http_host; proxy_set_header Connection ""; {NAMES}'
 MAP = "map $request_uri $rest { ~^/models(?<path>/.*)$ $path; } server {\n        listen"
 PREFIXED = below("/models/", "proxy_pass http://protoslice$rest;", "proxy_redirect / /models/;")
@@ -209,7 +209,7 @@ def test_each_thing_that_is_wrong_is_named(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate that is its own authority, for the loopback, and its key beside it."""
+    """Return a self-signed certificate for the loopback, and its key."""
     path = tmp_path / "own.pem"
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]

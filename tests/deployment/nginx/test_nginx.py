@@ -1,6 +1,6 @@
-"""Tests of the nginx files, in a real nginx on the loopback: answers are those of the service itself.
+"""Tests of the nginx files in a real nginx on the loopback: its answers equal the service's answers.
 
-Not part of `make test`: it needs nginx. `make nginx` runs it.
+They are not part of `make test`, as they need nginx. `make nginx` runs them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ETAG = f'"sha256-{hashlib.sha256(DATA).hexdigest()}"'
 
 @dataclass(frozen=True)
 class Site:
-    """nginx before one replica that runs and one that is down."""
+    """nginx in front of one running replica and one that is down."""
 
     port: int
     direct: int
@@ -84,7 +84,9 @@ def test_answers_are_those_of_the_service(site: Site, path: str, method: str, he
     direct = ask(site.direct, path, method, **headers)
     for _ in range(2):
         answer = ask(site.port, path, method, **headers)
-        if site.caches and path == EMPTY and method == "GET" and answer.status == 416:  # as good as the 200 we choose
+        if (
+            site.caches and path == EMPTY and method == "GET" and answer.status == 416
+        ):  # as good as the 200 that we choose
             assert answer.headers["content-range"] == "bytes */0"
         else:
             same(answer, direct, site.caches and path != BY_TAG)
@@ -152,7 +154,7 @@ def test_a_slow_reader_is_felt_by_the_service(site: Site) -> None:
         response = connection.getresponse()
         assert len(response.read(1 << 20)) == 1 << 20
         seen = -1
-        while seen != site.app.sent:  # until it stands still
+        while seen != site.app.sent:  # until the counter no longer changes
             seen = site.app.sent
             time.sleep(0.5)
         assert seen < ENDLESS_SIZE // 4
@@ -206,7 +208,7 @@ def test_kinds_of_answers_are_kept_apart(site: Site) -> None:
 
 @cache_only
 def test_answers_to_pages_of_different_origins_are_kept_apart(site: Site) -> None:
-    """Answers readable by one origin are cached apart from those for another, or for none."""
+    """The cache separates answers that one origin may read from answers for another origin or for none."""
     for again in (False, True):
         for origin in ("https://one.example", "https://two.example", None):
             said = {} if origin is None else {"Origin": origin}
@@ -226,7 +228,7 @@ def test_no_origin_passes_for_part_of_another_accept(site: Site) -> None:
 
 @pytest.mark.parametrize("name", [*FILES, "nginx-private-cache.conf"])
 def test_nginx_file_starts_before_one_service_as_shipped(name: str, tmp_path: Path) -> None:
-    """Nothing is replaced but the folders that only some users may write to."""
+    """Only the folders that some users may not write to are replaced."""
     text = (FOLDER / name).read_text().replace("/var/cache/nginx", str(tmp_path)).replace("/tmp/nginx", f"{tmp_path}/n")
     (tmp_path / "nginx.conf").write_text(text)
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")

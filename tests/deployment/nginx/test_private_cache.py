@@ -1,4 +1,4 @@
-"""The cache that asks first: bytes in it are given to callers who may read them, and to no other."""
+"""The cache that asks the service first: it returns bytes only to callers who may read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGIN = "https://viewer.example"
 
 @dataclass(frozen=True)
 class Site:
-    """nginx before a service with two spaces, an admin's token, and a store in the space `own`."""
+    """nginx in front of a service with two spaces, an admin's token, and a store in the space `own`."""
 
     port: int
     direct: int
@@ -32,18 +32,18 @@ class Site:
     path: str
 
     def get(self, token: str | None, path: str | None = None, **headers: str) -> Answer:
-        """The answer of nginx to a caller with a token, or without one."""
+        """Return nginx's answer to a caller with or without a token."""
         named = {} if token is None else {"Authorization": f"Bearer {token}"}
         return ask(self.port, path or self.path, **named, **headers)
 
     def token(self, space: str, *scopes: str) -> str:
-        """A new token of a space."""
+        """Return a new token of a space."""
         told = sent(self.direct, "POST", f"/spaces/{space}/v1/tokens", self.admin, {"name": "t", "scopes": scopes})
         return str(told["token"])
 
 
 def sent(port: int, method: str, path: str, token: str, body: Mapping[str, Any] | bytes = b"") -> dict[str, Any]:
-    """The JSON that the service answers with."""
+    """Return the JSON of the service's answer."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
     with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:

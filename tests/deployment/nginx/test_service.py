@@ -1,4 +1,4 @@
-"""The service itself behind nginx: what curl puts in comes out on either side, byte for byte."""
+"""The service behind nginx: bytes that curl uploads come back unchanged, directly and through nginx."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from tests.deployment.nginx.front import FILES, Answer, ask, nginx, same
 
-# Thirty fields of a megabyte, of no type anybody knows.
+# Thirty fields of a megabyte, of an undeclared type.
 PROTO = b"".join(b"\x0a\xc0\x84\x3d" + random.Random(n).randbytes(1_000_000) for n in range(30))
 
 
 @dataclass(frozen=True)
 class Site:
-    """nginx before the service, and the service."""
+    """nginx in front of the service, and the service."""
 
     port: int
     direct: int
@@ -43,7 +43,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     finally:
         process.terminate()
         process.stdout.close()
-        assert process.wait(timeout=60) in {0, -signal.SIGTERM}  # uvicorn ends in order, then by the signal after all
+        assert process.wait(timeout=60) in {0, -signal.SIGTERM}  # uvicorn shuts down, and then still ends by the signal
 
 
 @pytest.fixture(params=FILES)
@@ -53,7 +53,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, service: int) -> Iterat
 
 
 def upload(site: Site, *arguments: str, body: bytes = PROTO) -> dict[str, Any]:
-    """The store that curl makes through nginx of what it reads on its standard input."""
+    """Upload curl's standard input through nginx; return the store."""
     command = ["curl", "--silent", "--show-error", "--fail-with-body", *arguments]
     answer = subprocess.run(command, input=body, capture_output=True, check=True).stdout
     store: dict[str, Any] = json.loads(answer)
@@ -89,7 +89,7 @@ def test_uploads_of_each_kind(site: Site) -> None:
 
 
 def without_boundary(answer: Answer) -> Answer:
-    """`answer`, if it has parts, with their boundary, which is another each time, replaced."""
+    """Return `answer` with the boundary of its parts, which varies, replaced."""
     kind, _, boundary = answer.headers.get("content-type", "").partition("; boundary=")
     if not boundary:
         return answer

@@ -17,7 +17,7 @@ SECURE = "listen 8443"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a certificate of localhost, and its key."""
+    """Return a folder with a certificate of localhost, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     command = [
         "openssl",
@@ -39,7 +39,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ports(certificate: Path, tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """Ports of http and https of nginx in front of a service."""
+    """Return the ports of http and https of nginx in front of a service."""
     secure = free_port()
 
     def edit(text: str) -> str:

@@ -1,6 +1,6 @@
-"""tus-js-client under Node, directly and through nginx; the service is killed while it uploads.
+"""tus-js-client under Node, directly and through nginx; the service is killed while the client uploads.
 
-Not part of `make test`: it needs Node and nginx. `make nginx` runs it.
+This is not part of `make test`, as it needs Node and nginx. `make nginx` runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, object]] = {
 
 @dataclass
 class Site:
-    """A service that can be killed and comes back at the same port, and where clients ask for it."""
+    """A service that can be killed and restarted at the same port, and the address for its clients."""
 
     folder: Path
     port: int
@@ -51,7 +51,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tus-js-client installed."""
+    """Return a folder with tus-js-client installed."""
     folder = tmp_path_factory.mktemp("node")
     (folder / "package.json").write_text("{}")
     install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "tus-js-client@4.3.1"]
@@ -61,7 +61,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["direct", "nginx"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A site with nginx before it, and one without."""
+    """Return a site behind nginx, and a site without nginx."""
     port = free_port()
     with ExitStack() as stack:
         front = port if request.param == "direct" else stack.enter_context(nginx("nginx.conf", tmp_path, port))
@@ -69,7 +69,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 def push(node: Path, site: Site, options: dict[str, object]) -> subprocess.Popen[str]:
-    """tus-js-client at work on `DATA`."""
+    """Run tus-js-client, which uploads `DATA`."""
     file = site.folder / "model.onnx"
     file.write_bytes(DATA)
     command = ["node", str(PUSH), str(node), f"{site.url}/v1/uploads", str(file), json.dumps(options)]
@@ -117,6 +117,6 @@ def test_it_goes_on_when_the_service_was_killed(node: Path, site: Site, way: str
 
 
 def wait_for_uploads(site: Site) -> None:
-    """Until an upload has begun."""
+    """Wait until an upload has begun."""
     while not upload_ids(site.folder / "storage"):
         time.sleep(0.002)

@@ -33,7 +33,7 @@ PIECE: Final = 256 << 10
 
 
 class Upstream:
-    """The application, and what it has seen."""
+    """The application, and the requests that it has received."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
@@ -41,7 +41,7 @@ class Upstream:
         self.sent = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         target = scope["raw_path"].decode()
         self.requests.append((scope["method"], target, headers))
@@ -84,7 +84,7 @@ async def _serve(data: bytes, method: str, headers: dict[str, str], send: Send) 
         "vary": "Accept, Accept-Encoding, Origin",
         "x-request-id": headers.get("x-request-id", "none"),
     }
-    if "origin" in headers:  # as the service does for origins that may
+    if "origin" in headers:  # as the service does for allowed origins
         common |= {"access-control-allow-origin": headers["origin"], "access-control-expose-headers": "*"}
     if headers.get("if-match", etag) != etag:
         await _answer(send, 412, b'{"status": 412}', {})
@@ -127,7 +127,7 @@ async def _answer(send: Send, status: int, body: bytes, headers: dict[str, str])
 
 
 class Running:
-    """The application on a free port of the loopback, in a thread of its own."""
+    """The application on a free port of the loopback, in a separate thread."""
 
     def __init__(self) -> None:
         self.app = Upstream()

@@ -36,14 +36,14 @@ def store(client: httpx.Client, data: bytes, tag: str) -> str:
 
 @pytest.fixture(scope="module")
 def connected(service: LiveServer) -> Iterator[Client]:
-    """The client of the package."""
+    """Return the package's client."""
     with Client(service.url) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
 def ids(client: httpx.Client) -> tuple[str, str]:
-    """The first and the second version of a model."""
+    """Return the ids of the first and the second version of a model."""
     parsed = onnx.load_from_string(model(w=WEIGHT + NOISE, z=HALVES * 2, new=WEIGHT[0], same=WEIGHT[1]))
     parsed.graph.node[0].op_type = "Gelu"
     one = store(client, model(w=WEIGHT, z=HALVES, old=WEIGHT[2], same=WEIGHT[1]), "compared:1")

@@ -1,6 +1,6 @@
-"""Facts over the wire: their JSON is what OpenAPI promises, and the client reads the same fact.
+"""Facts over the wire: their JSON matches the OpenAPI document, and the client reads the same fact.
 
-JSON of 1 KiB and more is compressed for clients that take gzip, once; bytes of models and secrets never are.
+JSON of 1 KiB and more is compressed once for clients that accept gzip; bytes of models and secrets never are.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ JSON: Final = {"content-type": "application/json"}
 
 
 async def every_target(app: Application) -> list[str]:
-    """Targets of all routes that read a store, of lists that are long, and of the document."""
+    """Return the targets of all routes that read a store, of lists that are long, and of the document."""
     ids = await filled(app, 40)
     for number in range(20):
         body = json.dumps({"store": ids["after"]}).encode()
@@ -239,14 +239,14 @@ async def every_target(app: Application) -> list[str]:
 
 
 def is_view(target: str) -> bool:
-    """True for a view, whose bytes are given out by range."""
+    """Return True for a view, whose bytes are served by range."""
     path = target.partition("?")[0]
     templates = (re.sub(r"\{(\w+):path\}", r".+", view.path) for view in VIEWS)
     return any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), path) for each in templates)
 
 
 def assert_same_coded(target: str, plain: Asked, coded: Asked) -> None:
-    """Compare an answer to a client that takes gzip with the plain one."""
+    """Compare an answer to a client that accepts gzip with the plain one."""
     assert gzip.decompress(coded.body) == plain.body, target
     assert int(coded.headers["content-length"]) == len(coded.body) < len(plain.body), target
     assert coded.headers["repr-digest"] == f"sha-256=:{b64encode(hashlib.sha256(coded.body).digest()).decode()}:"
@@ -317,7 +317,7 @@ async def test_a_write_takes_the_tag_of_the_compressed_answer() -> None:
 
 
 def answers() -> Iterator[tuple[str, Any]]:
-    """The classes of the answers of all routes."""
+    """Return the classes of all routes' answers."""
     app = create_app(Settings(storage="memory://"))
     for row, route in routes_of(app.router.routes):
         for kind in route.answers.values():
@@ -325,7 +325,7 @@ def answers() -> Iterator[tuple[str, Any]]:
 
 
 def names_in(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the members of a schema, and of the schemas that it refers to."""
+    """Return the names of a schema's members, and of the members of schemas that it refers to."""
     if isinstance(schema, list):
         for each in schema:
             yield from names_in(each, definitions)

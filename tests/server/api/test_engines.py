@@ -1,6 +1,6 @@
-"""Files for engines over a real socket: GGUF and safetensors in; ONNX files and laid-out safetensors out.
+"""Files for engines over a real socket: GGUF and safetensors as uploads; ONNX and laid-out safetensors as views.
 
-The index of `files/` as clients that follow links read it.
+Clients that follow links read the index of `files/`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TAR = {"content-type": "application/x-tar"}
 
 
 def packed(root: Path) -> bytes:
-    """The files below `root` as a tar archive."""
+    """Return the files below `root` as a tar archive."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         tar.add(
@@ -55,7 +55,7 @@ def got(client: httpx.Client, path: str, **headers: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def layers(client: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """URL of a store of two layers, and the file."""
+    """Return the URL of a store of two layers, and the file."""
     random = np.random.default_rng(3)
     weights = [numpy_helper.from_array(random.standard_normal((40, 40)).astype("f4"), f"w{n}") for n in range(2)]
     nodes = [helper.make_node("MatMul", ["x", "w0"], ["h"]), helper.make_node("MatMul", ["h", "w1"], ["y"])]
@@ -197,7 +197,7 @@ FILES = {
 
 
 class Links(HTMLParser):
-    """Links and elements of a page."""
+    """The links and elements of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from protoslice.client import Client
 
 @pytest.fixture
 def stored(client: httpx.Client) -> str:
-    """Id of a store of ten nodes in a row."""
+    """Return the id of a store of ten nodes in a row."""
     nodes = [([f"n{at}"], [f"n{at - 1}"] if at else []) for at in range(10)]
     answer = client.put("/v1/stores?filename=graph.pb&type=tensorflow.GraphDef", content=_bytes(graph_def(nodes)))
     return str(answer.json()["id"])
@@ -95,7 +95,7 @@ def test_a_model_without_a_graph_says_so(client: httpx.Client) -> None:
 
 @pytest.fixture(scope="module")
 def saved_model(client: httpx.Client) -> str:
-    """A store of a SavedModel with two meta graphs, `serve` and `serve` with `gpu`."""
+    """Make a store of a SavedModel with two meta graphs, `serve` and `serve` with `gpu`."""
     model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
     for tags in (["serve"], ["serve", "gpu"]):
         graph = model.meta_graphs.add()

@@ -1,6 +1,6 @@
-"""Stores in lists, tags with compare-and-set, schemas.
+"""Stores in lists, tags with compare-and-set, and schemas.
 
-Types of uploaded schemas: extensions by their printed paths, and well-known types as the runtime shows them.
+Types of uploaded schemas: extensions have their printed paths, and well-known types look as in the runtime.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_a_store_is_found_by_any_name_until_it_is_deleted(client: httpx.Client) 
     for path in (*(f"/v1/stores/{ref}" for ref in found), f"/v1/stores/{store['id']}/merge", "/v1/tags/doomed"):
         answer = client.get(path)
         assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
-    for _ in range(2):  # the answer was lost, and the client asks again
+    for _ in range(2):  # the answer was lost, and the client sends the request again
         restored = client.post(f"/v1/stores/{store['id']}/restore")
         assert (restored.status_code, restored.json()) == (200, store | {"tags_taken": []})
     assert client.get("/v1/stores/doomed").json()["id"] == store["id"]
@@ -118,7 +118,7 @@ def test_schemas_that_cannot_be(client: httpx.Client, content: bytes, headers: d
 
 
 def fixed_names() -> list[str]:
-    """Segments of the routes that stand where others have the name of a store, a tag or a repository."""
+    """Return the fixed segments of routes at places where other routes have a store's, tag's or repository's name."""
     rows = [row.partition(" ")[2].split("/") for row in RULES if row.partition(" ")[2].startswith("/v1/")]
     places = [("/".join(parts[:place]), part) for parts in rows for place, part in enumerate(parts)]
     named = {before for before, part in places if part.startswith("{")}
@@ -186,7 +186,7 @@ def message(size: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def extended(client: httpx.Client) -> Iterator[list[str]]:
-    """Ids of two stores that differ in an extension of an extension."""
+    """Return the ids of two stores that differ in an extension of an extension."""
     kind = {"content-type": "application/protobuf"}
     assert client.put("/v1/schemas/extended", content=SET.SerializeToString(), headers=kind).status_code == 201
     made = [client.put("/v1/stores?type=x.M&min_chunk=10", content=message(size)) for size in (30, 40)]

@@ -1,4 +1,4 @@
-"""The OpenAPI document, what calls declare once for it and the routes, and the media types that it names."""
+"""The OpenAPI document, the shared declarations of the document and the routes, and the document's media types."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from protoslice.server.settings import Settings
 
 COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
-# No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
-# model can be well-formed and wrong.
+# Check for status 5xx and undocumented answers. Do not check that every documented input is accepted, as a path,
+# a precondition or a model can be well-formed and wrong.
 load_all_checks()
 CHECKS: Any = CHECKS_BY_NAME.get_by_names(
     [
@@ -55,7 +55,7 @@ CHECKS: Any = CHECKS_BY_NAME.get_by_names(
 
 @schemathesis.serializer("application/protobuf", "application/offset+octet-stream")
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
-    """Bytes as they are; for whatever else the generator thinks of, its text."""
+    """Return bytes unchanged; of any other generated value, its text."""
     return value.data if isinstance(value, Binary) else value if isinstance(value, bytes) else str(value).encode()
 
 
@@ -133,7 +133,7 @@ def test_failures_that_operations_share_are_in_all_of_them() -> None:
 
 
 def test_integers_have_a_format_and_inclusive_bounds() -> None:
-    """Some generators take only numbers of OpenAPI 3.0: bounds that are exclusive are true or false there."""
+    """Some generators accept only numbers of OpenAPI 3.0, in which exclusive bounds are true or false."""
 
     def check(part: Any, place: str) -> None:
         for name, each in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
@@ -218,7 +218,7 @@ def test_endpoint_declares_route_rule_and_answers() -> None:
 
     @endpoint(router, "POST /v1/new/{name}", READ, answer=Tag, status=201, fails=(404,), cached=True)
     async def make_new(request: Request, name: str) -> Response:
-        """Make one."""
+        """Create a new thing."""
         return Response()
 
     ((row, route),) = routes_of(router.routes)
@@ -260,7 +260,7 @@ async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() 
 
 
 def test_operations_are_promised_experimental_or_deprecated() -> None:
-    """The page of operations marks those that may change, or will go, as the document does."""
+    """The page of operations marks experimental and deprecated operations, as the document does."""
     sections = dict(re.findall(r"^### (\w+ /\S+)\n(.*?)(?=^##|\Z)", operations_page(), re.MULTILINE | re.DOTALL))
     marks = set()
     for method, path, said in declared(create_app(Settings(storage="memory://")).openapi()):
@@ -278,7 +278,7 @@ BROWSER: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/av
 
 
 def documented(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Responses of each operation below `/v1`, by method and path."""
+    """Return the responses of each operation below `/v1`, by method and path."""
     return {
         f"{method.upper()} {path}": operation["responses"]
         for path, operations in document["paths"].items()
@@ -297,7 +297,7 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
             method, target, body, headers = call.filled(things, "")
             if method == "HEAD" or call.refused or row not in said:
                 continue
-            if method == "GET":  # what is computed upon the first read is there then
+            if method == "GET":  # results that the first read computes are stored then
                 plain = await ask(app, method, target, body, {**headers, **caller})
                 assert plain.status == 200, (target, plain)
                 if "content-type" in plain.headers:
@@ -315,7 +315,7 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
                 assert got.headers["content-type"] == "application/problem+json"
                 assert before is None or await rows(app) == before, target
             asked.add(row)
-        for row in said.keys() - asked:  # refused before anything else is looked at
+        for row in said.keys() - asked:  # refused before anything else is checked
             method, _, path = row.partition(" ")
             if method != "HEAD" and "406" in said[row]:
                 got = await ask(app, method, re.sub("[{}]", "", path), b"", {**caller, "accept": "image/png"})

@@ -34,24 +34,24 @@ APP = create_app(Settings(storage="memory://"))
 REGISTRIES = "protoslice.server.registries."
 PAGES = {"GET /", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations"}
 FOREIGN = PAGES | {"GET /session/callback", "GET /metrics"}
-"""Pages, whose query is read by their script, the answer of an OpenID issuer, and metrics that no cache may answer."""
+"""Pages whose query a script reads, the answer of an OpenID issuer, and metrics that no cache may answer."""
 
 
 class OwnRoute(NamedTuple):
-    """Row of a route of our own API, with the names of its query parameters."""
+    """A row of a route of our API, with the names of its query parameters."""
 
     row: str
     names: QueryNames
 
     @property
     def request(self) -> tuple[str, str]:
-        """Method and path; a parameter of the path is a number, which is a name too."""
+        """Return method and path; a parameter of the path becomes a number, which is also a valid name."""
         method, _, path = self.row.partition(" ")
         return method, re.sub(r"\{[^}]*\}", "0", path)
 
 
 def own_routes(app: Application) -> dict[str, OwnRoute]:
-    """Every route of an application but those of registries and those of `FOREIGN`."""
+    """Return every route of an application except the routes of registries and of `FOREIGN`."""
     found = dict[str, OwnRoute]()
     for row, route in routes_of(app.router.routes):
         if not route.endpoint.__module__.startswith(REGISTRIES) and row not in FOREIGN:
@@ -64,7 +64,7 @@ ROUTE = pytest.mark.parametrize("row", sorted(ROUTES))
 
 
 def unchecked(app: Application) -> list[str]:
-    """Rows of routes that take any query, though they are of our own API."""
+    """Return the rows of routes of our API that take any query."""
     rows = own_routes(app)
     return [
         row for row, route in routes_of(app.router.routes) if row in rows and (not route.is_strict or route.any_query)
@@ -72,8 +72,8 @@ def unchecked(app: Application) -> list[str]:
 
 
 def wrong_names(names: QueryNames) -> Iterator[tuple[str, str]]:
-    """Unknown names, each with the words that the refusal has for it."""
-    yield "xyzzy", "'xyzzy': use one of " if names.known else "'xyzzy': this URL takes no query parameters"
+    """Return unknown names, each with the words of its refusal."""
+    yield "xyzzy", "'xyzzy': use one of " if names.known else "'xyzzy': this URL takes none"
     for name in names.known:
         yield f"{name}_", f"Unknown query parameter '{name}_': did you mean '{name}'?"
 
@@ -160,7 +160,7 @@ def test_a_parameter_that_is_not_declared_cannot_be_read() -> None:
 
 
 def readers_of_queries(source: str) -> list[int]:
-    """Lines that read a query past its declared names: `.query_params`, or the query string of a scope."""
+    """Return the lines that read a query directly: by `.query_params`, or by a scope's query string."""
     return [
         node.lineno
         for node in ast.walk(ast.parse(source))
@@ -171,15 +171,15 @@ def readers_of_queries(source: str) -> list[int]:
 
 READERS = {
     "auth/spaces.py",  # repeats the query in a URL
-    "auth/signatures.py",  # takes the signature off
-    "auth/permissions.py",  # reads `tag`, which the routes concerned declare
+    "auth/signatures.py",  # removes the signature
+    "auth/permissions.py",  # reads `tag`, which its routes declare
     "api/json_answers.py",  # links to the next page
-    "api/sessions.py",  # hands the answer of an issuer to its client
+    "api/sessions.py",  # passes an issuer's answer to its client
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
     "routing.py",  # the check
 }
-"""Modules of the server that get at a query themselves, but for registries."""
+"""The server's modules that read a query directly, except for registries."""
 
 
 def test_no_route_reads_the_query_by_hand() -> None:
@@ -216,7 +216,7 @@ _URL = re.compile(
 
 
 def urls_of(text: str) -> Iterator[tuple[str, str]]:
-    """Paths and queries of our own API in a page of documentation."""
+    """Return the paths and queries of our API in a page of documentation."""
     for found in _URL.finditer(text):
         yield found[2], found[3]
 
@@ -315,7 +315,7 @@ def test_views_are_described_and_have_a_rule() -> None:
 
 
 LONG = ("9" * 20, "9" * 31, "9" * 5000, "0" * 5000 + "1", "-" + "9" * 31)
-"""Python itself reads no more than 4300 digits."""
+"""Numbers that Python may not read: it reads no more than 4300 digits."""
 
 
 @pytest.mark.parametrize("digits", LONG, ids=lambda text: f"{text[0]}x{len(text)}")

@@ -1,6 +1,6 @@
-"""Many parts in one response, and merges by a JSON body: each is what its own URL gives.
+"""Many parts in one response, and merges by a JSON body: each part equals the content at its URL.
 
-Budget of computed elements: larger answers are refused, and repeated elements are not read.
+The budget of computed elements: larger answers are refused, and repeated elements are not read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def base(client: httpx.Client) -> str:
 
 
 def asked(client: httpx.Client, base: str, *parts: dict[str, str]) -> list[Any]:
-    """The parts as a parser of mail reads them."""
+    """Return the parts as a mail parser reads them."""
     answer = client.post(f"{base}/parts", json={"parts": parts})
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
@@ -119,14 +119,14 @@ def test_numbers_of_parts_are_bounded(client: httpx.Client, base: str) -> None:
 
 
 class Seconds:
-    """Processor time of a service of a model of a hundred tensors: each piece of work takes a second."""
+    """The processor time of a service with a model of a hundred tensors, where each piece of work takes a second."""
 
     def __init__(self, app: Application, store: str, patch: pytest.MonkeyPatch) -> None:
         self._app, self._store, self._patch = app, store, patch
         self._passed = itertools.count()
 
     async def ask(self, views: list[str]) -> tuple[Asked, int]:
-        """The answer, and the seconds that it took."""
+        """Send a request; return the answer, and the seconds that it took."""
         body, typed = json.dumps({"parts": [{"view": view} for view in views]}).encode(), {"content-type": JSON}
         before = next(self._passed)
         with self._patch.context() as patch:
@@ -159,7 +159,7 @@ async def test_work_of_all_parts_is_bounded(seconds: Seconds) -> None:
 async def test_bytes_computed_while_they_are_sent_count(seconds: Seconds) -> None:
     stored, computed = ([f"tensors/w{n}{more}" for n in range(20)] for more in ("", "?dequantize=true"))
     for views in (stored, computed):
-        await seconds.ask(views)  # what all tensors share
+        await seconds.ask(views)  # shared by all tensors
     answer, spent = await seconds.ask(stored)
     assert answer.status == 200
     assert await seconds.assert_refused(computed) > spent, "nothing was computed"
@@ -223,7 +223,7 @@ def test_the_client_reads_parts(client: httpx.Client, base: str) -> None:
         ref = base.rpartition("/")[2]
         found = {}
         for number, part in enumerate(ours.parts(ref, VIEWS)):
-            if number != 2:  # what is not read is passed over
+            if number != 2:  # skipped bytes are not read
                 found[part.view] = part.read()
         assert found == {view: client.get(f"{base}/{view}").content for view in VIEWS if view != VIEWS[2]}
         with pytest.raises(NotFound):
@@ -258,11 +258,11 @@ def test_the_client_wants_a_multipart_stream() -> None:
 
 MANY: Final = 1 << 40
 SECONDS: Final = 60
-"""Far more than any of these requests takes, and far less than the elements would."""
+"""Far more seconds than any of these requests takes, and far fewer than the elements would take."""
 
 
 def constant(value: Mapping[str, Any], dtype: int = 1, dims: tuple[int, ...] = (MANY,), more: bytes = b"") -> bytes:
-    """A GraphDef of one constant; its TensorProto has the fields `value`."""
+    """Return a GraphDef of one constant; its TensorProto has the fields `value`."""
     graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
     node = graph.node.add(name="c", op="Const")
     tensor = node.attr["value"].tensor
@@ -278,7 +278,7 @@ def constant(value: Mapping[str, Any], dtype: int = 1, dims: tuple[int, ...] = (
 
 
 async def answers(targets: list[str], *models: bytes, headers: Mapping[str, str] | None = None) -> list[Asked]:
-    """Answers about a store of the first model; `BEFORE` in a target is the id of one of the last."""
+    """Return the answers for a store of the first model; `BEFORE` in a target is a store of the last model."""
     found: list[Asked] = []
     async with open_app() as app:
         ids = [await _store(app, model) for model in models]

@@ -1,4 +1,4 @@
-"""Conditions of writes: each operation that changes something evaluates If-Match and If-None-Match, or refuses them."""
+"""Conditions of writes: each changing operation evaluates If-Match and If-None-Match, or refuses them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ CONDITIONAL: Final = {
     "PUT /v1/spaces/{space}", "PATCH /v1/spaces/{space}", "DELETE /v1/spaces/{space}",
     "PUT /v1/webhooks/{name}", "DELETE /v1/webhooks/{name}",
 }  # fmt: skip
-"""Operations that evaluate conditions: those of all resources that can be changed by their URL."""
+"""The operations that evaluate conditions: those of all resources that can be changed by their URL."""
 OWN: Final = ("/v1/", "/session")
-"""Beginnings of paths whose unsafe operations evaluate or refuse conditions; protocols of registries ignore them."""
+"""The beginnings of paths whose unsafe operations evaluate or refuse conditions; registries ignore conditions."""
 
 
 def unsafe(app: Application) -> Iterator[tuple[str, Route]]:
@@ -56,7 +56,7 @@ async def filled() -> AsyncIterator[tuple[Application, dict[str, str], Things]]:
 
 
 async def rows(app: Application) -> list[list[str]]:
-    """Rows of the catalogue, but for events, which are delivered meanwhile."""
+    """Return the rows of the catalogue, except events, which are delivered in the background."""
     tables = sorted({table for table, _ in snapshots.tables()} - {"deliveries"})
     assert app.services.opened is not None
     return await app.services.opened.database.read(
@@ -92,13 +92,13 @@ async def test_operations_evaluate_conditions_refuse_them_or_belong_to_a_registr
         assert all(row in RULES for row in CONDITIONAL)
         for row, route in unsafe(app):
             assert route.is_strict == row.partition(" ")[2].startswith(OWN), row
-        # One of a registry, whose client sends what its library adds.
+        # A condition at a registry, whose client sends it because its library adds it.
         got = await ask(app, "PUT", "/api/2.0/mlflow-artifacts/artifacts/run/file", b"x", STALE[0])
         assert got.status < 300, got
 
 
 class Resource(NamedTuple):
-    """A resource that can be changed, by its URL, and a change that has an effect each time."""
+    """A resource that can be changed by its URL, and a change that has an effect each time."""
 
     url: str
     method: str
@@ -106,7 +106,7 @@ class Resource(NamedTuple):
     headers: Mapping[str, str]
     second: bytes
     created: bool = True
-    """True if `method` creates it where it is missing."""
+    """True if `method` creates a missing resource."""
     removable: bool = True
 
 
@@ -128,7 +128,7 @@ KINDS: Final = sorted(resources(""))
 
 
 class Caller:
-    """Sends requests to an application."""
+    """A sender of requests to an application."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -150,7 +150,7 @@ class Caller:
 
 @asynccontextmanager
 async def replicas(folder: Path, count: int = 1) -> AsyncIterator[tuple[list[Application], str]]:
-    """Services over one storage and one catalogue, and the id of a store in it."""
+    """Return services over one storage and one catalogue, and the id of a store in them."""
     async with AsyncExitStack() as stack:
         given: dict[str, Any] = {"storage": f"file://{folder}/storage", "webhook_allow": (HOOK,)}
         apps = [await stack.enter_async_context(open_app(**given)) for _ in range(count)]
@@ -222,7 +222,7 @@ async def test_of_writes_of_two_replicas_on_one_condition_one_takes_effect(kind:
 
 
 async def test_a_tag_that_is_set_meanwhile_keeps_its_store(tmp_path: Path) -> None:
-    """A store is removed with its tags: on the condition that they are those that the caller has seen."""
+    """A store is removed with its tags, on the condition that they are the tags that the caller has seen."""
     async with replicas(tmp_path) as ((app,), store):
         caller, resource = Caller(app), resources(store)["store"]
         seen = await caller.etag(resource)

@@ -1,6 +1,6 @@
-"""Every failure is a problem of the documented kind, whoever raised it.
+"""Every failure is a problem of the documented kind, for every place that raises it.
 
-The audit over HTTP: who may read it, and what it has of each change.
+The audit over HTTP: who may read it, and its entry for each change.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_server_errors_give_nothing_away(kind: type[errors.ProtosliceError], upl
     problem = json.loads(bytes(answer.body))
     assert problem["offset"] == 7
     assert problem["path"] == "graph"
-    output = failure.problem.status < 500 or kind is errors.QuotaExceeded  # quotas are told in words of ours
+    output = failure.problem.status < 500 or kind is errors.QuotaExceeded  # quotas have messages of our own
     assert ("hush" in bytes(answer.body).decode()) == output
     assert ("retry-after" in answer.headers) == (failure.problem.status in {429, 503})
 

@@ -25,18 +25,18 @@ TYPE = "tensorflow.Example"
 
 @pytest.fixture(scope="module", params=["tfrecord", "delimited", "u32be"])
 def framing(request: pytest.FixtureRequest) -> str:
-    """A framing of the stream."""
+    """Return a framing of the stream."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def url(client: httpx.Client, framing: str) -> str:
-    """The records of a store of one stream."""
+    """Return the URL of the records of a store of one stream."""
     return stored(client, FRAMED[framing](EXAMPLES), f"{framing}.train")
 
 
 def problem(answer: httpx.Response, status: int, slug: str) -> str:
-    """The detail of a problem."""
+    """Return the detail of a problem."""
     said = assert_problem(answer.status_code, answer.headers, answer.content, expected=status, slug=slug)
     return str(said["detail"])
 
@@ -171,7 +171,7 @@ LABEL = 'features.feature["label"].int64_list.value[0]'
 
 @pytest.fixture(scope="module", params=["tfrecord", "u32be"])
 def parts(client: httpx.Client, request: pytest.FixtureRequest) -> str:
-    """The records of a store of one stream."""
+    """Return the URL of the records of a store of one stream."""
     stream = FRAMED[request.param]([*LABELLED, b""])
     answer = client.put(f"/v1/stores?filename={request.param}.parts", content=stream)
     assert answer.status_code in {200, 201}, answer.text
@@ -179,7 +179,7 @@ def parts(client: httpx.Client, request: pytest.FixtureRequest) -> str:
 
 
 def asked(parts: str, **params: object) -> httpx.URL:
-    """The URL with more parameters; a list gives one several times."""
+    """Return the URL with more parameters; a list repeats its parameter."""
     return httpx.URL(parts).copy_merge_params(params)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
-"""Searching of stores, and cursors of all lists.
+"""Search of stores, and cursors of all lists.
 
-Lists of repositories: of every protocol, by pages, at a cost that depends on the page alone.
+Lists of repositories: of every protocol, by pages, at a cost that depends only on the page.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Shown = TypeVar("Shown")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """Service with three stores: a large one, one of a repository, and one without a root."""
+    """Return a service with three stores: a large one, one of a repository, and one without a root."""
     with (
         serve(storage=tmp_path_factory.mktemp("site").as_uri(), space_watermark_bytes=0) as live,
         httpx.Client(base_url=live.url, timeout=30) as client,
@@ -47,12 +47,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 def found(client: httpx.Client, **search: Any) -> list[str]:
-    """Return the first names of the stores of a search, over all its pages of one store."""
+    """Return the first names of the stores that a search finds, over all its pages of one store."""
     return found_by(client, "/v1/stores", lambda each: str(each["names"][0]["name"]), **search)
 
 
 def found_by(client: httpx.Client, place: str, shown: Callable[[Any], Shown], **search: Any) -> list[Shown]:
-    """Return what is shown of the items of a list, over all its pages of one item."""
+    """Return the content of a list's items, over all its pages of one item."""
     names, params = list[Shown](), {"limit": 1, **search}
     for _ in range(20):
         answer = client.get(place, params=params)
@@ -108,7 +108,7 @@ def test_stores_are_found_by_their_files_until_they_are_removed(site: httpx.Clie
 
 
 def time_parameters() -> Iterator[tuple[str, str]]:
-    """Paths of operations with a parameter that is a time, and its name, from the document."""
+    """Return from the document the paths of operations with a time parameter, and the parameter's name."""
     for path, operations in create_app(Settings(storage="memory://")).openapi()["paths"].items():
         for each in operations.get("get", {}).get("parameters", ()):
             if "date-time" in json.dumps(each.get("schema", {})):
@@ -151,7 +151,7 @@ def test_stores_without_a_name_are_listed(site: httpx.Client) -> None:
 
 
 def pushed(client: httpx.Client, name: str) -> str:
-    """Push a manifest without a tag, which names a store; its URL."""
+    """Push a manifest without a tag, which names a store; return its URL."""
     push(client, b"passing", f"/v2/{name}")
     body = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [descriptor(b"passing")]}).encode()
     kind = {"content-type": MANIFEST}
@@ -227,14 +227,14 @@ def test_removed_stores_are_listed_until_they_are_restored(tmp_path: Path) -> No
 
 
 REQUIRED: Final = {"before": "other"}
-"""Parameters that a list needs."""
+"""The parameters that a list needs."""
 OF_A_PAGE: Final = {"cursor", "limit", "from"}
 SPACE: Final = "/spaces/team"
 VALUES: Final = {"boolean": ("true", "false"), "integer": ("1", "2"), "number": ("0.1", "0.2")}
 
 
 def lists(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Paths of operations that take a cursor, with their other parameters, from the document."""
+    """Return from the document the paths of operations that take a cursor, with their other parameters."""
     for path, operations in document["paths"].items():
         found = {
             each["name"]: each for each in operations.get("get", {}).get("parameters", ()) if each["in"] == "query"
@@ -244,7 +244,7 @@ def lists(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def other_values(parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Queries that ask for another list by one parameter."""
+    """Yield queries that request another list by one parameter."""
     for name, each in parameters.items():
         kind = next((part.get("type") for part in each["schema"].get("anyOf", [each["schema"]])), "string")
         yield from (f"{name}={value}" for value in VALUES.get(kind, ("name", "2026-11-01")))
@@ -315,7 +315,7 @@ RUN = "listed/7/models/m-1/artifacts"
 
 @pytest.fixture(scope="module")
 def repositories(client: httpx.Client) -> None:
-    """Repositories of the hub, one empty and one with a tag of OCI; two of OCI; two folders of MLflow's."""
+    """Make hub repositories, one empty and one with an OCI tag; two OCI repositories; and two MLflow folders."""
     for name in ("bare", "both"):
         client.post("/api/repos/create", json={"organization": "listed", "name": name})
     commit(client, "models/listed/both", {"m.onnx": OLD})
@@ -331,7 +331,7 @@ def repositories(client: httpx.Client) -> None:
 
 
 def listed(client: httpx.Client, path: str = "", **query: Any) -> list[dict[str, Any]]:
-    """Items of all pages."""
+    """Return the items of all pages."""
     found, cursor = list[dict[str, Any]](), ""
     while True:
         told = client.get(f"/v1/repositories{path}", params={**query, **({"cursor": cursor} if cursor else {})}).json()

@@ -1,4 +1,4 @@
-"""The second request for a view costs little: what the first one made is kept, and lengths outlive the process."""
+"""The second request for a view is cheap: results of the first are stored, and lengths outlive the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGE = str(Path(protoslice.__file__).parent)
 
 
 class Steps:
-    """Calls of functions, Python's and C's, from the code of the package, in all threads begun meanwhile."""
+    """The calls of Python's and C's functions from the package's code, in all threads that begin during the count."""
 
     def __init__(self) -> None:
         self._counter = count()
@@ -37,13 +37,13 @@ class Steps:
         self._ours = dict[CodeType, bool]()
 
     def taken(self) -> int:
-        """Steps since the last call."""
+        """Return the steps since the last call."""
         now = next(self._counter)
         before, self._seen = self._seen, now + 1
         return now - before
 
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        # Called for each call and each return of the process: every operation here counts.
+        # This runs for each call and each return of the process, so every operation here counts.
         if event == "call" or event == "c_call":
             code = frame.f_code
             ours = self._ours.get(code)
@@ -67,10 +67,10 @@ def counted_steps() -> Iterator[Steps]:
 
 
 TENSORS: Final = 1000
-"""Tensors and nodes of the model, and records of the stream. A request of fewer steps goes through none of them."""
+"""The number of tensors, nodes and records; a request with fewer steps visits none of them all."""
 HEAD: Final = {"range": "bytes=0-7"}
 ONNX: Final = {"file": ["m.onnx"], "name": ["layer.3.w"], "field": ["graph.node[3]"], "node": ["layer.3.add"]}
-"""Values of parameters for the model; see `targets`."""
+"""The parameter values for the model; see `targets`."""
 WITH: Final = {
     f"{PREFIX}/graph/between": ["start=layer.3.add&end=layer.9.add"],
     f"{PREFIX}/onnx/{{file}}": ["outputs=v9"],
@@ -92,7 +92,7 @@ FITTING: Final = {
     "type": ["onnx.NodeProto"],
     "value": ["000007&key=value&type=google.protobuf.StringValue"],
 }
-"""Values of parameters of views whose example in OpenAPI fits no store here."""
+"""The parameter values of views whose example in OpenAPI fits no store here."""
 OF_RECORDS: Final = FITTING | {
     "fields": ["value&type=google.protobuf.StringValue"],
     "file": ["words"],
@@ -132,7 +132,7 @@ async def put(app: Application, body: bytes, name: str) -> str:
 
 
 def all_targets(ids: Mapping[str, str], routes: tuple[str, ...] = ROUTES) -> Iterator[str]:
-    """Targets of routes that read a store: of those of records by the stream, of others by the model."""
+    """Return the targets of routes that read a store: record routes with the stream, others with the model."""
     for route in routes:
         of = "stream" if "/records" in route else "after"
         found = [*targets(route, ONNX, ids["before"])]
@@ -143,7 +143,7 @@ def all_targets(ids: Mapping[str, str], routes: tuple[str, ...] = ROUTES) -> Ite
 
 
 def parameter_targets(ids: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
-    """Targets of every view with each value of every parameter that it declares, by view and parameter."""
+    """Return the targets of every view with each value of each declared parameter, by view and parameter."""
     found = dict[tuple[str, str], list[str]]()
     document = create_app(Settings(storage="memory://")).openapi()
     for view in VIEWS:
@@ -232,7 +232,7 @@ async def test_the_second_request_with_every_parameter_of_every_view_is_cheap(st
 
 
 async def test_a_comparison_is_kept_by_both_ids(steps: Steps) -> None:
-    """The names by which two stores are asked for do not matter."""
+    """The result does not depend on the names in the request."""
     found, dear = list[str](), set[str]()
     async with open_app() as app:
         stores = {await put(app, model(n), f"m.onnx&tag={name}"): name for n, name in ((1, "m:1"), (2, "m:2"))}
@@ -281,7 +281,7 @@ async def test_a_process_that_made_no_view_answers_304_and_head_without_making_i
             if answer.status == 200:
                 heads[target] = answer
     async with open_app(**where) as app:
-        # What all tensors share, and all records.
+        # Facts that all tensors, or all records, share.
         await ask(app, "GET", f"/v1/stores/{ids['after']}/tensors/layer.5.w?format=json")
         await ask(app, "GET", f"/v1/stores/{ids['stream']}/records?framing=delimited&summary=true")
         for target, before in heads.items():
@@ -320,7 +320,7 @@ async def test_a_rendered_message_is_rendered_once(monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
-    """A stranger who asks for other parameters each time fills one row, and no more."""
+    """A client that requests other parameters each time fills one row, and no more."""
     async with open_app(storage=f"file://{tmp_path}/storage") as app:
         store = await put(app, model(1), "m.onnx")
         for number in range(400):

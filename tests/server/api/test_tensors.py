@@ -1,6 +1,6 @@
 """Tensors of a model over a real socket: listed, by name, slice and range, and in other formats.
 
-Silent omission: each view of tensors gives all of them, or names those that it leaves out.
+No silent omission: each view of tensors returns all of them, or names the omitted ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BESIDE = RANDOM.standard_normal((64, 32))
 
 
 def _directory() -> bytes:
-    """A model with a tensor in another file, as a tar stream."""
+    """Return a model with a tensor in another file, as a tar stream."""
     beside = numpy_helper.from_array(BESIDE, "far/away")
     beside.ClearField("raw_data")
     beside.data_location = TensorProto.EXTERNAL
@@ -164,7 +164,7 @@ def broken(client: httpx.Client) -> str:
 
 
 def test_a_checksum_of_the_model_that_fails_is_the_models_fault(client: httpx.Client) -> None:
-    """Our storage is sound: no operator has to look for a damaged object."""
+    """Our storage is sound, so no operator has to look for a damaged object."""
     folder, out = MODELS / "corrupt_bundle_data_flip", io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         tar.add(folder, ".")
@@ -261,7 +261,7 @@ def test_the_summary_adds_up_all_tensors(client: httpx.Client, base: str) -> Non
 
 
 def stored_file(metadata: dict[str, str], *names: str) -> bytes:
-    """A safetensors file of one element for each name."""
+    """Return a safetensors file of one element for each name."""
     entries = {name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]} for n, name in enumerate(names)}
     text = json.dumps({"__metadata__": metadata, **entries}).encode()
     return len(text).to_bytes(8, "little") + text + bytes(4 * len(names))
@@ -284,7 +284,7 @@ def test_metadata_of_stored_files_is_in_every_file_that_is_made(client: httpx.Cl
     assert len(set(shards.values())) == 3
     views = ["safetensors", "safetensors?name=a", "safetensors?align=64", "safetensors/model.safetensors"]
     views += [f"safetensors/{name}?shards=4" for name in set(shards.values())]
-    # What the files disagree about is said of none of them.
+    # A fact in which the files differ is reported for none of them.
     expected = {**common, "only": "x"}
     assert {view: metadata_of(client, f"{base}/{view}") for view in views} == dict.fromkeys(views, expected)
 
@@ -299,11 +299,11 @@ def test_metadata_is_not_repeated_without_bounds(client: httpx.Client) -> None:
 
 GOOD, OMITTED, GONE = "tensor-good", "tensor-of-words", "tensor-gone"
 LACKS = {"safetensors", "references.json"}
-"""Views that cannot hold every tensor."""
+"""The views that cannot hold every tensor."""
 
 
 def _model() -> bytes:
-    """An ONNX model of a good tensor, one of strings, and one whose file is missing."""
+    """Return an ONNX model with a valid tensor, a tensor of strings, and a tensor whose file is missing."""
     good = onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32), GOOD)
     words = onnx.helper.make_tensor(OMITTED, onnx.TensorProto.STRING, [1], [b"x"])  # type: ignore[list-item]  # strings are bytes
     gone = onnx.TensorProto(name=GONE, data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
@@ -321,7 +321,7 @@ def omitting(client: httpx.Client) -> str:
 
 
 def _views() -> Iterator[str]:
-    """Every GET below a store without more parameters in its path, from the application."""
+    """Return every GET below a store without more parameters in its path, from the application."""
     rows = (row.split(" ") for row in create_app(Settings(storage="memory://")).rules)
     for path in {path for method, path in rows if method == "GET"}:
         rest = path.removeprefix(f"{PREFIX}/")
@@ -330,7 +330,7 @@ def _views() -> Iterator[str]:
 
 
 def _check(client: httpx.Client, omitting: str, view: str) -> bool:
-    """Assert that a view names what it lacks; True if it lacks anything."""
+    """Assert that a view names its omitted tensors; return True if it has any."""
     answer = client.get(f"{omitting}/{view}")
     if answer.status_code != 200:
         return False

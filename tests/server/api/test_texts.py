@@ -1,8 +1,7 @@
-"""Lone surrogates in every JSON text of requests: refused, and nothing that is read back fails.
+"""Lone surrogates in every JSON text of requests: they are refused, and no later read fails.
 
-The routes and the fields of their bodies are taken from the application.
-
-Strings that are not UTF-8, in every type of message: no route that reads a store fails on them.
+The routes and the fields of their bodies are taken from the application. Strings that are not UTF-8 are tested in every
+type of message: no route that reads a store fails on them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ SPELLINGS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def body_models(app: Application) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Routes with a JSON body, and its model."""
+    """Return the routes with a JSON body, and the body's model."""
     for row, route in routes_of(app.router.routes):
         model = None if route.body_field is None else route.body_field.field_info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
@@ -55,17 +54,17 @@ def body_models(app: Application) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 class Fields:
-    """Bodies that a JSON schema allows, one for each text of it."""
+    """Bodies that a JSON schema allows, one for each text in it."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._schema = model.model_json_schema()
 
     def broken(self) -> Iterator[tuple[str, Any]]:
-        """Places of texts, and bodies that have a lone surrogate there, other members being plain."""
+        """Return the places of texts, and for each a body with a lone surrogate there and plain other members."""
         yield from self._broken(self._schema, "")
 
     def plain(self, schema: Mapping[str, Any]) -> Any:
-        """A value that the schema allows, about."""
+        """Return a value that the schema roughly allows."""
         schema = self._resolved(schema)
         if "enum" in schema:
             return schema["enum"][0]
@@ -109,7 +108,7 @@ class Fields:
 
 
 def read_back(http: httpx.Client, app: Application, store: str) -> list[str]:
-    """Reads of all routes that fail with 500."""
+    """Return the reads of all routes that fail with status 500."""
     wrong = []
     for row in all_rows(app):
         if row.startswith("GET "):
@@ -145,7 +144,7 @@ def test_no_json_body_brings_in_a_lone_surrogate() -> None:
 
 
 def commit_lines(text: str) -> Iterator[list[dict[str, Any]]]:
-    """Commits that have a text in each place in turn."""
+    """Return commits that have a text in each place in turn."""
     header = {"key": "header", "value": {"summary": "a commit", "description": ""}}
     file = {"key": "file", "value": {"path": "new.txt", "content": "eA==", "encoding": "base64"}}
     for name in ("summary", "description", "parentCommit"):
@@ -221,7 +220,7 @@ def test_a_commit_with_a_lone_surrogate_is_refused_by_the_database(monkeypatch: 
 
 
 class Careless(RequestBody):
-    """Body of a route that checks nothing."""
+    """The body of a route that checks nothing."""
 
     text: str
     anything: Any = None
@@ -267,17 +266,17 @@ PACKAGES = {name: list(types) for name, types in groupby(root_types(), lambda na
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 TAR = {"content-type": "application/x-tar"}
 UNKNOWN = varint(536870911 << 3) + b"\x00"
-"""A field that no type declares: the same message with and without it differs nowhere else."""
+"""A field that no type declares; the same message without it differs in nothing else."""
 
 
 async def _failures(app: Application, files: dict[str, bytes], type_name: str, root: str) -> list[str]:
-    """Requests that failed, of the upload of a model and of all that read its store."""
+    """Return the failed requests: the upload of a model, and all requests that read its store."""
     query = f"/v1/stores?report=true&type={type_name}&root={quote(root)}"
     made = await ask(app, "PUT", query, tar_of(files), TAR)
     if made.status >= 300:
         return [f"PUT {type_name}: {made.status} {made.text}"]
     store = str(json.loads(made.body)["id"])
-    # A comparison looks into both sides only where they differ.
+    # A comparison examines both sides only where they differ.
     other = await ask(app, "PUT", query, tar_of({**files, root: files[root] + UNKNOWN}), TAR)
     answers = await every_answer(app, store, str(json.loads(other.body)["id"]))
     assert any(answer.status == 200 for _, answer in answers)
@@ -285,7 +284,7 @@ async def _failures(app: Application, files: dict[str, bytes], type_name: str, r
 
 
 def _is_faulty(answer: Asked) -> bool:
-    """True for a failure, for JSON that is none, and for text that shows Python's form of bytes."""
+    """Return True for a failure, for invalid JSON, and for text that shows Python's form of bytes."""
     if answer.status >= 500 or b"b'\\xff" in answer.body or b"b'\\\\xff" in answer.body:
         return True
     kind = answer.headers.get("content-type", "")
@@ -298,7 +297,7 @@ def _is_faulty(answer: Asked) -> bool:
 
 
 async def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:
-    """Failures of all requests that read each of the models: files, type and root."""
+    """Return the failures of all requests that read each of the models: files, type and root."""
     wrong: list[str] = []
     async with open_app() as app:
         for model in models:
@@ -312,7 +311,7 @@ async def test_routes_read_messages_of_every_type(package: str) -> None:
 
 
 def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
-    """A model of the corpus with odd strings in its root: files, type, root; None for other roots."""
+    """Return a model of the corpus with odd strings in its root: files, type, root; None for other roots."""
     root = str(json.loads((MODELS / case / "expected.json").read_text())["root"])
     files = {str(path.relative_to(folder(case))): path for path in folder(case).rglob("*") if path.is_file()}
     contents = {name: path.read_bytes() for name, path in files.items()}

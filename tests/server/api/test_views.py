@@ -1,8 +1,7 @@
 """Views over a real socket: bytes, ranges, validators, forms.
 
-Chunked protos and split protos of XLA over HTTP.
-
-Stores without a root over HTTP: every way in, what is told of them, and which views they have.
+The tests also cover chunked protos and XLA's split protos over HTTP. Stores without a root are tested with every way to
+upload them, their facts, and their views.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
 
 
 def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give everything that reads stores another version."""
+    """Give all code that reads stores another version."""
     named = {name for name in vars(versions) if name.isupper() and not name.startswith("_")}
     for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.views.")]:
         for version in named & vars(module).keys():
@@ -139,7 +138,7 @@ def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any
 @pytest.mark.contract
 def test_head_refuses_what_get_refuses(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
     url = f"/v1/stores/{store['id']}/{case.path}"
-    for _ in range(2):  # a length that is kept changes nothing
+    for _ in range(2):  # a stored length changes nothing
         for accept in ("image/png", "*/*;q=0", "image/png, */*;q=0.1", "*/*"):
             head, get = client.head(url, headers={"accept": accept}), client.get(url, headers={"accept": accept})
             assert head.status_code == get.status_code == (200 if accept.endswith(("0.1", "*/*")) else 406), accept
@@ -177,7 +176,7 @@ def test_any_range_of_any_view_is_a_slice_of_the_whole(
 
 @pytest.mark.contract
 def test_the_chunk_table_without_digests_reads_nothing(serving: Any, tmp_path: Path, model: bytes) -> None:
-    """Otherwise the first look at a large store would read all of it. Damage tells who has read."""
+    """Without this, the first request to a large store would read all of it; damage shows a read."""
     with serving(storage=tmp_path.as_uri()) as live, httpx.Client(base_url=live.url) as client:
         client.put("/v1/stores?tag=table&filename=model.onnx", content=model)
         path = next(path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size == len(model))
@@ -307,7 +306,7 @@ def test_the_plan_that_came_and_the_one_by_sizes(client: httpx.Client) -> None:
     assert client.get(f"{base}/chunks/1?plan=policy").content != client.get(f"{base}/chunks/1").content
     shown = client.get(f"{base}/metadata?plan=policy", headers={"accept": "application/json"}).json()
     assert len(shown["chunks"]) == len(by_sizes.chunks)
-    # What a later program may plan otherwise is not kept for ever.
+    # A later program may plan these chunks in another way, so they are not cached forever.
     for path in ("chunks/0", "metadata"):
         own, by_sizes = (client.get(f"{base}/{path}{query}") for query in ("", "?plan=policy"))
         assert "immutable" in own.headers["cache-control"]

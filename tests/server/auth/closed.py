@@ -1,4 +1,4 @@
-"""A service that asks for tokens, and tokens of every kind."""
+"""A service that requires tokens, and tokens of every kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protoslice.server.auth.permissions import Scope
 
 @asynccontextmanager
 async def closed_service(**given: Any) -> AsyncIterator[Application]:
-    """Open a service over memory that asks for tokens, and has the spaces `own` and `other`."""
+    """Open a service over memory that requires tokens, and has the spaces `own` and `other`."""
     async with open_app(auth="tokens", **given) as app:
         assert app.services.spaces is not None
         for name in ("own", "other"):
@@ -26,12 +26,12 @@ async def closed_service(**given: Any) -> AsyncIterator[Application]:
 async def token_for(
     app: Application, *scopes: Scope, space: str = "own", tags: tuple[str, ...] = (), seconds: float | None = None
 ) -> str:
-    """The text of a new token; one that has ended where `seconds` is below zero."""
+    """Return the text of a new token; it has expired if `seconds` is below zero."""
     expires = None if seconds is None else time.time() + seconds
     token, _ = await app.services.authenticator.tokens.create("t", space, scopes, tags=tags, expires=expires)
     return token.text
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header of a token; no header for None."""
+    """Return the header of a token; no header for None."""
     return {} if token is None else {"authorization": f"Bearer {token}"}

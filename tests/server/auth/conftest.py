@@ -1,4 +1,4 @@
-"""Fixtures of tests about access."""
+"""The fixtures of the tests about access."""
 
 from collections.abc import AsyncIterator
 
@@ -10,6 +10,6 @@ from protoslice.server.app import Application
 
 @pytest.fixture
 async def app() -> AsyncIterator[Application]:
-    """A service that asks for tokens, and has the spaces `own` and `other`."""
+    """Open a service that requires tokens, and has the spaces `own` and `other`."""
     async with closed_service() as app:
         yield app

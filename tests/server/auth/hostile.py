@@ -1,4 +1,4 @@
-"""Hostile requests by class, and a site to send them to, over plain sockets and over TLS."""
+"""Hostile requests by class, and a site that receives them, over plain sockets and over TLS."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ FACADES: Final = {
     "OCI's blobs": f"/spaces/other/v2/team/hidden/blobs/{BLOB}",
     "OCI's manifests": "/spaces/other/v2/team/hidden/manifests/v1",
 }
-"""A path in the other space, by the protocol whose it is."""
+"""For each protocol, a path in the other space."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A service with content of every protocol in two spaces, callers of the one, and an admin."""
+    """A service with content of every protocol in two spaces, callers of one space, and an admin."""
 
     live: LiveServer
     trusted: Path | None
-    """Certificate of a site that speaks TLS."""
+    """The certificate of a site with TLS."""
     issuer: FakeIssuer
     admin: str
     reader: str
@@ -59,21 +59,21 @@ class Site:
     signed: str
 
     def http(self, token: str | None = None) -> httpx.Client:
-        """A client of the site."""
+        """Return a client of the site."""
         if self.trusted is None:
             return httpx.Client(base_url=self.live.url, headers=bearer(token))
         context = ssl.create_default_context(cafile=str(self.trusted))
         return httpx.Client(base_url=f"https://localhost:{self.live.port}", headers=bearer(token), verify=context)
 
     def connect(self) -> socket.socket:
-        """A fresh connection."""
+        """Open a new connection."""
         plain = self.live.connect()
         if self.trusted is None:
             return plain
         return ssl.create_default_context(cafile=str(self.trusted)).wrap_socket(plain, server_hostname="localhost")
 
     def state(self) -> list[object]:
-        """Content of both spaces, by every protocol."""
+        """Return the content of both spaces, by every protocol."""
         with self.http(self.admin) as http:
             lists = ["v1/stores", "v1/tags", "v1/repositories", "v1/tokens", "v2/_catalog", "v2/team/hidden/tags/list"]
             lists += ["api/models/team/hidden/refs", f"{MLFLOW[1:]}/artifacts?path=hidden", "v2/team/own/tags/list"]
@@ -83,7 +83,7 @@ class Site:
 
 @contextmanager
 def running_site(folder: Path, *, tls: bool = False) -> Iterator[Site]:
-    """A site over a folder."""
+    """Run a site over a folder."""
     given: dict[str, Any] = {}
     trusted = certificate(folder, "localhost")[1] if tls else None
     if trusted is not None:
@@ -116,7 +116,7 @@ _CONTENT: Final = {"own": (OWN, "own"), "other": (SECRET, "hidden")}
 
 
 def filled(http: httpx.Client, space: str, data: bytes, word: str) -> str:
-    """Id of the store of a space that has got content of every protocol."""
+    """Fill a space with content of every protocol; return the id of its store."""
     http.put(f"/v1/spaces/{space}")
     http.base_url = httpx.URL(http.base_url, path=f"/spaces/{space}")
     store: str = http.put(f"/v1/stores?filename=m.onnx&tag={word}-tag", content=data).json()["id"]
@@ -135,14 +135,14 @@ def filled(http: httpx.Client, space: str, data: bytes, word: str) -> str:
 
 
 def exchanged(site: Site, sent: bytes) -> bytes:
-    """All that the service says to these bytes, which ask it to hang up."""
+    """Send these bytes, which make the service close the connection, and return all that it answers."""
     with site.connect() as connection:
         connection.sendall(sent)
         found, waits = bytearray(), True
         while piece := connection.recv(1 << 16):
             found += piece
             if waits and _is_whole(found):
-                # TLS cannot hang up in one direction: the service would linger for what we may still send.
+                # TLS cannot close one direction, so the service would wait for more of our bytes.
                 socket.socket.shutdown(connection, socket.SHUT_WR)
                 waits = False
         return bytes(found)
@@ -155,7 +155,7 @@ def _is_whole(found: bytearray) -> bool:
 
 
 def spellings(hidden: str) -> dict[str, str]:
-    """Targets that may lead to a path of the other space, by what is odd about them."""
+    """Return targets that may lead to a path of the other space, by their oddity."""
     behind = hidden.removeprefix("/spaces/other/")
     return {
         "as it is": hidden,
@@ -190,7 +190,7 @@ def spellings(hidden: str) -> dict[str, str]:
 
 
 OWN_LISTS: Final = {"a query that overrides", "a fragment"}
-"""Targets that name the list of the own space: unknown parameters and fragments are passed over."""
+"""The targets of the list in the caller's space, since unknown parameters and fragments are ignored."""
 
 HEADERS: Final = {
     "a method overridden": "X-HTTP-Method-Override: DELETE",

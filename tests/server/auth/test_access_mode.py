@@ -1,8 +1,7 @@
-"""Mode of access: said, kept in the database, the same for all processes, and printed.
+"""The mode of access: it is reported, saved in the database, the same for all processes, and printed.
 
-Files of a service: nobody but its own user reads any, whatever the umask.
-
-A service whose storage cannot be written: it serves, and nothing of its content changes.
+Only the service's user can read the service's files, for any umask. A service whose storage is read-only continues to
+serve, and changes no content.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ REACHED: Final[dict[str, Any]] = {
     "allowed_hosts": ("models.example",),
     "issuers": "issuers.toml",
 }
-"""Settings that only a service has which other machines reach."""
+"""The settings for a service that other machines can reach."""
 
 
 @asynccontextmanager
 async def started(folder: Path, database: str, **given: Any) -> AsyncIterator[Application]:
-    """Start a service over a folder and a catalogue; names in `given` that are files lie in the folder."""
+    """Start a service over a folder and a catalogue; file names in `given` are relative to the folder."""
     if "issuers" in given:
         (folder / "issuers.toml").write_text(TRUST)
         given["issuers"] = folder / given["issuers"]
@@ -69,7 +68,7 @@ async def started(folder: Path, database: str, **given: Any) -> AsyncIterator[Ap
 
 
 async def is_open(app: Application) -> bool:
-    """True for a service that lets a request without a token store something."""
+    """Return True for a service that lets a request without a token store something."""
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         status = (await client.put("/v1/stores", content=b"\x0a\x01a")).status_code
@@ -108,7 +107,7 @@ async def test_database_of_an_earlier_version_with_tokens_is_not_opened_unasked(
 
 
 async def test_mode_is_the_same_for_all_that_start(tmp_path: Path, catalogue: str) -> None:
-    """Every pair of starts: the second has the mode of the first, or does not start."""
+    """For every pair of starts, the second one has the mode of the first, or fails."""
     reached = {"trusted_proxies": ("192.0.2.1",)}
     ways: list[dict[str, Any]] = [
         {}, reached, {"host": "0.0.0.0"}, {"auth": "open"}, {"auth": "open", **reached}, {"auth": "tokens"}
@@ -153,7 +152,7 @@ async def test_issuers_are_read_in_both_modes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lax() -> Iterator[None]:
-    """The most permissive umask."""
+    """Set the most permissive umask."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -184,13 +183,13 @@ REASON: Final = "mounted for reading alone"
 HOOK: Final = "http://127.0.0.1:9/"
 ACCEPTED: Final = frozenset(
     {
-        # Views, searches, and what does not touch the content.
+        # Views, searches, and requests that do not change content.
         "POST /v1/stores/{ref}/merge", "POST /v1/stores/{ref}/parts", "POST /v1/chunks/missing", "POST /v1/sign",
         "POST /v1/s3-keys",
         "POST /api/validate-yaml", "POST /api/{kind}/{name:repository}/paths-info/{revision}",
         "POST /api/{kind}/{name:repository}/preupload/{revision}", "PUT /api/{kind}/{name:repository}/settings",
         "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}",
-        # What is there already, or gone.
+        # Content that exists already, or is gone.
         "PUT /v1/schemas/{name}",
         "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}",
         "POST /api/2.0/mlflow-artifacts/mpu/abort/{name:path}",
@@ -199,20 +198,20 @@ ACCEPTED: Final = frozenset(
         "DELETE /v1/webhooks/{name}", "POST /v1/webhooks/{name}/redeliver",
     }
 )  # fmt: skip
-"""Routes whose calls succeed although they are not of GET or HEAD."""
+"""The routes whose calls succeed although their method is not GET or HEAD."""
 WRITING_GETS: Final = frozenset(
     {
-        # These take over an upload, or begin a session.
+        # These adopt an upload, or begin a session.
         "GET /v1/uploads/{upload}", "GET /v2/{name:path}/blobs/uploads/{upload}",
         "GET /api/{kind}/{name:repository}/xet-write-token/{revision}",
-        # The first call makes a store of a folder of MLflow, or a manifest of a commit.
+        # The first call makes a store of an MLflow folder, or a manifest of a commit.
         "GET /v1/stores/{ref}/files/{path:path}", "GET /v2/{name:path}/manifests/{ref}",
     }
 )  # fmt: skip
 
 
 async def content(app: Application) -> Mapping[str, Any]:
-    """Rows of all tables of the storage, and the keys of its objects."""
+    """Return the rows of all tables of the storage, and the keys of its objects."""
     database = app.services.database
     assert database is not None
 
@@ -257,7 +256,7 @@ async def collect(app: Application) -> None:
 
 
 async def make_store(app: Application) -> None:
-    """Make a store of a folder of MLflow that has not changed for a while."""
+    """Make a store of an MLflow folder that has not changed for a while."""
     assert app.services.spaces is not None
     await AutoCommit(database_of(app), app.services.spaces.get, 0).look()
 

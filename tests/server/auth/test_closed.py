@@ -1,4 +1,4 @@
-"""A service that asks for tokens: its start, its fast path, and its clients."""
+"""A service that requires tokens: its start, its fast path, and its clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = onnx(1000, 2000)
 
 @dataclass
 class Closed:
-    """A service, its admin token, and which of its requests were answered while they were parsed."""
+    """A service, its admin token, and the requests that were answered while they were parsed."""
 
     live: LiveServer
     admin: str
@@ -51,14 +51,14 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
 
 @pytest.fixture(scope="module")
 def http(closed: Closed) -> Iterator[httpx.Client]:
-    """A client without a token."""
+    """Return a client without a token."""
     with httpx.Client(base_url=closed.live.url) as client:
         client.put("/v1/spaces/team", headers=bearer(closed.admin))
         yield client
 
 
 def made(http: httpx.Client, admin: str, *scopes: str, **more: Any) -> dict[str, Any]:
-    """A new token of the space `team`."""
+    """Return a new token of the space `team`."""
     terms = {"name": "ci", "scopes": list(scopes), **more}
     answer = http.post("/spaces/team/v1/tokens", json=terms, headers=bearer(admin))
     assert answer.status_code == 201, answer.text

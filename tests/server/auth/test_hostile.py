@@ -1,4 +1,4 @@
-"""Hostile requests through every facade, over plain sockets and over TLS: none gets through."""
+"""Hostile requests through every protocol, over plain sockets and over TLS: all are refused."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def said_to(
     site: Site, method: str, target: str, *lines: str | bytes, body: bytes = b"", version: str = "1.1"
 ) -> bytes:
-    """The answer to a request with these lines of headers."""
+    """Return the answer to a request with these header lines."""
     head = f"{method} {target} HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n".encode()
     head += b"Content-Length: %d\r\n" % len(body)
     more = b"".join((line if isinstance(line, bytes) else line.encode()) + b"\r\n" for line in lines)
     try:
         return exchanged(site, head + more + b"\r\n" + body)
     except (ConnectionError, OSError):
-        return b"HTTP/1.1 431"  # hung up on a head without end
+        return b"HTTP/1.1 431"  # the service closes the connection on a head without end
 
 
 def token_line(token: str) -> str:
@@ -151,7 +151,7 @@ def test_no_request_hides_in_another(site: Site, name: str) -> None:
 
 
 def lfs(site: Site, oid: str = OID) -> str:
-    """A signed URL that git-lfs sends a file to."""
+    """Return a signed URL to which git-lfs sends a file."""
     wanted = {"operation": "upload", "objects": [{"oid": oid, "size": len(DATA)}]}
     kind = {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"}
     with site.http(site.writer) as http:
@@ -160,20 +160,20 @@ def lfs(site: Site, oid: str = OID) -> str:
 
 
 def in_parts(site: Site) -> str:
-    """A signed URL that MLflow sends a part to."""
+    """Return a signed URL to which MLflow sends a part."""
     with site.http(site.writer) as http:
         told = http.post(f"/spaces/own{MLFLOW}/mpu/create/own", json={"path": "big", "num_parts": 2}).json()
     return path_of(told["credentials"][0]["url"])
 
 
 def planned(site: Site) -> str:
-    """A signed URL that MLflow reads a file from."""
+    """Return a signed URL from which MLflow reads a file."""
     with site.http(site.reader) as http:
         return path_of(http.get(f"/spaces/own{MLFLOW}/presigned/own/m.onnx").json()["url"])
 
 
 def path_of(url: str) -> str:
-    """Path and query."""
+    """Return the path and query."""
     parts = urlsplit(url)
     return f"{parts.path}?{parts.query}"
 

@@ -1,6 +1,6 @@
-"""Uploads are bound to who began them, through every protocol: a table of all that an id opens.
+"""Uploads are bound to the caller who began them, in every protocol: the table has all uses of an id.
 
-A token that may write and not read: what responses tell it of the content of others.
+Responses to a token that may write but not read reveal no content of others.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Caller = Callable[..., Awaitable[Asked]]
 
 
 async def tus(call: Caller, **more: str) -> str:
-    """Id of an open upload of tus, of which some bytes have come."""
+    """Return the id of an open tus upload that has some bytes."""
     begun = await call("POST", "/v1/uploads?filename=f", DATA[:10], TUS | BYTES | {"upload-length": "15"} | more)
     return begun.headers["location"].rpartition("/")[2]
 
 
 async def part(call: Caller, data: bytes = DATA) -> str:
-    """Id of a complete part."""
+    """Return the id of a complete part."""
     begun = await call(
         "POST", "/v1/uploads", data, TUS | BYTES | {"upload-length": str(len(data)), "upload-concat": "partial"}
     )
@@ -55,28 +55,28 @@ async def part(call: Caller, data: bytes = DATA) -> str:
 
 
 async def archive(call: Caller) -> str:
-    """Id of a complete part that is an archive of an empty file."""
+    """Return the id of a complete part that is an archive of an empty file."""
     return await part(call, TarInfo("x").tobuf() + bytes(1024))
 
 
 async def deferred(call: Caller) -> str:
-    """Id of an empty upload whose length is not known yet."""
+    """Return the id of an empty upload of unknown length."""
     begun = await call("POST", "/v1/uploads?filename=f", b"", TUS | {"upload-defer-length": "1"})
     return begun.headers["location"].rpartition("/")[2]
 
 
 def last_of(url: str) -> str:
-    """The last segment of the path of a URL."""
+    """Return the last segment of a URL's path."""
     return urlsplit(url).path.rpartition("/")[2]
 
 
 async def repository(call: Caller) -> None:
-    """A repository of the hub."""
+    """Return a hub repository."""
     await call("POST", "/api/repos/create", b'{"name": "x", "organization": "a"}', JSON)
 
 
 async def lfs(call: Caller) -> str:
-    """Id of an upload that a batch of git-lfs begins."""
+    """Return the id of an upload that a git-lfs batch begins."""
     await repository(call)
     wanted = json.dumps({"operation": "upload", "objects": [{"oid": OID, "size": len(DATA)}]}).encode()
     told = await call("POST", "/a/x.git/info/lfs/objects/batch", wanted, LFS)
@@ -84,7 +84,7 @@ async def lfs(call: Caller) -> str:
 
 
 async def xet(call: Caller) -> str:
-    """Id of a session of Xet, to which a xorb was sent."""
+    """Return the id of an Xet session with one xorb."""
     await repository(call)
     told = await call("GET", "/api/models/a/x/xet-write-token/main")
     session = last_of(json.loads(told.body)["casUrl"])
@@ -93,12 +93,12 @@ async def xet(call: Caller) -> str:
 
 
 async def blob(call: Caller) -> str:
-    """Id of an open upload of OCI."""
+    """Return the id of an open OCI upload."""
     return (await call("POST", "/v2/a/x/blobs/uploads/")).headers["location"].rpartition("/")[2]
 
 
 async def parts(call: Caller) -> str:
-    """Session and entity tag of a part of MLflow."""
+    """Return the session and the entity tag of an MLflow part."""
     begun = await call("POST", f"{MLFLOW}/mpu/create/a", b'{"path": "big"}', JSON)
     session = json.loads(begun.body)["upload_id"]
     sent = await call("PUT", f"{MLFLOW}/parts/{session}/a?number=1", DATA)
@@ -106,7 +106,7 @@ async def parts(call: Caller) -> str:
 
 
 class Use(NamedTuple):
-    """A request that goes on with something, reads or ends it; `{}` stands for its id."""
+    """A request that continues, reads or ends something; `{}` is its id."""
 
     row: str
     begin: Callable[[Caller], Awaitable[str]]
@@ -177,9 +177,9 @@ USES: Final = {
 }
 UNKNOWN: Final = f"{'0' * 32} {'0' * 10}-{'0' * 20}"
 FREE: Final = {
-    "OPTIONS /v1/uploads/{upload}",  # tells of no upload
+    "OPTIONS /v1/uploads/{upload}",  # reveals no upload
     "GET /v1/uploads/{upload}/records",  # for readers: see the test below
-    f"PUT {MLFLOW}/parts/{{session}}/{{name:path}}",  # begins an upload of its own
+    f"PUT {MLFLOW}/parts/{{session}}/{{name:path}}",  # begins a separate upload
 }
 
 
@@ -189,7 +189,7 @@ def test_the_table_has_every_route_that_takes_an_id() -> None:
 
 
 def plain(got: Asked, id: str) -> str:
-    """An answer without its own id and that of what it is about."""
+    """Return an answer without the request's id and the id of the thing."""
     text = got.text.replace(got.headers["x-request-id"], "")
     for each in id.split():
         text = text.replace(each, "")
@@ -197,7 +197,7 @@ def plain(got: Asked, id: str) -> str:
 
 
 def caller(app: Application, token: str | None) -> Caller:
-    """Requests in the space `own` with a token."""
+    """Return a caller with a token, which sends requests in the space `own`."""
 
     async def call(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Asked:
         return await ask(app, method, f"/spaces/own{path}", body, {**(headers or {}), **bearer(token)})
@@ -206,7 +206,7 @@ def caller(app: Application, token: str | None) -> Caller:
 
 
 def request_of(use: Use, id: str) -> tuple[str, str, bytes, dict[str, str]]:
-    """The request of a use of what has this id."""
+    """Return the request of a use for the thing with this id."""
     session, _, last = id.rpartition(" ")
     body = use.body.replace(b"{session}", session.encode())
     body = body.replace(b"{}", last.encode()) if use.headers is JSON else body
@@ -318,7 +318,7 @@ async def test_removing_shows_a_caller_without_read_no_names(app: Application) -
 
 
 def digest(data: bytes) -> str:
-    """The digest of a body, for a header."""
+    """Return the digest of a body, for a header."""
     return f"sha-256=:{b64encode(sha256(data).digest()).decode()}:"
 
 
@@ -335,7 +335,7 @@ async def put_by_tus(app: Application, headers: dict[str, str], data: bytes) -> 
 
 
 def recipe_of(data: bytes) -> bytes:
-    """A recipe that copies nothing."""
+    """Return a recipe that copies nothing."""
     lines = RecipeWriter()
     parts = lines.file("m.bin"), lines.literal(len(data)), data, lines.end(len(data), sha256(data).hexdigest())
     return b"".join([*parts, lines.done()])
@@ -361,7 +361,7 @@ SIZES: Final = {"held in the manifest": 1500, "a pack": 300 << 10, "an object": 
 async def test_a_full_quota_tells_a_writer_nothing_of_content(
     way: str, size: str, fresh: float, app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Known and unknown bytes get one answer, for any free quota, and any belief about it."""
+    """Known and unknown bytes get one answer, for any free quota, and for any expectation about it."""
     random, length = Random(1), SIZES[size]
     old = random.randbytes(length)
     writer = bearer(await token_for(app, Scope.WRITE))

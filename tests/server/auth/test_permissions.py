@@ -1,4 +1,4 @@
-"""Permissions: the decision itself, and every route for every caller in its own space, another and a missing one."""
+"""Permissions: the decision function, and every route for every caller in its, another and a missing space."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 async def principals(app: Application) -> dict[str, str | None]:
-    """Tokens of every kind, by name; None for a caller without one."""
+    """Return tokens of every kind, by name; None for a caller without a token."""
     return {
         "nobody": None,
         "garbage": "psl_" + "0" * 48,
@@ -127,7 +127,7 @@ async def principals(app: Application) -> dict[str, str | None]:
 
 
 def expected(who: str, rule: Rule, row: str, space: str) -> int:
-    """Status of the refusal, or 0 for a request that has to be let in; found without `decide`."""
+    """Return the status of the refusal, or 0 for an allowed request, computed without `decide`."""
     if rule.scope is None:
         return 0
     if who in {"nobody", "garbage", "expired"}:
@@ -141,7 +141,7 @@ def expected(who: str, rule: Rule, row: str, space: str) -> int:
         return 403
     named = "{tag}" in row or "{name:repository}" in row or re.search("/v2/{name|/mlflow-artifacts/.*{name", row)
     if who == LIMITED and (rule.scope is DELETE or named) and rule.scope is not READ:
-        return 403  # the path names the tag `x`, or the repository `a/x`; a store is removed without naming any
+        return 403  # the path names the tag `x`, or the repository `a/x`; a removal of a store names none
     return 404 if space == "missing" else 0
 
 
@@ -206,7 +206,7 @@ async def test_a_hidden_space_and_a_missing_one_look_the_same(app: Application) 
 
 
 def tags_set(tag: str, store: str) -> dict[str, tuple[str, str, bytes, dict[str, str]]]:
-    """Every way in which a request sets or removes `tag`, by name."""
+    """Return every request that sets or removes `tag`, by name."""
     metadata = {"upload-metadata": f"tag {b64encode(tag.encode()).decode()}", "upload-length": "5"}
     begin = {"tus-resumable": "1.0.0"}
     in_json = {"content-type": "application/json"}
@@ -333,7 +333,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("with_token", [False, True])
 async def test_hostile_requests_get_nothing(with_token: bool, app: Application) -> None:
-    """Without a token, and with one for the space `own` alone, nothing of another space is answered."""
+    """A caller without a token, or with a token for `own` only, gets no content of another space."""
     token = bearer(await token_for(app, *Scope) if with_token else None)
     for method, path, headers in HOSTILE:
         got = await ask(app, method, path, headers={**token, **headers})
@@ -364,11 +364,11 @@ UNTAGGED = {
     "POST /v1/uploads/{upload}",
     "POST /v1/stores", "POST /v1/uploads",
 }  # fmt: skip
-"""Routes that change no tag and no repository; and two whose calls name none here, but in `tags_set`."""
+"""The routes that change no tag and no repository, and two whose calls are in `tags_set`."""
 
 
 async def test_every_route_that_changes_tags_asks_about_them(receiver: Receiver) -> None:
-    """A caller for other tags is refused a call of each route that changes something, but for those that are listed."""
+    """A caller with rights to other tags is refused each changing route, except the listed ones."""
     async with two_spaces(receiver.url) as (app, owner):
         things = await Filling(app, "own", owner).fill("mine", receiver.url)
         caller = bearer(await token_for(app, *(set(Scope) - {ADMIN}), tags=("other-*",)))
@@ -378,7 +378,7 @@ async def test_every_route_that_changes_tags_asks_about_them(receiver: Receiver)
             got = await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
             refused |= {call.route} if got.status == 403 else set()
     changing = {row for row, rule in RULES.items() if rule.scope not in {None, READ, ADMIN}}
-    changing = {row for row in changing if " /s3" not in row}  # which refuses changes to all
+    changing = {row for row in changing if " /s3" not in row}  # it refuses changes for all callers
     assert changing - refused == UNTAGGED
 
 

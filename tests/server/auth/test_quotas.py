@@ -1,4 +1,4 @@
-"""Quotas over HTTP: every way in is refused when a space is full, before a declared body is read."""
+"""Quotas over HTTP: every kind of upload is refused when a space is full, before a declared body is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COUNTED: Final = """
 
 
 async def entries(app: Application) -> tuple[int, int]:
-    """Entries of all spaces as they were counted one by one, and as they are."""
+    """Return the entries of all spaces, counted one by one and as they are recorded."""
     assert app.services.opened is not None
     database = app.services.opened.database
     used = await database.read(lambda tx: tx.all("SELECT coalesce(sum(entries), 0) FROM usage")[0][0])
@@ -53,24 +53,24 @@ async def entries(app: Application) -> tuple[int, int]:
 
 
 def problem(answer: Asked) -> dict[str, Any]:
-    """The problem of a refusal."""
+    """Return the problem of a refusal."""
     return dict(json.loads(answer.body))
 
 
 def commit(*operations: Any) -> bytes:
-    """The body of a commit of the hub."""
+    """Return the body of a hub commit."""
     return "\n".join(json.dumps({"key": key, "value": value}) for key, value in operations).encode()
 
 
 async def bounded(app: Application, **limits: int) -> dict[str, str]:
-    """The header of a token that may do everything in the space `own`, which has a quota."""
+    """Return the header of a token with all rights in the space `own`, which has a quota."""
     assert app.services.spaces is not None
     await app.services.spaces.create("own", Quota(**limits))
     return bearer(await token_for(app, *EVERYTHING))
 
 
 async def unread(app: Application, method: str, target: str, headers: dict[str, str]) -> Asked:
-    """The answer to a request whose body of `MODEL`'s length never comes."""
+    """Return the answer to a request whose body of `MODEL`'s length never arrives."""
 
     async def never() -> Message:
         raise AssertionError("the body was asked for")
@@ -90,7 +90,7 @@ WAYS: Final = {
     "the hub's commits": ("POST", "/api/models/me/m/commit/main", {"content-type": "application/x-ndjson"}),
     "OCI": ("POST", f"/v2/m/blobs/uploads/?digest=sha256:{OID}", {"content-type": "application/octet-stream"}),
 }
-"""Ways in whose bodies have a length: method, target and headers."""
+"""The uploads whose bodies have a length: method, target and headers."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -279,11 +279,11 @@ ERRORS: Final[Mapping[str, Callable[[Asked], bool]]] = {
     "/v1/": lambda answer: json.loads(answer.body)["type"] == "/problems/quota-exceeded",
     "/": lambda answer: "Quota exceeded" in json.loads(answer.body)["message"],
 }
-"""Beginnings of the paths of each protocol, and if an answer has the form of its refusals."""
+"""For each protocol, the beginning of its paths, and a check that an answer has the form of its refusals."""
 
 
 async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> None:
-    """Every call that may write: clients repeat 408, 429 and 5xx, and hang for minutes then."""
+    """Every call that may write: clients repeat requests with status 408, 429 and 5xx, and hang for minutes."""
     async with closed_service(webhook_allow=(HOOK,), webhook_networks=("127.0.0.0/8",)) as app:
         assert app.services.spaces is not None
         inside = bearer(await token_for(app, *EVERYTHING))
@@ -303,7 +303,7 @@ async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> 
 
 
 async def _after_a_second(app: Application, *asked: Any) -> Asked:
-    """The answer to a request that comes when usage is read again."""
+    """Return the answer to a request that arrives when usage is read again."""
     assert app.services.spaces is not None
     await (await app.services.spaces.get("own")).quotas.refresh()
     return await ask(app, *asked)
@@ -407,7 +407,7 @@ async def test_bytes_that_come_in_parts_need_room_once(
 
 async def test_entries_are_counted_by_every_call() -> None:
     """Rows without bytes: a tag, a branch, a repository."""
-    for first in range(8):  # in several spaces, as calls remove what others name
+    for first in range(8):  # in several spaces, as some calls remove things that others name
         async with closed_service(webhook_allow=(HOOK,), webhook_networks=("127.0.0.0/8",)) as app:
             caller = bearer(await token_for(app, *EVERYTHING))
             things = await Filling(app, "own", caller).fill("mine", HOOK)
@@ -419,11 +419,11 @@ async def test_entries_are_counted_by_every_call() -> None:
 
 
 SET_AGAIN: Final = ("/v1/tags/", "tag=", "/manifests/v2", "/manifests/taken", "/v1/webhooks/")
-"""Parts of targets that set tags, each of which is an event, and webhooks, which get a new secret."""
+"""Parts of targets that set tags, where each call is an event, and of webhooks, which get a new secret."""
 
 
 async def test_a_change_that_changes_nothing_leaves_no_entry_in_the_audit() -> None:
-    """Every call that sets something, sent twice: a retry, or a job that runs again."""
+    """Every setting call is sent twice, like a retry, or a job that runs again."""
     calls = [call for call in WRITING if call.method in {"PUT", "PATCH"}]
     calls = [call for call in calls if not any(part in call.target for part in SET_AGAIN)]
     calls.append(Call("POST", "/v1/drafts/{word}"))

@@ -1,4 +1,4 @@
-"""Sessions of browsers: begun by a token or at an issuer, bound to a browser, a host and an end."""
+"""Browser sessions: they begin by a token or at an issuer, and are bound to a browser, a host and an end."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ pytestmark = pytest.mark.usefixtures("forgetful")
 
 
 def cookies(answer: Asked) -> str:
-    """The first cookie that an answer sets, as a browser sends it."""
+    """Return the first cookie that an answer sets, as a browser sends it."""
     return answer.headers["set-cookie"].partition(";")[0]
 
 
 async def signed_in(app: Application, token: str, **more: str) -> Asked:
-    """The answer to a token that a person typed in."""
+    """Return the answer to a token that a user typed in."""
     return await ask(app, "POST", "/session", json.dumps({"token": token}).encode(), JSON | OWN | more)
 
 
 async def listed(app: Application, cookie: str, **more: str) -> Asked:
-    """The answer to a list of stores, as the page asks for it."""
+    """Return the answer to a list of stores, as the page requests it."""
     return await ask(app, "GET", STORES, headers={"cookie": cookie, **OWN, **more})
 
 
 @asynccontextmanager
 async def session(**more: Any) -> AsyncIterator[tuple[Application, str, str]]:
-    """Open a service; give it, a token, and the cookie of a session by that."""
+    """Open a service; yield it, a token, and the cookie of a session that the token began."""
     async with closed_service(**more) as app:
         token = await token_for(app, Scope.READ, Scope.WRITE, Scope.DELETE)
         begun = await signed_in(app, token)
@@ -98,7 +98,7 @@ async def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
         assert said.endswith("; HttpOnly; SameSite=Strict; Secure")
         safe = cookies(begun)
         assert (await listed(app, safe, **{"x-forwarded-proto": "https"})).status == 200
-        # A plain name may have been planted by a neighbour in the domain.
+        # Another host of the domain may have set a cookie with a plain name.
         assert (await listed(app, safe.removeprefix("__Host-"), **{"x-forwarded-proto": "https"})).status == 401
         assert (await listed(app, safe)).status == 401
 
@@ -121,7 +121,7 @@ async def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
     ],
 )
 async def test_a_cookie_counts_for_own_pages_alone(method: str, headers: dict[str, str], status: int) -> None:
-    # Pages of other origins may write here with their token, but not with the cookie of a person.
+    # Pages of other origins may write here with their token, but not with a user's cookie.
     async with session(cors_origins=("*",)) as (app, _token, cookie):
         target = STORES if method == "GET" else f"{STORES}/{'0' * 64}"
         got = await ask(app, method, target, headers={"cookie": cookie, **headers})
@@ -201,11 +201,11 @@ async def test_scripts_get_no_challenge_that_opens_a_dialog() -> None:
         assert "Basic" in (await ask(app, "GET", STORES)).headers["www-authenticate"]
 
 
-# People at an issuer
+# Users at an issuer
 
 
 class Person:
-    """A browser at a service that trusts an issuer."""
+    """A user's browser at a service that trusts an issuer."""
 
     def __init__(self, app: Application, issuer: FakeIssuer, folder: Path) -> None:
         self.app, self.issuer, self.folder = app, issuer, folder
@@ -213,7 +213,7 @@ class Person:
         self.cookie = ""
 
     async def begin(self, following: str = "/m/x?tag=1") -> Asked:
-        """Begin to sign in; the question to the issuer is kept."""
+        """Begin to sign in; the request to the issuer is kept."""
         got = await ask(self.app, "GET", f"/session/login?next={quote(following, safe='')}")
         if got.status == 303:
             self.asked = dict(parse_qsl(urlsplit(got.headers["location"]).query))
@@ -221,7 +221,7 @@ class Person:
         return got
 
     async def come_back(self, cookie: str | None = None, token: str | None = None, **changed: str | None) -> Asked:
-        """Come back from the issuer, which has given a code, and answers it with an id token."""
+        """Return from the issuer with a code, which the issuer exchanges for an id token."""
         given = self.issuer.token(nonce=self.asked.get("nonce")) if token is None else token
         self.issuer.answers = [(200, {"id_token": given, "access_token": "x", "token_type": "bearer"})]
         said = {"code": "c0de", "state": self.asked.get("state", ""), **changed}
@@ -234,7 +234,7 @@ class Person:
 async def visited(
     folder: Path, people: str = PEOPLE, audience: Sequence[str] = (AUDIENCE,), **more: Any
 ) -> AsyncIterator[Person]:
-    """Open a service; give a person who has begun to sign in, at an issuer that the file has `people` of."""
+    """Open a service; yield a user who has begun to sign in at an issuer of the trust file."""
     with running_issuer() as issuer:
         async with closed_service(issuers=trust_file(folder, issuer, more=people, audience=audience), **more) as app:
             person = Person(app, issuer, folder)
@@ -243,7 +243,7 @@ async def visited(
 
 
 def session_in(answer: Asked) -> str:
-    """The cookie of the session that a sign-in begins."""
+    """Return the cookie of the session that a sign-in begins."""
     return answer.headers["set-cookie"].partition(";")[0]
 
 
@@ -325,7 +325,7 @@ def _token(person: Person, **claims: Any) -> str:
 
 async def _with_cookie_of_another(person: Person) -> Asked:
     own = person.asked
-    await person.begin()  # somebody else's
+    await person.begin()  # another user's
     person.asked = own
     return await person.come_back()
 
@@ -373,7 +373,7 @@ async def test_a_sign_in_ends_in_time(tmp_path: Path, monkeypatch: pytest.Monkey
         late = time.time() + sign_in.BEGUN_SECONDS
         monkeypatch.setattr(time, "time", lambda: late)
         await refused(person, await person.come_back())
-        assert person.issuer.forms == []  # nothing is asked of the issuer
+        assert person.issuer.forms == []  # nothing is sent to the issuer
 
 
 async def test_an_issuer_that_is_away_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Signed URLs: what they open, for how long, and every way to bend one."""
+"""Signed URLs: what they allow, for how long, and every way to alter them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Signed(NamedTuple):
     target: str
 
     async def get(self, target: str, method: str = "GET", **headers: str) -> Asked:
-        """The answer to a request without a token."""
+        """Return the answer to a request without a token."""
         return await ask(self.app, method, target, headers=headers)
 
 
@@ -54,7 +54,7 @@ async def signed_target(app: Application, token: str, path: str = FILE, space: s
 
 @pytest.fixture
 async def it(app: Application) -> Signed:
-    """A signed target."""
+    """Return a signed target."""
     token = await token_for(app, Scope.READ, Scope.WRITE, Scope.ADMIN)
     put = "/spaces/own/v1/stores?filename=m.onnx&tag=m"
     assert (await ask(app, "PUT", put, DATA, bearer(token))).status == 201

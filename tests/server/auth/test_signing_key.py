@@ -1,4 +1,4 @@
-"""Key of the service: one for all replicas, bound to the secrets of the operator."""
+"""The service's signing key: it is the same for all replicas, and bound to the operator's secrets."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ SECRETS: Final = {name: name * 40 for name in "ABC"}
 
 
 def given(names: str) -> dict[str, Any]:
-    """Settings of a service with the secrets of some letters, in this order."""
+    """Return the settings of a service with the secrets that these characters name, in this order."""
     return {"signing_secret": "\n".join(SECRETS[name] for name in names)} if names else {}
 
 
 async def all_signed(app: Application, issuer: FakeIssuer, token: str) -> dict[str, str]:
-    """Everything that a service signs or seals: targets of URLs and cookies, by what they are."""
+    """Return everything that a service signs or seals: targets of URLs and cookies, by kind."""
     person = Person(app, issuer, Path())
     await person.begin()
     return {
@@ -112,7 +112,7 @@ async def test_everything_signed_with_a_second_secret_is_valid(
                 assert got.status == 200, what
             begun.app = other
             assert (await begun.come_back()).status == 303
-            # What is signed in a session of before has the first secret: it outlives the removal of the second.
+            # A URL signed in an earlier session has the first secret, so it outlives the removal of the second.
             headers = {"cookie": signed["session of a person"], "sec-fetch-site": "same-origin"}
             headers["content-type"] = "application/json"
             body = b'{"path": "/v1/stores/m/files/m.onnx"}'
@@ -134,7 +134,7 @@ Start: TypeAlias = Callable[[str], AbstractAsyncContextManager[Application]]
 
 @pytest.fixture
 def started(catalogue: str, tmp_path: Path) -> Start:
-    """Starts a service with the secrets of some letters over one catalogue."""
+    """Return a function that starts a service over one catalogue with the secrets that these characters name."""
     storage = (tmp_path / "storage").as_uri()
     return lambda names: open_app(auth="tokens", database=catalogue, storage=storage, **given(names))
 
@@ -146,7 +146,7 @@ OUTCOMES: Final = {
     "BA": {"AB": "differ", "B": "differ", "A": "refused", "CA": "refused"},
     "B": {"BA": "differ"},
 }
-"""What happens when a process starts, by the secrets of the one that runs and by its own."""
+"""The outcome of a start, by the running process's secrets and by the new process's secrets."""
 
 
 @pytest.mark.parametrize("first", OUTCOMES)
@@ -163,14 +163,14 @@ async def test_processes_have_secrets_that_verify_what_the_others_sign(
             except Conflict as error:
                 found[second] = "refused" if "PROTOSLICE_SIGNING_SECRET" in error.message else error.message
     assert found == OUTCOMES[first]
-    async with started("C"):  # a process that is gone does not count
+    async with started("C"):  # an ended process does not count
         pass
 
 
 async def test_process_sees_the_secrets_of_one_that_starts_at_once(postgres: TestServer, tmp_path: Path) -> None:
     place: dict[str, Any] = {"database": postgres.new_catalogue(), "storage": tmp_path.as_uri(), "auth": "tokens"}
     async with open_app(**place):
-        pass  # the database is there
+        pass  # the database exists
     with psycopg.connect(place["database"]) as first, psycopg.connect(place["database"], autocommit=True) as watch:
         row = "(id, host, pid, version, schema, seen, secrets) VALUES ('x', 'h', 1, '1', 11, %s, 'abcd')"
         first.execute(f"INSERT INTO processes {row}", (time.time_ns() // 1000,))

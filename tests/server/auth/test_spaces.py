@@ -33,7 +33,7 @@ MODEL = onnx(1000, 2000)
 
 @pytest.fixture(scope="module")
 def space(client: httpx.Client, service: LiveServer) -> Iterator[httpx.Client]:
-    """A client of the space `team`."""
+    """Return a client of the space `team`."""
     assert client.put("/v1/spaces/team").status_code == 201
     with httpx.Client(base_url=f"{service.url}/spaces/team", timeout=30) as inside:
         yield inside
@@ -41,7 +41,7 @@ def space(client: httpx.Client, service: LiveServer) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def store(space: httpx.Client) -> str:
-    """The id of a store of the space, tagged `m:1`."""
+    """Return the id of a store of the space, tagged `m:1`."""
     answer = space.put("/v1/stores?filename=m.onnx&tag=m:1", content=MODEL)
     assert answer.status_code == 201
     return str(answer.json()["id"])
@@ -160,7 +160,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def filled() -> AsyncIterator[tuple[Application, dict[str, str], Things]]:
-    """A service with a space that has one of each kind of thing, and an admin."""
+    """Return a service with a space that has one of each kind of thing, and an admin."""
     async with closed_service(webhook_allow=(HOOK,)) as app:
         admin = bearer(await token_for(app, *Scope, space=EVERY_SPACE))
         yield app, admin, await Filling(app, "own", admin).fill("mine", HOOK)
@@ -172,7 +172,7 @@ def database_of(app: Application) -> Database:
 
 
 async def rows(app: Application, names: set[str]) -> dict[str, list[str]]:
-    """All rows of the space in tables, but those that a read may compute."""
+    """Return all rows of the space, except rows that a read may compute."""
 
     def read(tx: Transaction, table: str) -> list[str]:
         return sorted(
@@ -188,7 +188,7 @@ async def test_no_request_writes_to_a_space_that_another_replica_has_removed(mon
         assert spaces is not None
 
         async def refresh() -> None:
-            """Learn nothing: this replica takes the space to exist."""
+            """Learn nothing, so that this replica believes that the space exists."""
 
         monkeypatch.setattr(spaces, "refresh", refresh)
         await database_of(app).write(lambda tx: tx.run("UPDATE spaces SET removed = 1 WHERE name = 'own'"))

@@ -1,4 +1,4 @@
-"""Tokens: their format, and the table that keeps hashes alone; callers end in time at every replica."""
+"""Tokens: their format, and the table that keeps only hashes; every replica stops accepting a caller in time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 async def test_list_of_tokens_shows_the_hour_of_the_last_use(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.server.auth.authenticator.KNOWN_SECONDS", 0.0)  # each request looks the token up
+    monkeypatch.setattr("protoslice.server.auth.authenticator.KNOWN_SECONDS", 0.0)  # each request reads the token's row
     text, admin = await token_for(app, Scope.READ), bearer(await token_for(app, Scope.ADMIN))
     assert app.services.database is not None
     database, written = app.services.database, list[str]()
@@ -84,7 +84,7 @@ async def reader(tokens: Tokens, space: str | None = "team", expires: float | No
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def knowing(tokens: Tokens) -> Authenticator:
-    """Return what a replica knows callers by."""
+    """Return a replica's cache of callers."""
     made = Authenticator(closed=True)
     await made.start(tokens)
     return made
@@ -112,7 +112,7 @@ async def knowing(tokens: Tokens) -> Authenticator:
 
 @pytest.fixture
 async def database(catalogue: str) -> AsyncIterator[Database]:
-    """A new catalogue, of each engine in turn."""
+    """Return a new catalogue, of each engine in turn."""
     async with open_database(catalogue, "memory://") as database:
         yield database
 
@@ -191,7 +191,7 @@ async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
         await callers.find(f"Bearer {other.text}")
     clock.now += 2
     with pytest.raises(DatabaseUnavailable):
-        await callers.find(known[1])  # its time is over
+        await callers.find(known[1])  # the token has expired
     assert await callers.find(known[0]) is not None
     clock.now += 30
     with pytest.raises(DatabaseUnavailable):

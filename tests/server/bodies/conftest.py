@@ -1,4 +1,4 @@
-"""A service that takes stores by every way."""
+"""A service that accepts stores in every way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.bodies.ways import Site
 
 @pytest.fixture(scope="module")
 def site(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service that registers files of a folder."""
+    """Return a service that registers files of a folder."""
     folder = tmp_path_factory.mktemp("registered")
     allowed = (folder.as_uri(),)
     with serving(register_allow=allowed) as live, httpx.Client(base_url=live.url, timeout=30) as client:

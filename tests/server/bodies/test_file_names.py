@@ -1,6 +1,6 @@
-"""Names that version control takes for its own are refused on every way in, and left out on every way out of many.
+"""Names that version control reserves: every upload refuses them, and every download of several files omits them.
 
-A store whose files no disk can hold together is refused on every way in, with both names.
+A store whose files no disk can hold together is refused on every upload, with both names.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REFUSED: Final = [
     "a/.jj/repo/config.toml",
 ]
 ALLOWED: Final = [".gitattributes", ".gitignore", ".github/workflows/a.yml", "a.git/config", "git/config", ".gitx/a"]
-# The form of such names is refused anyway, but clients may meet what older versions took.
+# Such names are refused by their form anyway, but clients may meet names that older versions accepted.
 UNPRINTABLE: Final = [".g\u200cit/config", ".gi\ufefft/config", "\u202a.git/config"]
 
 
@@ -62,7 +62,7 @@ def sha256(data: bytes) -> str:
 
 
 def posted(target: str, body: Callable[[str], bytes], headers: dict[str, str], method: str = "POST") -> Send:
-    """A request that names the file in its body."""
+    """Send a request that names the file in its body."""
 
     async def send(app: Application, path: str) -> Asked:
         return await ask(app, method, target, body(path), headers)
@@ -88,7 +88,7 @@ def recipe_of(path: str) -> bytes:
 
 
 async def uploaded(app: Application, data: bytes) -> str:
-    """The URL of a finished upload."""
+    """Return the URL of a finished upload."""
     sizes = {"upload-length": str(len(data)), "upload-concat": "partial"}
     return (await ask(app, "POST", "/v1/uploads", data, TUS | sizes)).headers["location"]
 
@@ -217,7 +217,7 @@ WAYS: Final[dict[str, dict[str, Send]]] = {
     "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}": {"small": logged(DATA), "large": logged(DATA * 1000)},
     "POST /api/2.0/mlflow-artifacts/mpu/complete/{name:path}": {"parts": logged_in_parts},
 }
-"""Ways in by the row of the route that ends them."""
+"""The ways to upload, by the row of the route that ends them."""
 NAMELESS: Final = {
     "POST /v1/drafts/{name:path}", "POST /v1/stores/{ref}/merge", "POST /v1/stores/{ref}/parts",
     "POST /v1/chunks/missing", "PUT /v1/schemas/{name}", "POST /session", "PATCH /v1/stores/{ref}",
@@ -241,7 +241,7 @@ NAMELESS: Final = {
     "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", "POST /v2/{name:path}/blobs/uploads/",
     "PATCH /v2/{name:path}/blobs/uploads/{upload}", "PUT /v2/{name:path}/blobs/uploads/{upload}",
 }  # fmt: skip
-"""Routes that store no file under a name that they take."""
+"""The routes that store no file under a name from the request."""
 EACH: Final = [pytest.param(send, id=f"{row} {name}") for row, ways in WAYS.items() for name, send in ways.items()]
 
 
@@ -254,14 +254,14 @@ async def app(tmp_path: Path) -> AsyncIterator[Application]:
 
 @contextmanager
 def older_version() -> Any:
-    """Take names as versions before this rule did."""
+    """Accept names as versions before this rule did."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_names, "is_version_control", lambda path: False)
         yield
 
 
 async def paths_in(app: Application) -> list[str]:
-    """Paths of all files, of stores and of artifacts."""
+    """Return the paths of all files, of stores and of artifacts."""
     listed = json.loads((await ask(app, "GET", "/v1/stores")).body)["items"]
     artifacts = json.loads((await ask(app, "GET", f"{MLFLOW}/artifacts?path=run")).body)["files"]
     return [file["path"] for store in listed for file in store["files"]] + [each["path"] for each in artifacts]
@@ -278,9 +278,9 @@ async def test_names_of_version_control_are_refused_on_every_way_in(send: Send, 
     for path in REFUSED:
         refused = await send(app, path)
         assert 400 <= refused.status < 500, (path, refused)
-        # An upload of a session, and a base name, may come with another folder in front.
+        # An upload of a session, and a base name, may arrive with another folder in front.
         assert path.rpartition("/")[2] in json.dumps(json.loads(refused.body), ensure_ascii=False), refused.body
-    # Bytes of a commit that is refused may have a store by then, under their digest or another name.
+    # Bytes of a refused commit may already have a store, under their digest or another name.
     assert not [path for path in await paths_in(app) if path in REFUSED or path.startswith(".")]
     for path in ALLOWED:
         taken = await send(app, path)

@@ -1,4 +1,4 @@
-"""Forms, cut everywhere; and what must be refused."""
+"""Forms, cut at every byte, and forms that must be refused."""
 
 import random
 from collections.abc import Iterable, Iterator

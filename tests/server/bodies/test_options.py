@@ -1,6 +1,6 @@
-"""Options of a new store: tags, split rules, reports and strictness, by every way to create one.
+"""Options of a new store: tags, split rules, reports and strictness, in every way to create a store.
 
-Uploads over a base: an earlier version, of which nothing is stored again.
+Uploads over a base, which is an earlier version: no content is stored again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_a_request_sets_only_so_many_tags(serving: Any, tmp_path: Any, way: Way)
 
 
 def model_of(*names: str) -> dict[str, bytes]:
-    """An ONNX model whose tensors of these names lie in `weights.bin`."""
+    """Return an ONNX model whose tensors with these names are in `weights.bin`."""
     model: Any = schema.bundled().message_class("onnx.ModelProto")()
     model.graph.name = "g"
     for name in names:
@@ -85,7 +85,7 @@ def model_of(*names: str) -> dict[str, bytes]:
 
 
 def damaged() -> dict[str, bytes]:
-    """A bundle of two tensors, one of which fails its checksum."""
+    """Return a bundle of two tensors; one of them fails its checksum."""
     files = bundle("v", [Variable(name, 1, (100,), WEIGHTS) for name in ("one", "two")])
     shard = next(name for name in files if ".data-" in name)
     data = bytearray(files[shard])

@@ -1,8 +1,7 @@
-"""Bodies that are one file, and the headers that all bodies go by.
+"""Bodies that are one file, and the headers of all bodies.
 
-Bodies of any size are read in constant memory.
-
-Recipes over the wire: the time that the service takes to copy is not the client's.
+Bodies of any size are read in constant memory. For recipes, the service's time for copying does not count against the
+client.
 """
 
 from __future__ import annotations
@@ -242,7 +241,7 @@ MODEL = onnx(2_000_000)
 
 
 class SlowStorage(InterceptedStorage):
-    """Takes minutes for every read, by the clock that it holds."""
+    """A storage in which every read takes minutes, by the clock that it holds."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStorage())
@@ -263,12 +262,12 @@ def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPa
 
     def recipe(store: str) -> Iterator[bytes]:
         writer, more = RecipeWriter(), field(2, b"more")
-        ahead = field(2, bytes(2 << 20))  # more than is read of a recipe before it is carried out
+        ahead = field(2, bytes(2 << 20))  # more bytes than the service reads of a recipe before it executes the recipe
         yield writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
         yield writer.literal(len(ahead)) + ahead
         assert storage.copied.wait(20)
         yield writer.literal(len(more))
-        for at in range(len(more)):  # drop by drop, so that some of it comes before the end does
+        for at in range(len(more)):  # in small pieces, so that some of it arrives before the end does
             time.sleep(0.02)
             yield more[at : at + 1]
         made = MODEL + ahead + more

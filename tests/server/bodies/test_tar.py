@@ -1,4 +1,4 @@
-"""Archives by other writers (Python's tarfile, GNU tar), in every format, cut anywhere; and refusals."""
+"""Archives of other writers (Python's tarfile, GNU tar), in every format, cut at any byte; and refusals."""
 
 import io
 import random
@@ -55,7 +55,7 @@ def archive(
     format: Format = tarfile.PAX_FORMAT,
     **changes: object,
 ) -> bytes:
-    """An archive by tarfile; `changes` are set on every member."""
+    """Return an archive by tarfile; `changes` are set on every member."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=format) as tar:
         for path, content in files.items():
@@ -68,7 +68,7 @@ def archive(
 
 
 def resealed(data: bytes, field: slice, value: bytes, block: int = 0) -> bytes:
-    """`data` with a field of one header changed and that header's checksum made to fit."""
+    """Return `data` with a changed field in one header, and with that header's checksum corrected."""
     header = bytearray(data[block : block + 512])
     assert len(header[field]) == len(value)
     header[field] = value

@@ -1,4 +1,4 @@
-"""Taking in: what is accepted, what is refused and when, and what is left of it."""
+"""Uploads: accepted and refused ones, the time of a refusal, and the content that remains."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_json_bodies_that_do_not_parse(client: httpx.Client, content: bytes) -> 
 
 @pytest.mark.parametrize("asked", ["PUT /v1/stores", "PUT /v1/tags/x", "PUT /v1/schemas/x", "POST /v1/uploads"])
 def test_a_coded_body_is_refused(client: httpx.Client, asked: str) -> None:
-    """The service would store the coded bytes, and serve them as if they were the model."""
+    """The service would store the encoded bytes, and serve them as if they were the model."""
     body, headers = gzip.compress(b"\x0a\x01a"), {"content-encoding": "gzip", "tus-resumable": "1.0.0"}
     answer = client.request(*asked.split(), content=body, headers=headers)
     assert_problem(answer.status_code, answer.headers, answer.content, expected=415, slug="unsupported-media-type")
@@ -378,7 +378,7 @@ def field_of_padding(size: int) -> bytes:
 
 
 def test_uploads_and_reads_go_side_by_side(service: LiveServer, client: httpx.Client, model: bytes) -> None:
-    """A slow upload holds nobody up."""
+    """A slow upload delays no other request."""
     client.put("/v1/stores?tag=beside&filename=model.onnx", content=model)
     with service.connect() as slow:
         slow.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n\x0a")

@@ -1,4 +1,4 @@
-"""Every way to create a store by HTTP, for tests of what holds for all of them."""
+"""Every way to create a store by HTTP, for tests that apply to all of them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Site(NamedTuple):
 
 
 Way = Callable[..., httpx.Response]
-"""Sends files with the options of a new store, named as in JSON, and returns the last response."""
+"""A function that sends files with the options of a new store, named as in JSON; it returns the last response."""
 
 
 def query(**options: Any) -> dict[str, Any]:
-    """Options as parameters of a query, which name each tag and rule."""
+    """Return options as parameters of a query; there is one parameter for each tag and rule."""
     return {{"tags": "tag", "rules": "rule"}.get(name, name): value for name, value in options.items()}
 
 
@@ -44,7 +44,7 @@ def form(site: Site, files: Files, **options: Any) -> httpx.Response:
 
 
 def tar_of(files: Files) -> bytes:
-    """A tar archive of files."""
+    """Return a tar archive of files."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for path, data in files.items():
@@ -60,7 +60,7 @@ def tar(site: Site, files: Files, **options: Any) -> httpx.Response:
 
 
 def recipe_of(files: Files) -> bytes:
-    """A recipe that contains all bytes of files."""
+    """Return a recipe that contains all bytes of files."""
     writer, body = RecipeWriter(), b""
     for path, data in files.items():
         body += writer.file(path) + (writer.literal(len(data)) + data if data else b"")
@@ -101,7 +101,7 @@ def tus_by_query(site: Site, files: Files, **options: Any) -> httpx.Response:
 
 
 def part_of(site: Site, data: bytes) -> str:
-    """The URL of a finished upload for `assemble`."""
+    """Return the URL of a finished upload for `assemble`."""
     headers = TUS | {"upload-length": str(len(data)), "upload-concat": "partial"}
     return site.client.post("/v1/uploads", content=data, headers=headers).raise_for_status().headers["location"]
 
@@ -124,7 +124,7 @@ WAYS: Final = (raw, tus, tus_by_query, *OF_SEVERAL)
 
 
 def store_of(site: Site, answer: httpx.Response) -> dict[str, Any]:
-    """Return the store that a response names; raise unless there is one."""
+    """Return the store that a response names; raise an error if it names none."""
     assert answer.is_success, answer.text
     place = f"/v1/stores/{answer.headers.get('protoslice-store') or answer.json()['id']}"
     found: dict[str, Any] = site.client.get(place).raise_for_status().json()

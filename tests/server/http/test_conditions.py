@@ -14,12 +14,12 @@ OPAQUE = ["a", "b", "c", "", "a,b", "*", "a\\", "\u00e9\u00ff", "other"]
 
 
 def _is_listed(header: str, tag: EntityTag) -> bool:
-    """True when If-None-Match finds `tag` in the list, by the weak comparison."""
+    """Return True when If-None-Match finds `tag` in the list, by the weak comparison."""
     return evaluate(Preconditions(if_none_match=header), tag, reads=True) is SAME
 
 
 def _is_named(header: str, tag: EntityTag) -> bool:
-    """True when If-Match finds `tag` in the list, by the strong comparison."""
+    """Return True when If-Match finds `tag` in the list, by the strong comparison."""
     return evaluate(Preconditions(if_match=header), tag, reads=False) is GO
 
 

@@ -1,4 +1,4 @@
-"""Work whose client has left stops, on every route that may be long."""
+"""Work stops when its client has left, on every route with long work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def scope_of(method: str, path: str) -> AsgiScope:
 
 
 class Work:
-    """Work in the place of the service's that never ends, and a client that leaves once it began."""
+    """Endless work in the place of the service's work, and a client that leaves once the work has begun."""
 
     def __init__(self, body: bytes, *, more: bool = False) -> None:
         self._given: list[Message] = [{"type": "http.request", "body": body, "more_body": more}]
@@ -81,18 +81,18 @@ async def test_work_stops_when_its_client_has_left(
 
 
 FINISHED: Final = {
-    # Clients of Hugging Face give up on a HEAD after ten seconds and ask again: the second time all has been made.
+    # Hugging Face's clients give up on a HEAD after ten seconds and repeat it; by then everything has been made.
     "GET /v1/stores/{ref}/safetensors/{shard}",
-    # Graphs are found one at a time, each to its end: the memory of several at once would be too much.
+    # Graphs are found one at a time, each to its end, because several at once would need too much memory.
     "GET /v1/stores/{ref}/graph/blocks",
-    # Its rule reads, but it begins uploads of files that are missing: changes are finished.
+    # Its rule is to read, but it begins uploads of missing files, and changes are finished.
     "POST /{name:repository_of_kind}.git/info/lfs/objects/batch",
 }
-"""Routes that read and are finished for a client that has left."""
+"""The reading routes that finish their work for a client that has left."""
 
 
 class Leaving:
-    """A client that leaves when the service begins its first piece of work, and what the service does afterwards."""
+    """A client that leaves when the service begins its first piece of work; the service's later work is recorded."""
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()
@@ -101,7 +101,7 @@ class Leaving:
         self.afterwards = 0
 
     async def begin(self) -> None:
-        """Note that a piece of work is about to begin; the first one waits until the service knows that it is gone."""
+        """Record that a piece of work begins; the first piece waits until the service knows that the client is gone."""
         self.afterwards += self._left.is_set()
         self.begun += 1
         self._begun.set()
@@ -110,7 +110,7 @@ class Leaving:
             await asyncio.sleep(0)
 
     def receiving(self, receive: Receive) -> Receive:
-        """The messages of the client: its request, and that it left."""
+        """Return the client's messages: its request, and that it left."""
         read = False
 
         async def receive_all() -> Message:
@@ -126,7 +126,7 @@ class Leaving:
 
 
 async def test_every_route_that_reads_stops_when_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most one piece of work begins for a client that has left: the one that was under way."""
+    """At most one piece of work begins for a client that has left: the piece that was running."""
     calls = [call for call in CALLS if call.route and not RULES[call.route].changes(call.method)]
     leaving, worked, found = Leaving(), set[str](), set[str]()
 
@@ -176,7 +176,7 @@ async def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_i
 
 
 async def _session_and_shard(client: httpx.AsyncClient) -> tuple[str, bytes]:
-    """Path of the shards of a new session that has a xorb, and a shard of a file in it."""
+    """Return the path of the shards of a new session with a xorb, and a shard of a file in the session."""
     made = await client.post("/api/repos/create", json={"organization": "ann", "name": "m", "type": "model"})
     assert made.status_code == 200
     path = urlsplit((await client.get("/api/models/ann/m/xet-write-token/main")).json()["casUrl"]).path
@@ -219,7 +219,7 @@ async def test_watched_work_leaves_no_task_to_the_garbage_collector() -> None:
 
     async def work() -> list[asyncio.Task[Any] | None]:
         tasks = await asyncio.create_task(watched())
-        # Ends the cancelled watch, and the loop's own hold on either task.
+        # End the cancelled watch, and the loop's own reference to either task.
         for _ in range(3):
             await asyncio.sleep(0)
         return [task() for task in tasks]

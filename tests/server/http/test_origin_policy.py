@@ -1,6 +1,6 @@
-"""Pages of other sites change nothing here, and reach nothing by names of their own.
+"""Pages of other sites change nothing here, and reach nothing through their own host names.
 
-CORS: pages of other origins may use the service if the operator says so, also through caches.
+CORS: pages of other origins may use the service if the operator allows it, also through caches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protoslice.server.settings import Settings, read_settings
 
 VIEWER = "https://viewer.example"
 IMAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
-"""What a browser says when a page of another site shows a URL as an image."""
+"""The headers of a browser when a page of another site shows a URL as an image."""
 FORM = {"file": ("model.pb", b"\x0a\x04form")}
 
 
@@ -52,7 +52,7 @@ def test_what_another_site_asks_for_changes_nothing(client: httpx.Client, told: 
 
 
 async def test_every_route_is_judged_by_its_rule() -> None:
-    """Another site may ask for what readers see, by any method that asks; and nothing else."""
+    """Another site may send only reads of public content, by any reading method."""
     wrong = []
     async with open_app() as app:
         for call in CALLS:
@@ -73,7 +73,7 @@ async def test_reads_of_other_sites_change_no_rows() -> None:
             method, target, body, headers = call.filled(things, "/spaces/own")
             if (
                 call.route and RULES[call.route].scope is not Scope.WRITE
-            ):  # what is computed or made upon the first read is there then
+            ):  # results that the first read computes or makes are stored then
                 await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
             before = await _rows(app, tables)
             await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller, **IMAGE})
@@ -94,7 +94,7 @@ def test_what_is_of_our_own_site_or_of_no_page_passes(client: httpx.Client) -> N
         {"sec-fetch-site": "same-origin", "origin": own},
         {"sec-fetch-site": "none"},
         {"origin": own},
-        # A proxy that asks us by another name than it was asked by.
+        # A proxy that forwards requests with another host name than it received.
         {"sec-fetch-site": "same-origin", "origin": VIEWER},
         {"origin": VIEWER, "x-forwarded-host": "viewer.example"},
         {"origin": VIEWER, "x-forwarded-host": "viewer.example, inner.example"},
@@ -135,7 +135,7 @@ def test_a_name_that_is_not_ours_gets_nothing(service: LiveServer, client: httpx
     store = client.put("/v1/stores", content=b"\x0a\x05named").json()["id"]
     paths = [f"/v1/stores/{store}/files/model.pb", "/v1/stores", "/livez", "/", "/docs", "/nowhere", "/v1/uploads"]
     for path in paths:
-        for _ in range(2):  # the shortest way, once it is known
+        for _ in range(2):  # the fastest path, once it is known
             assert client.get(path).status_code in {200, 404, 405}
             answer = client.get(path, headers={"host": f"attacker.example:{service.port}"})
             assert_problem(answer.status_code, answer.headers, answer.content, expected=421, slug="misdirected-request")
@@ -152,7 +152,7 @@ LONE = [b"", ONE * 2, ONE + b"host: other.example\r\n", b"host: \r\n", b"host: a
 
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 def test_a_request_has_one_sound_host(serving: Any, listening: str) -> None:
-    """RFC 9112, section 3.2, holds on every path to an answer, a preflight included."""
+    """RFC 9112, section 3.2, holds on every path to an answer, including a preflight."""
     with serving(host=listening, auth="open", cors_origins=VIEWER) as live:
         store = httpx.put(f"{live.url}/v1/stores", content=b"\x0a\x04host").json()["id"]
         quick = b"GET /v1/stores/%b/files/model.pb HTTP/1.1\r\n" % store.encode()
@@ -192,7 +192,7 @@ PREFLIGHT = {"origin": VIEWER, "access-control-request-method": "PUT", "access-c
 
 @pytest.fixture(scope="module", params=["*", VIEWER])
 def clients(request: pytest.FixtureRequest, serving: Any) -> Iterator[tuple[httpx.Client, str]]:
-    """A client of a service that allows some origin, and which."""
+    """Return a client of a service that allows some origin, and the origin."""
     with serving(cors_origins=request.param) as live, httpx.Client(base_url=live.url) as client:
         client.put("/v1/stores?tag=shown", content=b"\x0a\x05shown")
         yield client, request.param
@@ -222,7 +222,7 @@ def test_every_answer_says_who_may_see_it(
     clients: tuple[httpx.Client, str], path: str, headers: dict[str, str], expected: int
 ) -> None:
     client, allowed = clients
-    for _ in range(3):  # the shortest way is taken from the second time on
+    for _ in range(3):  # the fastest path is used from the second time on
         answer = client.get(path, headers={**headers, "origin": VIEWER})
         assert answer.status_code == expected
         assert answer.headers.get_list("access-control-allow-origin") == [allowed]
@@ -232,7 +232,7 @@ def test_every_answer_says_who_may_see_it(
         answer = client.get(path, headers={**headers, **origin})
         assert answer.status_code == expected
         if allowed == "*":
-            # A cache may give this answer to a page that asks later.
+            # A cache may return this answer to a page that requests it later.
             assert answer.headers["access-control-allow-origin"] == "*"
         else:
             assert "access-control-allow-origin" not in answer.headers

@@ -1,6 +1,6 @@
-"""A service below a path of a proxy: all URLs in answers begin with the public one.
+"""A service below a path of a proxy: all URLs in answers begin with the public URL.
 
-Scheme that proxies tell: of the nearest one alone, and of trusted ones alone.
+The scheme that proxies report: the service trusts only the nearest proxy, and only a trusted one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LFS: Final = {"content-type": "application/vnd.git-lfs+json", "accept": "applica
 
 
 class Below(httpx.AsyncBaseTransport):
-    """A proxy that passes on what is below a path, without the path."""
+    """A proxy that forwards requests below a path, without the path."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -111,7 +111,7 @@ async def test_a_path_is_signed_as_answers_spell_it(client: httpx.AsyncClient) -
 
 
 def test_every_url_in_an_answer_begins_with_the_public_one() -> None:
-    """Of every route that reads, in headers and bodies; those of writes are followed above."""
+    """The test covers every route that reads, in headers and bodies; tests above follow the URLs of writes."""
     with running_receiver() as receiver:
         answers = answers_of_own(receiver.url, writing=(), public_url=PUBLIC)
     wrong = [f"{call.method} {call.target}: {each}" for call, got in answers for each in _wrong(got.headers, got.text)]
@@ -133,7 +133,7 @@ def _wrong(headers: Mapping[str, str], text: str) -> Iterator[str]:
 
 
 async def test_every_url_in_a_problem_begins_with_the_public_one() -> None:
-    """Of every route, called without a token; those that need none get a query that they refuse."""
+    """Every route is called without a token; routes that need no token get a query that they refuse."""
     problems = 0
     async with closed_service(public_url=PUBLIC) as app:
         for row in RULES:

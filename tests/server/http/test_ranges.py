@@ -1,8 +1,6 @@
-"""Range headers by the clauses of RFC 9110 section 14, against a slicer too simple to be wrong.
+"""Range headers by the clauses of RFC 9110 section 14, compared with a very simple slicer.
 
-Headers of a request.
-
-Digests of request bodies: compared for every body that is read; a wrong body has no effect.
+Digests of request bodies: they are compared for every body that is read; a wrong body has no effect.
 """
 
 from __future__ import annotations
@@ -153,7 +151,7 @@ SPEC = st.one_of(
 
 
 def wanted(spec: str, data: bytes) -> set[int]:
-    """The positions a valid spec asks for, as slices of a list of positions."""
+    """Return the positions that a valid spec requests, as slices of a list of positions."""
     positions = list(range(len(data)))
     first, last = spec.split("-")
     if not first:
@@ -221,7 +219,7 @@ def store(client: httpx.Client) -> str:
 
 
 def bodies(client: httpx.Client, store: str) -> list[tuple[str, str, bytes, dict[str, str]]]:
-    """Well-formed requests for each route that reads a body whole; a right digest makes them succeed."""
+    """Return well-formed requests for each route that reads a whole body; they succeed with the right digest."""
     headers = {"tus-resumable": "1.0.0", "upload-length": "2", "upload-concat": "partial"}
     headers |= {"content-type": "application/offset+octet-stream"}
     upload = client.post("/v1/uploads", headers=headers, content=b"\x08\x01").headers["location"]

@@ -53,10 +53,10 @@ class FakeRope:
     waits: bool = False
     events: list[str] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
-    """The lengths of the pieces that were asked for."""
+    """The lengths of the requested pieces."""
 
     def check_budget(self, length: int) -> None:
-        """Allow all: nothing is computed."""
+        """Allow everything, since nothing is computed."""
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None
@@ -157,7 +157,7 @@ def test_ranges_that_do_not_exist(client: httpx.Client) -> None:
 
 
 def parts_of(answer: httpx.Response) -> list[tuple[str, bytes]]:
-    """Content-Range and bytes of each part, by a reader that knows only RFC 2046."""
+    """Return Content-Range and bytes of each part, by a reader that knows only RFC 2046."""
     match = re.fullmatch(r"multipart/byteranges; boundary=([0-9a-f]+)", answer.headers["content-type"])
     assert match is not None
     mark = f"--{match[1]}".encode()

@@ -24,7 +24,7 @@ OWN_PAGES: Final = {
     "GET /", "GET /docs", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations", "GET /problems/{slug}",
     "GET /assets/{name}", "GET /session/login", "GET /session/callback",
 }  # fmt: skip
-"""Rows whose responses may be pages of the service's own, with another policy."""
+"""The rows whose responses may be pages of the service, with another policy."""
 FOUND: Final = {
     "ref": "{store}", "store": "{store}", "id": "{store}", "path": "m.onnx", "n": "0", "tag": "own-tag", "slug": "gone",
     "kind": "models", "revision": "main", "name": "own", "digest": "{digest}", "folder": "", "rest": "{store}",
@@ -32,7 +32,7 @@ FOUND: Final = {
     "hash": "0" * 64, "branch": "b", "file": "model.onnx", "shard": "model.safetensors",
     "revisions": "a..b", "start": "00",
 }  # fmt: skip
-"""Values of the parameters of paths, by which most reads succeed; `name` depends on the protocol."""
+"""The path parameter values with which most reads succeed; `name` depends on the protocol."""
 HTML: Final = "<script>steal()</script>"
 FORMS: Final[list[dict[str, str]]] = [
     {},
@@ -48,12 +48,12 @@ FORMS: Final[list[dict[str, str]]] = [
 
 
 def all_rows(app: Application) -> list[str]:
-    """Every route of the application, views included, reads first."""
+    """Return every route of the application, including views, reads first."""
     return sorted(app.rules, key=lambda row: (not row.startswith("GET "), row))
 
 
 def targets(row: str, store: str) -> tuple[str, str]:
-    """A target of a route that is there, and one that is not."""
+    """Return an existing and a missing target of a route."""
     template = row.partition(" ")[2]
     digest = "sha256:" + "0" * 64
     name = (
@@ -72,7 +72,7 @@ def targets(row: str, store: str) -> tuple[str, str]:
 
 
 def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
-    """Faults of the headers of a response."""
+    """Return the faults of a response's headers."""
     found = []
     said = {name: answer.headers.get_list(name) for name in answer.headers}
     if said.get("x-content-type-options") != ["nosniff"]:
@@ -99,7 +99,7 @@ def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
 def walked(
     http: httpx.Client, app: Application, store: str, prefix: str, *, closed: bool, most: int = 99
 ) -> tuple[list[str], set[int]]:
-    """Faults of the responses of all routes in the first `most` forms, and the statuses that were seen."""
+    """Return the faults of the responses of all routes in the first `most` forms, and all statuses."""
     wrong, seen = [], set()
     for row in all_rows(app):
         method = row.partition(" ")[0]
@@ -115,7 +115,7 @@ def walked(
 
 @contextmanager
 def open_app(app: Application) -> Iterator[tuple[LiveServer, httpx.Client, str]]:
-    """A service without tokens, its client and the id of a store in the space `own`."""
+    """Open a service without tokens; yield it, its client and the id of a store in the space `own`."""
     with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         yield live, http, filled(http, "own", b"content " * 4000, "own")
 

@@ -1,4 +1,4 @@
-"""Pages for people: whole, true to the OpenAPI document, and with nothing from elsewhere.
+"""Pages for users: complete, equal to the OpenAPI document, and without content from other sites.
 
 The page that `make web` builds: its shell, its files, and a checkout without them.
 """
@@ -38,7 +38,7 @@ PAGES = ["/", "/docs", *(f"/problems/{problem.slug}" for problem in PROBLEMS)]
 
 
 class Page(HTMLParser):
-    """Content of a page: tags, attributes, and text by its tag."""
+    """The content of a page: tags, attributes, and text by its tag."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Page(HTMLParser):
             self.text.setdefault(tag, []).append(data)
 
     def all_of(self, attribute: str) -> list[str]:
-        """The values of an attribute, wherever it stands."""
+        """Return all values of an attribute."""
         return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
 
 
@@ -182,7 +182,7 @@ SCRIPT, STYLE = b"console.log(1)", b"body{}"
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A page as it is built, of two files."""
+    """Return a built page of two files."""
     folder = tmp_path / "built"
     folder.mkdir()
     parts = {"main": ["a.js"], "library": ["l.js", "a.js"], "model": ["m.js"], "weights": ["w.js"], "tensors": ["t.js"]}
@@ -197,7 +197,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A checkout in which the page was not built."""
+    """Return a checkout in which the page was not built."""
     yield from _over(tmp_path, monkeypatch)
 
 

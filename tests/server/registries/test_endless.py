@@ -1,4 +1,4 @@
-"""Manifests beyond every measure, and uploads that are begun and never end: both are bounded."""
+"""Manifests of excessive size, and uploads that are begun and never end: both are bounded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cut_off(live: LiveServer, url: str) -> None:
 
 
 def by_chunks(live: LiveServer, client: httpx.Client, mark: str) -> int:
-    """A blob of a registry, of which a chunk comes."""
+    """Begin a registry's blob, and send one chunk of it."""
     begun = client.post(f"{BASE}/blobs/uploads/")
     if begun.status_code == 202:
         assert client.patch(begun.headers["location"], content=mark.encode()).status_code == 202
@@ -61,7 +61,7 @@ def by_chunks(live: LiveServer, client: httpx.Client, mark: str) -> int:
 
 
 def by_lfs(live: LiveServer, client: httpx.Client, mark: str) -> int:
-    """A file of the hub, of which the beginning comes."""
+    """Begin a file of the hub, and send its beginning."""
     told = batch(client, mark, PART)
     if told.status_code == 200:
         cut_off(live, told.json()["objects"][0]["actions"]["upload"]["href"])
@@ -69,20 +69,20 @@ def by_lfs(live: LiveServer, client: httpx.Client, mark: str) -> int:
 
 
 def by_parts(live: LiveServer, client: httpx.Client, mark: str) -> int:
-    """A large file of the hub, of which the beginning of a part comes, and another part whole."""
+    """Begin a large file of the hub; send one part whole, and the beginning of another."""
     parts = action(client, mark)["header"]
     cut_off(live, parts["1"])
     return client.put(parts["2"], content=bytes(PART)).status_code
 
 
 def action(client: httpx.Client, mark: str) -> dict[str, Any]:
-    """The action of a file that comes in parts."""
+    """Return the action of a file that is uploaded in parts."""
     found: dict[str, Any] = batch(client, mark, 3 * PART).json()["objects"][0]["actions"]["upload"]
     return found
 
 
 def batch(client: httpx.Client, mark: str, size: int) -> httpx.Response:
-    """The answer about one file."""
+    """Return the answer about one file."""
     oid = hashlib.sha256(mark.encode()).hexdigest()
     body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": [{"oid": oid, "size": size}]}
     return client.post("/ann/m.git/info/lfs/objects/batch", json=body)
@@ -103,7 +103,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_xet(live: LiveServer, client: httpx.Client, mark: str) -> int:
-    """A session to which no xorb comes."""
+    """Begin a session without sending a xorb."""
     return client.get("/api/models/ann/m/xet-write-token/main").status_code
 
 

@@ -1,4 +1,4 @@
-"""MLflow's artifact proxy over a real socket: the requests of its client, and those that hurt."""
+"""MLflow's artifact proxy over a real socket: the requests of its client, and harmful ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_artifacts_are_written_listed_read_and_removed(client: httpx.Client) -> 
     ],
 )
 def test_a_file_is_no_folder(client: httpx.Client, first: str, second: str, size: int) -> None:
-    """A run with both can neither be downloaded nor become a store."""
+    """A run that has both could neither be downloaded nor become a store."""
     run = "/" + f"{first}-{second}-{size}".replace("/", "_") + "/artifacts"
     paths = [os.path.normpath(f"{run}/{name}").lstrip("/") for name in (first, second)]
     assert client.put(f"{BASE}/artifacts/{paths[0]}", content=bytes(size)).status_code == 200
@@ -131,7 +131,7 @@ def test_failures_have_the_form_of_mlflow(
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
-    """A client of a service that asks for tokens, and the headers of one who may do everything."""
+    """Return a client of a service that requires tokens, and the headers of a caller with all rights."""
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
     with serve(app=app) as live, httpx.Client(base_url=live.url) as client:

@@ -1,4 +1,4 @@
-"""The OCI distribution API over a real socket: what oras, skopeo and docker send, and what hurts."""
+"""The OCI distribution API over a real socket: the requests of oras, skopeo and docker, and harmful ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def digest_of(data: bytes, algorithm: str = "sha256") -> str:
 
 
 def push(client: httpx.Client, data: bytes, base: str = BASE) -> str:
-    """Push a blob as oras does: POST, then PUT of the whole; its digest."""
+    """Push a blob as oras does, by a POST and a PUT of the whole blob; return its digest."""
     location = client.post(f"{base}/blobs/uploads/").headers["location"]
     put = client.put(location, params={"digest": digest_of(data)}, content=data)
     assert put.status_code == 201, put.text
@@ -310,7 +310,7 @@ def test_a_title_that_is_no_path_leaves_the_blob_its_digest_for_a_name(client: h
 
 
 OF_ORAS = "application/vnd.oci.image.layer.v1.tar"
-"""Media type that oras gives a plain file."""
+"""The media type that oras gives a plain file."""
 
 
 def paths_in(client: httpx.Client, put: httpx.Response) -> set[str]:
@@ -346,7 +346,7 @@ def test_equal_blobs_are_files_under_each_of_their_titles(client: httpx.Client) 
     data = b"equal bytes"
     push(client, data)
     layers = [descriptor(data, title, mediaType=OF_ORAS) for title in ("b/two.bin", "one.bin", "one.bin", "../x", None)]
-    for _ in range(2):  # of the upload, and of the store that it became a part of
+    for _ in range(2):  # of the upload, and of the store that contains it now
         put = put_manifest(client, "equal", layers=layers)
         assert paths_in(client, put) == {"b/two.bin", "one.bin"}
     for path in ("b/two.bin", "one.bin"):

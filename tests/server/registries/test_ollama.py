@@ -1,6 +1,6 @@
 """GGUF files of repositories as Ollama pulls them.
 
-Refusals that clients of registries print: they have the words where each client looks for them.
+Refusals that clients of registries print: their text is where each client looks for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def text(value: str) -> bytes:
 
 
 def gguf(fill: bytes, **strings: str) -> bytes:
-    """A file of one tensor of 2 048 elements."""
+    """Return a file of one tensor of 2 048 elements."""
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, 2 + len(strings))
     head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
     head += text("general.file_type") + struct.pack("<II", 4, 15)
@@ -45,14 +45,14 @@ FILES = {"m-Q4_K_M.gguf": CHAT, "m-Q8_0.gguf": PLAIN, "mmproj-m.gguf": gguf(b"v"
 
 @pytest.fixture(scope="module")
 def name(client: httpx.Client) -> str:
-    """A repository whose name has capitals."""
+    """Make a repository whose name has capitals."""
     client.post("/api/repos/create", json={"organization": "Ann", "name": "Tiny-GGUF"})
     assert commit(client, "models/Ann/Tiny-GGUF", FILES).status_code == 200
     return "Ann/Tiny-GGUF"
 
 
 def layers(client: httpx.Client, name: str, tag: str) -> dict[str, bytes]:
-    """Blobs of a manifest by kind, verified."""
+    """Return the verified blobs of a manifest, by kind."""
     answer = client.get(f"/v2/{name}/manifests/{tag}", headers=AGENT)
     assert (answer.status_code, answer.headers["content-type"]) == (200, exports.MEDIA_TYPE), answer.text
     found = dict[str, bytes]()
@@ -177,7 +177,7 @@ async def test_a_reader_of_a_closed_service_gets_a_model_and_leaves_no_upload(ag
 
 
 def removed(client: httpx.Client, store: str) -> None:
-    """Remove a store whatever names it."""
+    """Remove a store, although names refer to it."""
     refused = client.delete(f"/v1/stores/{store}")
     names = [each["name"] for each in refused.json()["names"]] if refused.status_code == 409 else []
     assert client.delete(f"/v1/stores/{store}", params={"force": names}).status_code == 200
@@ -228,7 +228,7 @@ def test_a_call_of_the_hub_that_is_missing_says_so(client: httpx.Client, method:
 
 
 async def test_ollama_prints_that_it_is_unauthorized() -> None:
-    """Upon 401 it would ask for a token at the realm, and print that this is no URL."""
+    """With status 401, it would request a token at the realm, and print that this is no URL."""
     async with closed_service() as app:
         for root in ("", "/spaces/own"):
             answer = await ask(app, "GET", f"{root}/v2/a/x/manifests/latest", headers={"user-agent": "ollama/0.6.5"})

@@ -1,4 +1,4 @@
-"""One repository under one name, for clients of OCI, clients of the hub, and as a store."""
+"""One repository under one name, for OCI clients, hub clients, and as a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = f"/v2/{NAME}"
 
 @pytest.fixture(scope="module", autouse=True)
 def pushed(client: httpx.Client) -> dict[str, str]:
-    """Tags `v1` and `latest` of an artifact, which no client of the hub created; their stores."""
+    """Push an artifact that no hub client created, with the tags `v1` and `latest`; return the stores."""
     stores = {}
     for tag, model in (("v1", OLD), ("latest", NEW)):
         push(client, model, BASE)
@@ -80,7 +80,7 @@ def test_a_pushed_tag_names_a_store(client: httpx.Client, revision: str, content
 
 
 def test_what_nobody_pushed_is_not_there(client: httpx.Client, pushed: dict[str, str]) -> None:
-    """A revision, an id of another repository's store, a name, and a name that OCI does not know."""
+    """The missing things are a revision, another repository's store, a name, and a name that is invalid for OCI."""
     base, other = "/v2/team/other", onnx(1000, 4000)
     push(client, other, base)
     foreign = put_manifest(client, "v1", base, layers=[descriptor(other, "net/m.onnx")]).headers["protoslice-store"]
@@ -173,7 +173,7 @@ def test_a_repository_without_commits_has_no_manifest(client: httpx.Client) -> N
 
 
 def pushed_store(client: httpx.Client, name: str, model: bytes, tag: str = "v1") -> tuple[str, str]:
-    """Push a model; the store and the digest of its manifest."""
+    """Push a model; return the store and the digest of its manifest."""
     base = f"/v2/{name}"
     push(client, model, base)
     put = put_manifest(client, tag, base, layers=[descriptor(model, "m.onnx")])

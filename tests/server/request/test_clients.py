@@ -1,4 +1,4 @@
-"""Clients: found by address or proxy; limits of one leave room for others."""
+"""Clients: they are identified by address or proxy, and the limits of one client leave capacity for others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GREEDY, HONEST = "127.0.0.2", "127.0.0.3"
 
 @contextmanager
 def connected(live: LiveServer, source: str) -> Iterator[socket.socket]:
-    """A connection from one of the many addresses that a loopback has."""
+    """Open a connection from one of the many addresses that a loopback has."""
     with socket.create_connection((live.host, live.port), 10, (source, 0)) as connection:
         yield connection
 
@@ -50,7 +50,7 @@ def assert_over(answer: RawAnswer, said: str) -> None:
 
 
 def under_way(live: LiveServer) -> float:
-    """Number of uploads under way, by the metrics of the service."""
+    """Return the number of uploads in progress, from the service's metrics."""
     return metric(live, "protoslice_open_uploads")
 
 
@@ -82,7 +82,7 @@ def test_connections_of_one_client(serving: Any) -> None:
 
 
 def test_uploads_under_way_of_one_client(serving: Any) -> None:
-    """Sixteen sockets that hardly send anything shut out all others before."""
+    """Without the limit, sixteen sockets that hardly send anything would shut out all other clients."""
     with serving(upload_wait_seconds=0) as live, ExitStack() as held:
         for _ in range(8):
             held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
@@ -96,12 +96,12 @@ def test_uploads_under_way_of_one_client(serving: Any) -> None:
 
 
 def whole(number: int) -> bytes:
-    """A request that uploads a file that is larger than small."""
+    """Return a request that uploads a file that is larger than small."""
     return HANGING + b"\r\n\x0a\x9c\x8d\x06" + bytes([number]) * 99_996
 
 
 def requests(live: LiveServer) -> float:
-    """Number of requests under way, by the metrics of the service, less the one that asks."""
+    """Return the number of requests in progress, from the service's metrics, without this request."""
     return metric(live, "protoslice_open_requests") - 1
 
 
@@ -120,7 +120,7 @@ def test_uploads_beyond_the_limit_of_a_client_wait(serving: Any) -> None:
 
 
 def test_a_client_that_leaves_waits_no_more(serving: Any) -> None:
-    """Its request ends at once, and the place is given to the next."""
+    """Its request ends at once, and the next one gets the place."""
     with serving(max_uploads=1) as live, ExitStack() as held:
         first = held.enter_context(connected(live, GREEDY))
         first.sendall(whole(1)[:-1])
@@ -137,7 +137,7 @@ def test_a_client_that_leaves_waits_no_more(serving: Any) -> None:
 
 
 def test_uploads_that_stall_give_way(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen of two clients, which send nothing more, stopped the uploads of all others for a minute."""
+    """Sixteen silent uploads of two clients stopped the uploads of all others for a minute."""
     monkeypatch.setattr(shares, "LOOK_SECONDS", 0.2)
     with serving() as live, ExitStack() as held:
         stalled = [held.enter_context(connected(live, f"127.0.0.{4 + number % 2}")) for number in range(16)]
@@ -167,7 +167,7 @@ def test_open_uploads_of_one_client(serving: Any) -> None:
 
 
 def test_readers_that_wait(serving: Any) -> None:
-    """A reader that waits for ever has its place, and gives it back when it leaves."""
+    """A reader that waits forever has one place, and releases it when it leaves."""
     with serving(max_waiting_readers=3, max_waiting_readers_per_client=2) as live, ExitStack() as held:
         begun = httpx.post(f"{live.url}/v1/uploads", headers={"tus-resumable": "1.0.0", "upload-defer-length": "1"})
         reading = f"{begun.headers['location']}/records?framing=delimited".encode()
@@ -224,7 +224,7 @@ def test_bytes_not_taken_yet_count_for_the_client(
     for source in (GREEDY, HONEST):
         assert asked(service, source, read).body == model
     assert clients == [GREEDY, HONEST]
-    # The records of an upload are read by another route.
+    # Another route reads the records of an upload.
     url = httpx.post(f"{service.url}/v1/uploads?filename=a", headers=ARRIVING, content=b"\x01x").headers["location"]
     read = b"GET %b/records?framing=delimited HTTP/1.1\r\nhost: localhost\r\n\r\n" % url.encode()
     for source in (GREEDY, HONEST):
@@ -254,7 +254,7 @@ def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> 
             held.enter_context(connected(live, "127.0.0.9")).sendall(request)
         until(lambda: under_way(live) == 2)
         assert_over(asked(live, "127.0.0.9", said[2]), "1 concurrent uploads")
-        # Of anybody else it is not believed.
+        # The header of any other client is not believed.
         held.enter_context(connected(live, GREEDY)).sendall(said[0])
         until(lambda: under_way(live) == 3)
         assert_over(asked(live, GREEDY, HANGING + header % b"192.0.2.3" + b"\r\n\x0a"), "1 concurrent uploads")
@@ -301,7 +301,7 @@ def address(
     ],
 )
 def test_what_a_trusted_proxy_says(said: bytes, expected: str) -> None:
-    """The rightmost address that is no proxy's; what a client wrote on the left counts for nothing."""
+    """The service takes the rightmost address that is no proxy's; the client's part on the left counts for nothing."""
     assert address((b"x-forwarded-for", said)) == expected
 
 
@@ -325,7 +325,7 @@ def test_what_a_trusted_proxy_says_by_the_standard(said: bytes, expected: str) -
 
 
 def test_two_headers_that_differ_are_not_believed() -> None:
-    """One of them was written by the client, and passed on by a proxy that writes the other."""
+    """The client wrote one header, and a proxy that writes the other header forwarded it."""
     listed, standard = (b"x-forwarded-for", b"192.0.2.1"), (b"forwarded", b"for=192.0.2.1")
     assert address(listed, standard) == "192.0.2.1"
     assert address(listed, (b"forwarded", b"for=6.6.6.6")) == "10.0.0.1"
@@ -368,7 +368,7 @@ def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any) -> None:
 
 
 def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the mean from the start, a megabyte at once would have bought a quarter of an hour."""
+    """By the mean from the start, a megabyte sent at once would have allowed a quarter of an hour."""
     monkeypatch.setattr(request_body, "_GRACE_SECONDS", 0.3)
     monkeypatch.setattr(request_body, "_WINDOW_SECONDS", 0.3)
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:

@@ -1,4 +1,4 @@
-"""Audit lines: one for every change and every refusal, over the table of rules, without secrets."""
+"""Audit lines: one for every change and every refusal, for all rows of the table of rules, without secrets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READING_POSTS = {
 
 
 class Lines(logging.Handler):
-    """Lines of the audit, taken away as they are looked at."""
+    """The lines of the audit, which are removed when a test reads them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Lines(logging.Handler):
         self.texts.append(record.getMessage())
 
     def take(self) -> list[dict[str, Any]]:
-        """All lines since the last call."""
+        """Return all lines since the last call."""
         texts, self.texts = self.texts, []
         return [json.loads(text) for text in texts]
 
@@ -64,17 +64,17 @@ def lines() -> Iterator[Lines]:
 
 
 SESSIONS = {"POST /session": 0, "DELETE /session": 1, "GET /session/callback": 1}
-"""Lines of each row that anybody may call to sign in or out; POST is sent no token here."""
+"""The lines of each row that any caller may call to sign in or out; POST gets no token here."""
 
 
 def changing(row: str) -> bool:
-    """True for a row that changes something, told without `Rule.changes`."""
+    """Return True for a row that changes something, computed without `Rule.changes`."""
     method, _, template = row.partition(" ")
     return method not in {"GET", "OPTIONS"} and template not in READING_POSTS
 
 
 def path_of(row: str) -> str:
-    """A path that the row matches."""
+    """Return a path that the row matches."""
     named = (
         row.partition(" ")[2]
         .replace("{name:repository}", "a/x")

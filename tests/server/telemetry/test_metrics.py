@@ -31,7 +31,7 @@ from protoslice.stores.collection import collect_garbage
 
 
 async def value(app: Application, name: str, headers: dict[str, str] | None = None) -> float | None:
-    """The value of a sample; None without it."""
+    """Return the value of a sample; None without it."""
     text = (await ask(app, "GET", "/metrics", b"", headers or {})).text
     found = re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     assert len(found) <= 1
@@ -74,7 +74,9 @@ async def test_connections_of_the_pools_are_shown(tmp_path: Path) -> None:
         reads = [asyncio.create_task(database.read(work)) for _ in range(2)]
         for _ in reads:
             await asyncio.to_thread(begun.acquire)
-        shown = (await ask(app, "GET", "/metrics", b"", {})).text  # one look: background work uses connections too
+        shown = (
+            await ask(app, "GET", "/metrics", b"", {})
+        ).text  # one look, since background work uses connections too
         states = dict(re.findall(r'^protoslice_database_connections\{state="(\w+)"\} (\S+)$', shown, re.MULTILINE))
         busy, free = float(states["busy"]), float(states["free"])
         let_go.set()
@@ -175,12 +177,12 @@ async def test_transactions_are_counted_by_kind_and_error() -> None:
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """Values by name."""
+    """Return the values by name."""
     return {sample.name: sample.value for metric in metrics.shared.collect() for sample in metric.samples}
 
 
 async def counted(metrics: Metrics, database: Database) -> None:
-    """Let it count once."""
+    """Let the metrics count the totals once."""
     following = asyncio.create_task(metrics.watch_totals(database))
     await asyncio.sleep(0.01)
     following.cancel()

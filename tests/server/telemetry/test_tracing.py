@@ -1,4 +1,4 @@
-"""Spans, as a collector of OTLP over HTTP gets them.
+"""Spans, as a collector of OTLP over HTTP receives them.
 
 Log lines of requests and libraries, as JSON and as text.
 """
@@ -36,7 +36,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 @dataclass(slots=True)
 class Collector:
-    """Collector of spans that answers with `status`, and keeps all that it receives."""
+    """A collector of spans that answers with `status`, and keeps all received data."""
 
     status: int = 200
     url: str = ""
@@ -46,7 +46,7 @@ class Collector:
 
     @property
     def spans(self) -> list[Span]:
-        """All spans, in no order."""
+        """Return all spans, in no order."""
         return [
             span
             for body in self.bodies
@@ -85,7 +85,7 @@ def serving(storage: Path, settings: Mapping[str, str]) -> Iterator[ServiceProce
 
 
 def ended(service: ServiceProcess) -> list[dict[str, Any]]:
-    """The log lines of all requests; the service has ended, and has sent what was left to send."""
+    """Return the log lines of all requests, after the service has ended and sent its remaining spans."""
     service.running.terminate()
     service.running.wait(20)
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
@@ -97,7 +97,7 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 def test_ids_of_uploads_are_in_no_line_and_no_span(tmp_path: Path) -> None:
-    """Who knows the id of an upload may write to it on an open service."""
+    """On an open service, a client that knows the id of an upload may write to the upload."""
     upload, session = "0068d1e2f3-5b0c8d7e9f1a2b3c4d5e", "c0ffee4217a9b8d6e5f40312233445ab"
     rows = [row.replace("{upload}", upload) for row in RULES if "{upload}" in row]
     rows += [row.replace("{session}", session if "/parts/" in row else upload) for row in RULES if "{session}" in row]
@@ -160,7 +160,7 @@ def test_the_callers_trace_goes_on(tmp_path: Path) -> None:
     with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": collector.url}) as service:
         for sent in (f"00-{TRACE}-{PARENT}-01", "00-0-0-01", "garbage"):
             assert httpx.get(f"{service.url}/livez", headers={"traceparent": sent}).status_code == 200
-        # The caller has decided that this trace is not kept. The log still says which it was.
+        # The caller has decided that this trace is not kept, but the log still has its id.
         httpx.get(f"{service.url}/livez", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         first, *others, last = ended(service)
         spans = {span.span_id.hex(): span for span in collector.spans}

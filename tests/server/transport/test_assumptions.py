@@ -25,7 +25,7 @@ HEAD = b"POST /a%20b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written, and whether reading is paused."""
+    """A transport that keeps written data, and records whether reading is paused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ async def test_the_state_of_a_new_connection() -> None:
 
 
 async def test_a_scope_may_be_made_after_the_head_was_parsed() -> None:
-    """`on_message_begin` makes scope and headers anew from the connection alone; they share the headers."""
+    """`on_message_begin` makes scope and headers from the connection alone; both have the same headers."""
     protocol, _ = await connect(never)
     protocol.url, protocol.headers, protocol.expect_100_continue = b"/x", [(b"a", b"1")], True
     HttpToolsProtocol.on_message_begin(protocol)
@@ -215,7 +215,7 @@ async def test_an_answer_takes_three_methods_of_its_transport() -> None:
 
 
 class Told:
-    """Callbacks of a parser, noted in order."""
+    """The callbacks of a parser, recorded in order."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -1,6 +1,6 @@
-"""TLS of the service: modern alone, its files taken anew when they change, and never half of a pair.
+"""The service's TLS: only modern versions; certificate files are read again when they change, and only as a pair.
 
-Answers to requests whose body still comes: a client that writes before it reads gets to see them.
+Answers to requests whose body is still arriving: a client that writes before it reads still receives them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from protoslice.server.transport.run import Certificate, certificate_of
 
 
 def pair(folder: Path, name: str) -> tuple[Path, Path]:
-    """Files of a certificate for `name`, and of its key."""
+    """Return the files of a certificate for `name`, and of its key."""
     folder.mkdir(exist_ok=True)
     certificate(folder, name)
     return folder / "certificate.pem", folder / "key.pem"
 
 
 def served(context: ssl.SSLContext) -> bytes:
-    """The certificate that a new connection gets."""
+    """Return the certificate that a new connection receives."""
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -73,7 +73,7 @@ async def test_files_are_taken_anew_unless_they_are_no_pair(
         if len(looks) > 2:
             raise asyncio.CancelledError
 
-    # For this module alone: `asyncio.sleep` itself belongs to every server that runs in this process.
+    # Only for this module, because `asyncio.sleep` belongs to every server in this process.
     monkeypatch.setattr(watching, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
     with pytest.raises(asyncio.CancelledError):
         await made.watch()
@@ -82,7 +82,7 @@ async def test_files_are_taken_anew_unless_they_are_no_pair(
 
 
 def use(change: Callable[[Path, Path], tuple[Path | None, Path | None]], folder: Path) -> Settings:
-    """Settings with a pair, changed."""
+    """Return settings with a pair, changed."""
     given = change(*pair(folder, "localhost"))
     return Settings(tls_cert=given[0], tls_key=given[1])
 
@@ -127,7 +127,7 @@ PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def closing_put(size: int, more: bytes = b"") -> bytes:
-    """The head of an upload after which the connection is to be closed."""
+    """Return the head of an upload after which the connection must be closed."""
     head = b"PUT /v1/stores?filename=a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     return head + more + b"content-length: %d\r\n\r\n" % size
 
@@ -195,7 +195,7 @@ EARLY = {
     405: b"PUT /v1/tags HTTP/1.1",
     415: b"PUT /v1/stores?filename=a HTTP/1.1\r\ncontent-encoding: gzip",
 }
-"""Requests that are answered before their bodies are read, by status."""
+"""The requests that are answered before their bodies are read, by status."""
 
 
 @pytest.mark.parametrize("status", EARLY)

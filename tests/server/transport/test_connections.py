@@ -1,4 +1,4 @@
-"""The limits of connections, felt over real sockets; and the addresses a service listens on."""
+"""The limits of connections over real sockets, and the addresses on which a service listens."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def upload_head(more: bytes) -> bytes:
 CHUNKED = upload_head(b"transfer-encoding: chunked\r\n")
 TAGS = PING.replace(b"/livez", b"/v1/tags")
 BUSY = upload_head(b"content-length: 100000\r\n") + b"\x0a"
-"""An upload that stays under way: its head is whole, and its connection cannot make room."""
+"""The beginning of an upload that stays in progress, so that its connection cannot be closed for others."""
 
 
 def busy(live: LiveServer, held: ExitStack, count: int) -> list[socket.socket]:
-    """As many connections with a request under way."""
+    """Open `count` connections with a request in progress."""
     connections = list[socket.socket]()
     for number in range(1, count + 1):
         connections.append(held.enter_context(live.connect()))
@@ -57,7 +57,7 @@ GET_METRICS = PING.replace(b"/livez", b"/metrics")
 
 
 def test_every_refusal_of_the_transport_is_recorded(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the id that the client was shown, its address, a reason, and in the metrics."""
+    """The record has the id that the client received, its address and a reason; the metrics count it."""
     refused = {
         "no HTTP": (b"\x16\x03\x01" + bytes(100), "bad-request", 400),
         "a version": (PING.replace(b"1.1", b"3.0"), "bad-request", 400),
@@ -93,7 +93,7 @@ def test_every_refusal_of_the_transport_is_recorded(serving: Any, monkeypatch: p
 
 
 def await_refused(live: LiveServer) -> None:
-    """Wait until the client has its one connection."""
+    """Wait until the client has its single connection."""
     deadline = time.monotonic() + 10
     while exchange(live, TAGS).status != 429:
         assert time.monotonic() < deadline
@@ -116,7 +116,7 @@ def test_more_connections_than_allowed(serving: Any) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/tags HTT", TAGS])
 def test_a_full_service_closes_the_connection_that_has_waited_longest(serving: Any, sent: bytes) -> None:
-    """Nothing sent, half a head, or a whole one that was answered: the next request comes by another connection."""
+    """A connection has sent nothing, half a head, or an answered request; the next request uses another connection."""
     with serving(max_connections=4) as live, ExitStack() as held:
         idle = [held.enter_context(live.connect()) for _ in range(4)]
         for connection in idle:
@@ -136,7 +136,7 @@ def test_a_full_service_closes_the_connection_that_has_waited_longest(serving: A
 
 
 def ended(connection: socket.socket) -> bool:
-    """True once the service has closed the connection."""
+    """Return True once the service has closed the connection."""
     try:
         return connection.recv(1) == b""
     except ConnectionError:
@@ -144,7 +144,7 @@ def ended(connection: socket.socket) -> bool:
 
 
 def test_operating_routes_are_answered_beyond_the_share_of_a_client(serving: Any) -> None:
-    """A proxy that nobody trusts, and connections beyond the limit that send nothing: the newest one is heard."""
+    """The limit's connections are busy, and others beyond it send nothing; the newest connection is still answered."""
     with serving(max_connections_per_client=2) as live, ExitStack() as held:
         busy(live, held, 2)
         for _ in range(RESERVE + 3):
@@ -155,7 +155,7 @@ def test_operating_routes_are_answered_beyond_the_share_of_a_client(serving: Any
 
 
 def await_answer(live: LiveServer) -> None:
-    """The others have left: there is room again, once the service has seen them go."""
+    """Wait until the service has noticed that the other connections left, and answers again."""
     deadline = time.monotonic() + 5
     while exchange(live, TAGS).status != 200:
         assert time.monotonic() < deadline
@@ -163,7 +163,7 @@ def await_answer(live: LiveServer) -> None:
 
 @pytest.mark.parametrize("framing", [b"content-length: 100000\r\n", b"transfer-encoding: chunked\r\n"])
 def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
-    """A client that is never silent for long is given away by its rate alone."""
+    """Only its rate reveals a client that is never silent for long."""
     monkeypatch.setattr(request_body, "_GRACE_SECONDS", 0.3)
     drop = b"1\r\n\x00\r\n" if b"chunked" in framing else b"\x00"
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
@@ -179,7 +179,7 @@ def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPa
 
 
 def trickled(connection: socket.socket, drop: bytes) -> bool:
-    """Send drop by drop, until something comes back or the service closes the connection."""
+    """Send bytes slowly, until the service answers or closes the connection."""
     for _ in range(500):
         try:
             connection.sendall(drop)
@@ -306,7 +306,7 @@ def test_small_chunks_and_short_trailers_are_taken(service: LiveServer) -> None:
 
 
 def test_a_head_may_be_cut_anywhere(service: LiveServer) -> None:
-    """Also behind a blank line, with an offer of another protocol whose name must not be seen in pieces."""
+    """The head follows a blank line, and offers another protocol whose name may be cut."""
     body = b"\x0a\x03cut"
     more = b"connection: upgrade\r\nUpgrade: h2c\r\ncontent-length: %d\r\n" % len(body)
     sent = b"\r\n" + upload_head(more)
@@ -366,7 +366,7 @@ def test_the_body_of_connect_is_no_request(service: LiveServer) -> None:
 
 
 def test_an_offer_of_another_protocol_is_passed_over(service: LiveServer) -> None:
-    """As curl makes it with --http2: with a body, and once more over the same connection."""
+    """With --http2, curl makes such an offer: with a body, and a second time over the same connection."""
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
     body = b"\x0a\xa0\x8d\x06" + bytes(100_000)
     sized = upload_head(offer + b"content-length: %d\r\n" % len(body))
@@ -423,7 +423,7 @@ def test_an_idle_connection_is_closed(serving: Any) -> None:
 
 
 def has_ipv6() -> bool:
-    """True if this machine's loopback has it: that of many a container has not."""
+    """Return True if this machine's loopback has IPv6, which many containers lack."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -448,7 +448,7 @@ def test_over_ipv6(tmp_path: Path) -> None:
 
 
 def logged(log: Path) -> str:
-    """The log, as soon as a request is in it: lines are written a few times a second."""
+    """Return the log, as soon as it has a request; lines are written a few times a second."""
     deadline = time.monotonic() + 5
     while '"event":"request"' not in (text := log.read_text()):
         assert time.monotonic() < deadline
@@ -457,7 +457,7 @@ def logged(log: Path) -> str:
 
 
 class Watched(RequestResponseCycle):
-    """A request that counts how often anybody looks whether it has been answered."""
+    """A request that counts how often other code checks whether it has been answered."""
 
     looks = 0
 
@@ -474,7 +474,7 @@ class Watched(RequestResponseCycle):
 def test_many_requests_sent_at_once_are_not_looked_through_for_each(
     service: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read may hold thousands of requests: a look at all for each blocked the loop for seconds."""
+    """One read may have thousands of requests; checking all of them for each one blocked the loop for seconds."""
     monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Watched)
     count, path = 2000, b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n"
     with service.connect() as connection:

@@ -1,4 +1,4 @@
-"""Fast path: small reads answered while they are parsed get the same answers as on the ordinary way."""
+"""The fast path: small reads that are answered while they are parsed get the same answers as on the ordinary path."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from protoslice.server.transport import fastpath
 from protoslice.server.transport.run import fast_path, uvicorn_config
 
 SLOW = {"dnt": "1"}
-"""A header that only the ordinary way takes."""
+"""A header that only the ordinary path accepts."""
 
 
 class Watched:
-    """A service over files, and which of its requests were answered at once."""
+    """A service over files that records which of its requests were answered at once."""
 
     def __init__(self, live: LiveServer, client: httpx.Client, folder: Path, at_once: list[bool]) -> None:
         self.folder = folder
@@ -32,12 +32,12 @@ class Watched:
         self.at_once = at_once
 
     def ask(self, url: str, headers: dict[str, str]) -> tuple[httpx.Response, bool]:
-        """The answer, and whether it came at once."""
+        """Return the answer, and whether it came at once."""
         answer = self.client.get(url, headers=headers)
         return answer, self.at_once[-1]
 
     def store(self, content: bytes) -> str:
-        """The URL of a new store, which has been opened."""
+        """Return the URL of a new store that has been opened."""
         made = self.client.put("/v1/stores?filename=model.onnx", content=content).json()
         url = f"/v1/stores/{made['id']}"
         assert self.client.get(f"{url}/chunks/0").status_code == 200
@@ -64,7 +64,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def store(watched: Watched, model: bytes) -> str:
-    """The URL of a store of two tensors that are chunks, and the message around them."""
+    """Return the URL of a store of two tensors that are chunks, and of the message around them."""
     return watched.store(model)
 
 
@@ -113,7 +113,7 @@ def test_what_was_prepared_does_not_outlive_the_store(watched: Watched, model: b
 
 
 def test_a_plan_goes_with_its_store(watched: Watched, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan holds files open, and the place of a target in the cache may outlive its store."""
+    """A plan holds files open, and a target's entry in the cache may outlive its store."""
     plans = []
 
     class Noted(ResponsePlanner):
@@ -178,7 +178,7 @@ def test_requests_sent_together_are_answered_in_turn(watched: Watched, store: st
 
 
 def test_a_client_that_has_its_share_still_gets_small_cached_reads(tmp_path: Path, model: bytes) -> None:
-    """Such reads are never under way, and a refusal would cost as much; the ordinary way refuses."""
+    """Such reads never count as in progress, and a refusal would cost as much; the ordinary path refuses."""
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60, max_requests_per_client=1)
     app = create_app(settings)
     with serve(app=app) as live, httpx.Client(base_url=live.url) as client:

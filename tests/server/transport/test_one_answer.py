@@ -76,7 +76,7 @@ METHODS = ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFI
 
 
 class Asked(NamedTuple):
-    """A request: its line, its headers; `{id}` and `{etag}` stand for those of the store and of the view."""
+    """A request: its line and its headers; `{id}` and `{etag}` are replaced by those of the store and of the view."""
 
     line: str
     headers: list[str]
@@ -105,7 +105,7 @@ def corpus() -> list[Asked]:
 
 
 class Service:
-    """One of the two: its server, its log, and how many answers its fast path gave."""
+    """One of the two services: its server, its log, and the number of answers of its fast path."""
 
     def __init__(self, app: Application, live: LiveServer, log: StringIO, write_log: Callable[[], None]) -> None:
         self.app = app
@@ -115,7 +115,7 @@ class Service:
         self.at_once = 0
 
     def ask(self, request: bytes) -> bytes:
-        """Bytes of the answer, `<end>` if the connection ends, with the date and made ids masked."""
+        """Return the bytes of the answer, with masked date and ids; `<end>` is added if the connection ends."""
         with self.live.connect() as connection:
             connection.sendall(request)
             received = b""
@@ -138,7 +138,7 @@ def _is_complete(received: bytes, *, head_only: bool) -> bool:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
-    """With the fast path, and without it; over the same files."""
+    """Run a service with the fast path and one without it, over the same files."""
     folder = tmp_path_factory.mktemp("both")
     with ExitStack() as stack:
         yield _serve(stack, folder, fast=True), _serve(stack, folder, fast=False)
@@ -165,7 +165,7 @@ def _serve(stack: ExitStack, folder: Path, *, fast: bool, auth: Literal["open", 
 
 @pytest.fixture(scope="module")
 def names(services: tuple[Service, Service], model: bytes) -> dict[str, str]:
-    """The store, one with a damaged block, and the entity tag of a file: opened by both services."""
+    """Return a store, a store with a damaged block, and the entity tag of a file, after both services opened them."""
     contents = {FILE: model, **STREAM, "small": bytes(range(256)) * 40, "empty": b""}
     files = [("file", item) for item in contents.items()]
     url = services[0].live.url
@@ -198,7 +198,7 @@ def test_a_corpus_of_requests_is_answered_alike(
 
 
 def check_alike(services: tuple[Service, Service], asked: Sequence[bytes]) -> None:
-    """Raise unless both give the same answers, log lines and metrics."""
+    """Raise an error unless both services give the same answers, log lines and metrics."""
     counts, logged = [_tallies(each) for each in services], [len(_lines(each)) for each in services]
     for request in asked:
         fast, ordinary = (service.ask(request) for service in services)
@@ -251,14 +251,14 @@ def test_signed_requests_are_answered_alike(tmp_path: Path) -> None:
         stored = httpx.put(f"{fast.live.url}/v1/stores?filename=small", content=bytes(range(256)), headers=bearer)
         made = httpx.post(f"{fast.live.url}/v1/s3-keys", headers=bearer).raise_for_status().json()
         keys, id = Keys(made["access_key_id"], made["secret_access_key"]), stored.raise_for_status().json()["id"]
-        for service in services:  # which know the store and the signer from now on
+        for service in services:  # they know the store and the signer from now on
             service.ask(_request(path := f"/s3/default/stores/{id}/small", Made(keys, path=path).sent()))
         check_alike(services, signed_corpus(keys, id))
         assert fast.at_once >= 8, "by header and by URL, on each host"
 
 
 def _tallies(service: Service) -> dict[str, float]:
-    """Requests and bytes, by route, method and status."""
+    """Return the requests and bytes, by route, method and status."""
     shown = service.app.services.metrics.render().decode().splitlines()
     wanted = re.compile(r"protoslice_(requests|received_bytes|sent_bytes|damaged_reads|broken_answers)_total")
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in shown if wanted.match(line))}
@@ -269,7 +269,7 @@ def _difference(now: dict[str, float], before: dict[str, float]) -> dict[str, fl
 
 
 def _lines(service: Service) -> list[dict[str, Any]]:
-    """The lines of requests, without their times."""
+    """Return the lines of requests, without their times."""
     service.write_log()
     found = [json.loads(line) for line in service.log.getvalue().splitlines() if '"event":"request"' in line]
     for each in found:

@@ -1,4 +1,4 @@
-"""Requests sent one behind the other: answered in turn, and read no faster than they are answered."""
+"""Pipelined requests: they are answered in order, and read no faster than they are answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LAST = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 ROUNDS = 40
 GROWTH = 24 << 20
-"""Generous: before reading was paced, one connection took ten times as much in these rounds."""
+"""A generous limit: before reading was paced, one connection took ten times as much in these rounds."""
 
 
 def ask(path: str, more: bytes = b"") -> bytes:
@@ -60,7 +60,7 @@ def store_of(process: ServiceProcess, size: int) -> str:
 @pytest.mark.parametrize("connections", [1, 16])
 @pytest.mark.parametrize("what", ["ordinary", "express", "behind a long answer"])
 def test_who_sends_on_without_reading_takes_no_memory(process: ServiceProcess, connections: int, what: str) -> None:
-    """Each round sends all that the socket takes and reads little; another client is answered between."""
+    """Each round sends as much as the socket accepts and reads little; another client is answered in between."""
     first, each = b"", PING
     if what == "express":
         each = ask(f"/v1/stores/{store_of(process, 60_000)}/files/model.pb")
@@ -80,7 +80,7 @@ def test_who_sends_on_without_reading_takes_no_memory(process: ServiceProcess, c
 
 
 def exchange_some(connection: socket.socket, data: bytes) -> bytes:
-    """Send what goes at once and read a little; what is left to send."""
+    """Send as much as possible at once and read a little; return the rest to send."""
     connection.setblocking(False)
     with suppress(BlockingIOError):
         data = data[connection.send(data) :]
@@ -90,7 +90,7 @@ def exchange_some(connection: socket.socket, data: bytes) -> bytes:
 
 
 class Counted(RequestResponseCycle):
-    """Knows how many requests have been made and not been answered."""
+    """A count of the requests that were made and not yet answered."""
 
     open = most = 0
 
@@ -123,7 +123,7 @@ def test_one_answer_comes_of_one_callback(tmp_path: Path) -> None:
 
     def watch(*request: Any) -> bytes | None:
         if counts[-1] == 0:
-            asyncio.get_running_loop().call_soon(counts.append, 0)  # runs after the callback that we are in
+            asyncio.get_running_loop().call_soon(counts.append, 0)  # runs after the current callback
         answer = quick(*request)
         counts[-1] += answer is not None
         return answer
@@ -144,7 +144,7 @@ def test_one_answer_comes_of_one_callback(tmp_path: Path) -> None:
 def test_answers_come_in_turn_however_the_bytes_are_cut(
     service: LiveServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bodies of both framings with blank lines in them, small reads and faults, cut anywhere."""
+    """The requests have bodies of both framings with blank lines, small reads and faults, and are cut anywhere."""
     monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Counted)
     monkeypatch.setattr(Counted, "open", 0)
     monkeypatch.setattr(Counted, "most", 0)
@@ -175,7 +175,7 @@ def test_answers_come_in_turn_however_the_bytes_are_cut(
 
 
 def next_status(connection: socket.socket, data: bytes) -> tuple[int, bytes]:
-    """The status of the next answer, and what came behind it."""
+    """Return the status of the next answer, and the bytes after it."""
     while b"\r\n\r\n" not in data:
         data += received_some(connection)
     head, _, data = data.partition(b"\r\n\r\n")
@@ -192,7 +192,7 @@ def received_some(connection: socket.socket) -> bytes:
 
 
 def test_a_body_goes_on_where_its_reader_does(service: LiveServer) -> None:
-    """A body larger than what may lie unparsed, and a request behind it in the same breath."""
+    """The body is larger than the limit for unparsed bytes, and a request follows directly."""
     body = b"\x0a" + varint(4 << 20) + bytes(4 << 20)
     head = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
     with service.connect(30) as connection:
@@ -201,7 +201,7 @@ def test_a_body_goes_on_where_its_reader_does(service: LiveServer) -> None:
 
 
 class Slow(asyncio.Transport):
-    """A transport to a client that takes what is written at its own pace."""
+    """A transport to a client that reads slowly."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -220,7 +220,7 @@ class Slow(asyncio.Transport):
 
 
 async def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
-    """The last mebibyte of an answer takes longer than an idle connection is kept, where the line is slow."""
+    """The last mebibyte of an answer may take longer than an idle connection is kept, on a slow line."""
     settings = Settings(storage="memory://")
     config = uvicorn_config(create_app(settings), settings)
     config.load()
@@ -239,7 +239,7 @@ async def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
 def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(
     serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The head's time runs out during the long answer, and begins anew after it."""
+    """The head's time runs out during the long answer, and begins again after it."""
     body = b"\x0a" + varint(16 << 20) + bytes(16 << 20)
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     with serving(keep_alive_seconds=1) as live:
@@ -256,7 +256,7 @@ def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(
 
 
 def test_the_rest_of_a_body_that_was_refused_holds_no_connection(serving: Any) -> None:
-    """Drop by drop, it would never end."""
+    """Sent slowly, the rest would never end."""
     with serving(keep_alive_seconds=1, max_upload_bytes=10) as live, live.connect() as connection:
         connection.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n")
         assert read_answer(connection).status == 413

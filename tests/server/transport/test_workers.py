@@ -27,7 +27,7 @@ def two_workers(folder: Path) -> Iterator[ServiceProcess]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """Two workers over a directory, which go on."""
+    """Run two workers over a directory."""
     with two_workers(tmp_path_factory.mktemp("stores")) as service:
         yield service
 
@@ -37,7 +37,7 @@ def children(pid: int) -> list[int]:
 
 
 def soon(true: Callable[[], object]) -> None:
-    """Wait until it is true, half a minute at most."""
+    """Wait until the condition is true, for at most half a minute."""
     deadline = time.monotonic() + 30
     while not true():
         assert time.monotonic() < deadline
@@ -45,7 +45,7 @@ def soon(true: Callable[[], object]) -> None:
 
 
 def metric(service: ServiceProcess, name: str, labels: str = "") -> dict[str, float]:
-    """Values of a metric by worker, of samples with `labels`."""
+    """Return the values of a metric by worker, for samples with `labels`."""
     text = httpx.get(f"{service.url}/metrics").text
     found = re.findall(rf'^{name}{{worker="(\d)"(?:,[^}}]*)?{labels}[^}}]*}} (\S+)$', text, re.MULTILINE)
     return {worker: float(value) for worker, value in found}
@@ -86,7 +86,7 @@ def test_facts_of_the_service_come_once_and_facts_of_workers_with_their_numbers(
 def test_a_worker_that_dies_is_replaced_and_others_go_on(service: ServiceProcess) -> None:
     before = children(service.running.pid)
     os.kill(before[1], signal.SIGKILL)
-    for _ in range(20):  # each on a connection of its own: none waits where nobody takes it
+    for _ in range(20):  # each on a separate connection, because none waits for a busy worker
         assert httpx.get(f"{service.url}/livez").status_code == 200
     soon(lambda: len(set(children(service.running.pid)) - set(before)) == 1)
     assert "SIGKILL" in service.log.read_text()
@@ -98,7 +98,9 @@ def test_signals_to_the_whole_group_drain_all_workers(tmp_path: Path) -> None:
         pids = [service.running.pid, *children(service.running.pid)]
         upload.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n\x0a\x07")
         soon(lambda: sum(metric(service, "protoslice_open_uploads").values()) == 1)
-        for pid in pids:  # as systemd does: the workers get the signal, and hear of that of their supervisor
+        for (
+            pid
+        ) in pids:  # like systemd, which signals the workers too; they also learn of the signal from their supervisor
             os.kill(pid, signal.SIGTERM)
         soon(lambda: _refused(service))
         upload.sendall(b"storage")
@@ -124,7 +126,7 @@ def _refused(service: ServiceProcess) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """True while the process runs; in a container without an init, an orphan that ended stays as a zombie."""
+    """Return True while the process runs; in a container without an init, an orphan that ended stays as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Issuers: their file and rules, and their keys, which are fetched at most so often and from nowhere else."""
+"""Issuers: their file and rules, and their keys, which are fetched seldom and only from the issuer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protoslice.server.auth.permissions import Grant, Scope
 
 @asynccontextmanager
 async def issuer_keys(folder: Path, more: str = "") -> AsyncIterator[tuple[IssuerKeys, FakeIssuer]]:
-    """Open the keys of an issuer, before anything was fetched; give both."""
+    """Open the keys of an issuer before anything was fetched; yield both."""
     with running_issuer() as issuer:
         keys = IssuerKeys(read_issuers(trust_file(folder, issuer, more=more))[0])
         try:
@@ -39,7 +39,7 @@ async def test_a_thousand_unknown_ids_cost_one_fetch(tmp_path: Path) -> None:
     async with issuer_keys(tmp_path) as (keys, issuer):
         found = await asyncio.gather(*(keys.find(f"unknown-{n}") for n in range(1000)))
         assert set(found) == {None}
-        for n in range(20):  # one after the other, as well
+        for n in range(20):  # also one after the other
             assert await keys.find(f"later-{n}") is None
         assert (await keys.find("first")) is not None
         assert issuer.fetches == ["/.well-known/openid-configuration", "/keys"]
@@ -50,7 +50,7 @@ async def test_a_new_key_is_found_and_a_withdrawn_one_is_gone(tmp_path: Path, mo
     async with issuer_keys(tmp_path) as (keys, issuer):
         assert await keys.find("first") is not None
         issuer.keys = [rsa("second")]
-        assert await keys.find("first") is not None  # known, and not asked about
+        assert await keys.find("first") is not None  # the key is known, so nothing is fetched
         assert await keys.find("second") is not None
         assert await keys.find("first") is None
 
@@ -144,12 +144,12 @@ async def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
 
     with running_issuer(tls) as issuer:
         await run(issuer)
-    # Nothing is asked of an issuer before its certificate is good.
+    # Nothing is sent to an issuer before its certificate is verified.
     assert issuer.fetches == (["/.well-known/openid-configuration", "/keys"] if found else [])
 
 
 MODULUS = base64.urlsafe_b64encode(b"\xff" * 192).decode()
-"""Modulus of 1536 bits."""
+"""A modulus of 1536 bits."""
 
 
 def test_only_public_and_strong_keys_for_signatures_are_taken() -> None:

@@ -1,6 +1,6 @@
-"""JWTs: those of a trusted issuer name callers; every other one is as good as none.
+"""JWTs: a trusted issuer's JWT identifies its caller; every other JWT counts as no credential.
 
-URLs signed by JWTs: they end with the JWT, and with all that it was believed by.
+URLs that are signed with a JWT end with it, and with every rule and key that made it valid.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from protoslice.server.auth.permissions import Scope
 
 
 def part(data: object) -> str:
-    """A part of a JWT."""
+    """Return a part of a JWT."""
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
 def unsigned(issuer: FakeIssuer, **header: Any) -> str:
-    """A JWT without a signature."""
+    """Return a JWT without a signature."""
     return f"{part({'alg': 'none', 'kid': 'first', **header})}.{part(issuer.claims())}."
 
 
 def swapped(issuer: FakeIssuer) -> str:
-    """A JWT by HS256, whose secret is the issuer's public key."""
+    """Return a JWT by HS256, whose secret is the issuer's public key."""
     signed = f"{part({'alg': 'HS256', 'kid': 'first'})}.{part(issuer.claims())}"
     secret = rsa("first").as_pem(private=False)
     return f"{signed}.{part(hmac.new(secret, signed.encode(), sha256).digest())}"
 
 
 def altered(issuer: FakeIssuer) -> str:
-    """A JWT whose claims were changed behind its signature."""
+    """Return a JWT whose claims were changed after the signature."""
     header, _, signature = issuer.token().split(".")
     return f"{header}.{part(issuer.claims(sub='admin'))}.{signature}"
 
 
 def of_own_key(issuer: FakeIssuer) -> str:
-    """A JWT that brings the key it is signed by."""
+    """Return a JWT that contains the key that signed it."""
     return issuer.token(rsa("mine"), {"kid": "first", "jwk": rsa("mine").as_dict(private=False)})
 
 
 def raw(issuer: FakeIssuer, claims: bytes) -> str:
-    """A JWT of these bytes, with the signature of another."""
+    """Return a JWT of these bytes, with another JWT's signature."""
     return f"{part({'alg': 'RS256', 'kid': 'first'})}.{part(claims)}.{issuer.token().split('.')[2]}"
 
 
@@ -122,7 +122,7 @@ async def trusted(
 
 
 async def listed(app: Application, token: str, path: str = STORES) -> Asked:
-    """The answer to a list of stores."""
+    """Return the answer to a list of stores."""
     return await ask(app, "GET", path, headers=bearer(token))
 
 
@@ -135,7 +135,7 @@ async def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
         assert (refused.status, json.loads(refused.body)["scope"]) == (403, "write")
         basic = base64.b64encode(f"oauth2:{token}".encode()).decode()
         assert (await ask(app, "GET", STORES, headers={"authorization": f"Basic {basic}"})).status == 200
-        assert (await listed(app, issuer.token(sub="somebody"))).status == 404  # named, and in no space
+        assert (await listed(app, issuer.token(sub="somebody"))).status == 404  # a known caller, in no space
 
 
 async def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypat
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
     async with trusted(tmp_path) as (app, issuer):
         assert (await listed(app, issuer.token())).status == 200, "the first fetch has ended"
-        # Keys that the service does not know yet: those it knows are not fetched again.
+        # The service fetches keys again only for keys that it does not know.
         for name, algorithm, status in (("second", "RS256", 200), ("third", "PS256", 401)):
             issuer.keys = [RSAKey.import_key(rsa(name).as_dict(private=True) | {"alg": algorithm})]
             assert (await listed(app, issuer.token(rsa(name)))).status == status
@@ -213,7 +213,7 @@ async def test_without_issuers_a_jwt_is_nothing() -> None:
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is remembered: each request is judged by what stands now."""
+    """The service caches no decisions: each request is judged by the current rules."""
     for module, name in ((authenticator, "KNOWN_SECONDS"), (signatures, "REMEMBERED_SECONDS")):
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
@@ -221,7 +221,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeIssuer]]:
-    """Open a service with a store in the space `own`; give it, and an issuer whose JWTs may read there."""
+    """Open a service with a store in the space `own`; yield it, and an issuer whose JWTs may read there."""
     with running_issuer() as issuer:
         async with closed_service(issuers=trust_file(folder, issuer)) as app:
             token = await token_for(app, Scope.WRITE)
@@ -231,14 +231,14 @@ async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeI
 
 
 async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **terms: Any) -> None:
-    """Start the authenticator again, as a replica that reads the file of issuers now."""
+    """Start the authenticator again, like a replica that reads the file of issuers now."""
     tokens = app.services.authenticator.tokens
     verifier = Verifier(read_issuers(trust_file(folder, *issuers, **terms)))
     await app.services.authenticator.start(tokens, verifier, signatures.SigningKey(tokens._database))
 
 
 async def got(app: Application, target: str) -> Asked:
-    """The answer to a GET without a credential."""
+    """Return the answer to a GET without a credential."""
     return await ask(app, "GET", target)
 
 
@@ -311,7 +311,7 @@ async def test_a_url_ends_with_what_its_jwt_was_believed_by(tmp_path: Path, name
 
 
 def bent_statement(target: str, change: Callable[[str], str]) -> str:
-    """`target` with another statement in it."""
+    """Return `target` with another statement in it."""
     head, _, rest = target.partition("psl-token=")
     statement, _, proof = rest.partition("&")
     return f"{head}psl-token={change(statement)}&{proof}"

@@ -11,6 +11,6 @@ from tests.support.tus import TusClient, tus_client
 
 @pytest.fixture
 def tus(service: LiveServer) -> Iterator[TusClient]:
-    """A client of the service."""
+    """Return a client of the service."""
     with tus_client(service.url) as client:
         yield client

@@ -1,6 +1,6 @@
-"""Stores assembled from an upload that is a recipe or an archive.
+"""Stores that are assembled from an upload that is a recipe or an archive.
 
-Records of an upload over HTTP while it arrives: links lead on, and senders are not disturbed.
+Records of an upload are read over HTTP while it arrives: links lead to further records, and senders are not disturbed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILES = {"model.onnx": MODEL, "empty": b""} | {f"{'deep/' * 30}{n}.txt": b"%d" %
 
 
 def recipe(store: str, *, wrong: str | None = None) -> tuple[bytes, bytes]:
-    """A recipe for a file, and the file: the model that the store has, and a name."""
+    """Return a recipe for a file, and the file: the stored model followed by a name."""
     made, name = MODEL + b"\x12\x03new", b"\x12\x03new"
     writer = RecipeWriter()
     lines = writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
@@ -41,7 +41,7 @@ def assemble(tus: TusClient, **said: Any) -> httpx.Response:
 
 @pytest.fixture
 def base(tus: TusClient) -> str:
-    """Id of a store to copy from."""
+    """Return the id of a store to copy from."""
     made: str = tus.http.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]
     return made
 
@@ -144,7 +144,7 @@ DATA = FRAMED["delimited"](EXAMPLES)
 
 
 def following(answer: httpx.Response) -> str | None:
-    """The URL of the records behind those of `answer`."""
+    """Return the URL of the records after those of `answer`."""
     found = re.search(r'<([^>]*)>; rel="next"', answer.headers.get("link", ""))
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""Connections that break, hang, or come twice: arrived bytes are kept, and the newest request goes on."""
+"""Connections that break, hang, or send a request twice: received bytes are kept, and the newest request continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Serving = Callable[..., AbstractContextManager[LiveServer]]
 def hanging(
     service: LiveServer, url: str, offset: int, sent: bytes, length: int, extra: str = ""
 ) -> Iterator[socket.socket]:
-    """A PATCH of `length` bytes that has sent `sent` and then says nothing more."""
+    """A PATCH of `length` bytes that has sent `sent` bytes and then sends nothing more."""
     head = f"PATCH {url} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nContent-Type: {BODY}\r\n{extra}"
     with service.connect(20) as connection:
         connection.sendall(f"{head}Upload-Offset: {offset}\r\nContent-Length: {length}\r\n\r\n".encode() + sent)
@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def received(tus: TusClient) -> float:
-    """Requests under way, as the service counts them: this one is among them."""
+    """Return the number of requests in progress, as the service counts them, including this request."""
     lines = tus.http.get("/metrics").text.splitlines()
     return float(next(line for line in lines if line.startswith("protoslice_open_uploads ")).split()[1])
 
@@ -70,7 +70,7 @@ def test_asking_ends_a_request_that_hangs_and_its_answer_stays_true(service: Liv
     url = tus.url(len(DATA), upload_metadata=NAMED)
     with hanging(service, url, 0, DATA[:700_000], len(DATA)) as old:
         until(lambda: received(tus) > 0)
-        time.sleep(0.05)  # the bytes are on their way; however many have arrived, the answer must be true
+        time.sleep(0.05)  # the bytes are in flight; for any number of received bytes, the answer must be true
         offset = tus.offset(url)
         ended = read_answer(old)
         assert_problem(ended.status, ended.headers, ended.body, expected=409, slug="conflict")
@@ -82,7 +82,7 @@ def test_going_on_ends_a_request_that_hangs(service: LiveServer, tus: TusClient)
     url = tus.url(len(DATA), upload_metadata=NAMED)
     with hanging(service, url, 0, b"", len(DATA)) as old:
         until(lambda: received(tus) > 0)
-        answer = tus.patch(url, 0, DATA)  # nothing of the old one has come, so this is the right offset
+        answer = tus.patch(url, 0, DATA)  # nothing of the old one has arrived, so this is the right offset
         assert answer.status_code == 204
         assert read_answer(old).status == 409
     assert tus.file(answer.headers["protoslice-store"], "model.onnx") == DATA

@@ -1,4 +1,4 @@
-"""The tus project's client for Python, tuspy, against the live service, which is killed meanwhile."""
+"""tuspy, the tus project's Python client, against the live service, which is killed during uploads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uploader(base: str, **options: Any) -> Any:
 
 
 def came_of(base: str, url: str) -> bytes:
-    """The file of the store that was made of the upload."""
+    """Return the file of the store that was made from the upload."""
     store = httpx.head(base + httpx.URL(url).path, headers={"tus-resumable": "1.0.0"}).headers["protoslice-store"]
     return httpx.get(f"{base}/v1/stores/{store}/files/model.onnx").content
 

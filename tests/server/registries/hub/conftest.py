@@ -17,7 +17,7 @@ _numbers = count()
 
 @pytest.fixture
 def made(client: httpx.Client) -> Made:
-    """Makes a repository of files, of a kind; returns its name."""
+    """Return a function that makes a repository of files, of a kind, and returns its name."""
 
     def make(files: dict[str, bytes] | None = None, kind: str = "model") -> str:
         name = f"m{next(_numbers)}"

@@ -1,8 +1,6 @@
-"""Files that are uploaded before the commit that names them.
+"""Files that are uploaded, whole or in parts, before the commit that names them.
 
-Files that come in parts before the commit that names them.
-
-git-lfs: files that are pushed are kept without a commit, and come back.
+git-lfs: pushed files are kept without a commit, and can be downloaded.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ OID = hashlib.sha256(DATA).hexdigest()
 
 
 def batch(client: httpx.Client, name: str, oid: str = OID, size: int = len(DATA)) -> dict[str, Any]:
-    """The answer about one object."""
+    """Return the answer about one object."""
     body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": [{"oid": oid, "size": size}]}
     kind = {"content-type": "application/vnd.git-lfs+json"}
     told = client.post(f"/{name}.git/info/lfs/objects/batch", json=body, headers=kind).json()
@@ -41,13 +39,13 @@ def batch(client: httpx.Client, name: str, oid: str = OID, size: int = len(DATA)
 
 
 def commit_object(client: httpx.Client, name: str, *paths: str, oid: str = OID) -> httpx.Response:
-    """The answer to a commit of one object at some paths."""
+    """Return the answer to a commit of one object at some paths."""
     files = [("lfsFile", {"path": path, "algo": "sha256", "oid": oid, "size": len(DATA)}) for path in paths]
     return send(client, f"models/{name}", header(), *files)
 
 
 def pushed(client: httpx.Client, name: str) -> None:
-    """Uploads the object."""
+    """Upload the object."""
     assert client.put(batch(client, name)["actions"]["upload"]["href"], content=DATA).status_code == 200
 
 
@@ -156,7 +154,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch_of(client: httpx.Client, name: str, *objects: tuple[str, int], offered: str = "multipart") -> dict[str, Any]:
-    """The answer about objects, by default about the file here."""
+    """Return the answer about objects, by default about this module's file."""
     wanted = [{"oid": oid, "size": size} for oid, size in objects or ((PARTS_OID, len(PARTS_DATA)),)]
     body = {"operation": "upload", "transfers": ["basic", offered], "objects": wanted}
     told = client.post(f"/{name}.git/info/lfs/objects/batch", json=body)
@@ -166,7 +164,7 @@ def batch_of(client: httpx.Client, name: str, *objects: tuple[str, int], offered
 
 
 def action(client: httpx.Client, name: str) -> dict[str, Any]:
-    """The upload action of the file."""
+    """Return the upload action of the file."""
     told = batch_of(client, name)
     assert told["transfer"] == "multipart"
     found: dict[str, Any] = told["objects"][0]["actions"]["upload"]
@@ -174,7 +172,7 @@ def action(client: httpx.Client, name: str) -> dict[str, Any]:
 
 
 def sent(client: httpx.Client, told: dict[str, Any], data: bytes = PARTS_DATA) -> list[dict[str, object]]:
-    """Sends all parts, the last one first; returns what ends the upload."""
+    """Send all parts, the last one first; return the request that ends the upload."""
     chunk, parts = int(told["header"]["chunk_size"]), []
     for number in range(len(told["header"]) - 1, 0, -1):
         piece = data[(number - 1) * chunk : number * chunk]
@@ -185,12 +183,12 @@ def sent(client: httpx.Client, told: dict[str, Any], data: bytes = PARTS_DATA) -
 
 
 def ended(client: httpx.Client, told: dict[str, Any], parts: list[dict[str, object]]) -> httpx.Response:
-    """The answer to the end of an upload."""
+    """Return the answer to the end of an upload."""
     return client.post(told["href"], json={"oid": PARTS_OID, "parts": parts})
 
 
 def committed(client: httpx.Client, name: str) -> httpx.Response:
-    """The answer to a commit of the file."""
+    """Return the answer to a commit of the file."""
     return send(client, f"models/{name}", header(), ("lfsFile", {"path": "m.onnx", "algo": "sha256", "oid": PARTS_OID}))
 
 
@@ -315,7 +313,7 @@ AGENT = {"user-agent": "git-lfs/3.3.0 (GitHub; linux amd64; go 1.19.8)", "accept
 
 
 def asked(operation: str, *data: bytes, **more: Any) -> dict[str, Any]:
-    """The body of a batch, as git-lfs sends it."""
+    """Return the body of a batch, as git-lfs sends it."""
     objects = [{"oid": hashlib.sha256(each).hexdigest(), "size": len(each)} for each in data]
     transfers = ["lfs-standalone-file", "basic", "ssh"]
     ref = {"name": "refs/heads/main"}
@@ -395,7 +393,7 @@ def test_a_commit_takes_a_pushed_file_which_stays(client: httpx.Client, made: Ma
     assert client.get(f"/{name}/resolve/main/x.bin").content == PLAIN
     assert send(client, f"models/{name}", header(), ("deletedFile", {"path": "x.bin"})).status_code == 200
     assert pulled(client, name) == PLAIN
-    # A client that sends it again before a commit does not take its place.
+    # A client that sends the file again before a commit does not use a second place.
     url = f"/{name}.git/info/lfs/objects/batch"
     told = client.post(url, json=asked("upload", PLAIN, transfers=["basic", "multipart"])).json()["objects"][0]
     assert client.put(told["actions"]["upload"]["href"], content=PLAIN).status_code == 200

@@ -1,4 +1,4 @@
-"""Lists of repositories as clients ask for them."""
+"""Lists of repositories, as clients request them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from protoslice.server.registries.hub.cards import parse_card
 
 @pytest.fixture
 def client(serving: Callable[..., Any]) -> Iterator[httpx.Client]:
-    """A client of an empty service."""
+    """Return a client of an empty service."""
     with serving(storage="memory://") as service, httpx.Client(base_url=service.url) as client:
         yield client
 
 
 @pytest.fixture(name="several")
 def make_several(client: httpx.Client) -> list[str]:
-    """Repositories of two owners, in order of creation; the last one has no files."""
+    """Make repositories of two owners, in order of creation; the last one has no files."""
     names = ["zoe/bert-tiny", "ann/resnet", "ann/bert", "ann/empty"]
     for name in names:
         owner, _, plain = name.partition("/")
@@ -36,7 +36,7 @@ def make_several(client: httpx.Client) -> list[str]:
 
 
 def listed(client: httpx.Client, query: str, kind: str = "models") -> list[dict[str, Any]]:
-    """All pages."""
+    """Return the items of all pages."""
     url: str | None = f"/api/{kind}?{query}"
     found = list[dict[str, Any]]()
     while url is not None:
@@ -137,7 +137,7 @@ CARDS: Final = {
 
 @pytest.fixture(name="carded")
 def make_carded(client: httpx.Client) -> None:
-    """Repositories with cards, one without a card, one without files, and a dataset."""
+    """Make repositories with cards, one without a card, one without files, and a dataset."""
     for name, front in {**CARDS, "cal/plain": None, "dan/data": "language: en\ntask_categories: [qa]"}.items():
         owner, _, plain = name.partition("/")
         kind = "dataset" if plain == "data" else "model"

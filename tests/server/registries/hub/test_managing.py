@@ -1,6 +1,6 @@
 """Access, names, settings and history of repositories.
 
-Metadata of model cards, whose YAML is hostile as any other input.
+The metadata of model cards, whose YAML may be as hostile as any other input.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def test_a_squashed_branch_has_one_commit_with_the_same_files(client: httpx.Clie
 
 
 def store_of(client: httpx.Client, name: str, revision: str = "main") -> str:
-    """The store of a revision."""
+    """Return the store of a revision."""
     found: str = client.get(f"/v1/stores/{name.replace('/', '%2F')}@{revision}").raise_for_status().json()["id"]
     return found
 
 
 def is_there(client: httpx.Client, *stores: str) -> list[bool]:
-    """True for each store that is there."""
+    """Return True for each store that exists."""
     return [client.get(f"/v1/stores/{store}").status_code == 200 for store in stores]
 
 
@@ -121,11 +121,11 @@ READERS: tuple[tuple[dict[str, Any], bool | None], ...] = (
     ({"gated": True}, None),
     ({"resourceGroupId": "x"}, None),
 )
-"""Words about who may read, with True for a service that is closed, and None where no service keeps them."""
+"""Settings of who may read; True for a service that is closed, and None where no service can apply the setting."""
 
 
 def places(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return requests by the row of their route that make a repository or change who may read it."""
+    """Return requests, by their route's row, that make a repository or change who may read it."""
     return {
         "POST /api/repos/create": ("/api/repos/create", {"organization": "Ann", "name": f"new-{name[4:]}"}),
         "POST /api/repos/move": ("/api/repos/move", {"fromRepo": name, "toRepo": f"{name}-moved"}),
@@ -139,7 +139,7 @@ def test_every_route_that_says_who_may_read_is_tried() -> None:
 
 
 def _says(route: Route) -> bool:
-    """Return True for a route whose body names a repository, or who may read one."""
+    """Return True for a route whose body names a repository, or sets who may read one."""
     models = [each.field_info.annotation for each in route.dependant.body_params]
     known = {name for model in models if isinstance(model, type) for name in getattr(model, "model_fields", ())}
     named = {"organization", "toRepo", "private", "visibility", "gated"}

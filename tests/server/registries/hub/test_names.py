@@ -1,4 +1,4 @@
-"""Names of repositories: those that differ in case are one, and a moved repository is found by its former name."""
+"""Names of repositories: names that differ only in case are one name, and a moved repository keeps its former name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS: Final = sorted(
     for row, route in routes_of(create_app(Settings(storage="memory://")).router.routes)
     if route.endpoint.__module__.startswith(_HUB) and "{name:" in row and not RULES[row].signed
 )
-"""Calls of a repository, but for those of URLs that the service signs for a name."""
+"""Calls on a repository, except those by URLs that the service signs for a name."""
 _BODY: Final = {
     "operation": "download", "transfers": ["basic"], "objects": [], "paths": ["a"], "files": [], "tag": "v",
     "message": "m",
@@ -102,7 +102,7 @@ LOOKING_UP_NONE: Final = {
     "GET /{name:owned}/tree/{revision}",
     "GET /{name:owned}/tree/{revision}/{path:path}",
 }
-"""Calls that are refused, and pages of people, which lead to the page of the service for any name."""
+"""Refused calls, and pages for users, which lead to the service's page for any name."""
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -158,10 +158,10 @@ def test_a_former_name_leads_to_its_last_repository(client: httpx.Client, made: 
     assert [led(each) for each in (first, *names)] == [names[2], names[2], names[2], 200]
     assert move(first, f"{first}-d") == 404, "only a current name can be moved"
     assert client.request("DELETE", "/api/repos/delete", json={"name": first}).status_code == 404
-    # Another repository takes a former name, in another case; the rest still lead to the first.
+    # Another repository takes a former name, in another case; the other former names still lead to the first.
     assert move(second, names[0].upper()) == 200
     assert [led(each) for each in (first, names[0], second)] == [names[2], names[0].upper(), names[0].upper()]
-    # A former name does not come back when its taker goes.
+    # A former name does not return when the repository that took it is removed.
     assert client.request("DELETE", "/api/repos/delete", json={"name": names[0].upper()}).status_code == 200
     assert [led(each) for each in (names[0], second)] == [404, 404]
     assert move(names[2], first.upper()) == 200, "its own former name"
@@ -224,7 +224,7 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
     sql = "INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, 'hub', :name, :id)"
 
     def fill(tx: Any) -> None:
-        for at, space in enumerate(("default", "own")):  # ids are random: no two spaces share one
+        for at, space in enumerate(("default", "own")):  # ids are random, so no two spaces share one
             first = (1 + at) << 32
             rows = [{"space": space, "id": first + number, "name": name} for number, name in enumerate(names)]
             tx.many(sql, rows)

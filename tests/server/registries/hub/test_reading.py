@@ -1,8 +1,6 @@
 """Reads as the hub's clients make them, request by request.
 
-Addresses that clients print open the page of the model in a browser.
-
-git's dumb protocol: refs, HEAD and objects over HTTP.
+Addresses that clients print open the model's page in a browser. git's dumb protocol: refs, HEAD and objects over HTTP.
 """
 
 from __future__ import annotations
@@ -243,7 +241,7 @@ async def test_a_stranger_learns_nothing_of_a_closed_service() -> None:
 
 
 def fetched(client: httpx.Client, name: str, id: str) -> bytes:
-    """An object, without its head."""
+    """Return an object, without its head."""
     answer = client.get(f"/{name}/objects/{id[:2]}/{id[2:]}")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-git-loose-object")
     assert answer.headers["content-disposition"] == "attachment"

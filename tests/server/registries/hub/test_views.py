@@ -1,4 +1,4 @@
-"""Views of revisions: tensors of models in any format, as the safetensors files that clients look for."""
+"""Views of revisions: tensors of models in any format, as the safetensors files that clients expect."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ GOLDEN = ("onnx_types_raw", "onnx_external_many", "tf_sm_variables", "paddle_com
 
 
 def golden(case: str) -> dict[str, bytes]:
-    """Files of a golden model."""
+    """Return the files of a golden model."""
     root = folder(case)
     found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in found.items() if name not in ("expected.json", "how.txt")}
 
 
 def digests(data: bytes) -> dict[str, str]:
-    """SHA-256 of the elements of each tensor of a safetensors file."""
+    """Return the SHA-256 of the elements of each tensor of a safetensors file."""
     found: list[tuple[str, dict[str, Any]]] = deserialize(data)  # type: ignore[no-untyped-call]
     return {name: hashlib.sha256(bytes(each["data"])).hexdigest() for name, each in found}
 
 
 def listed(client: httpx.Client, name: str, revision: str = VIEW) -> dict[str, dict[str, Any]]:
-    """Files and folders of a revision by path."""
+    """Return the files and folders of a revision by path."""
     told = client.get(f"/api/models/{name}/tree/{revision}?recursive=true").json()
     return {each["path"]: each for each in told}
 
 
 def read(client: httpx.Client, name: str, path: str, revision: str = VIEW) -> bytes:
-    """Bytes of a file at a revision."""
+    """Return the bytes of a file at a revision."""
     told = client.get(f"/{name}/resolve/{revision}/{path}")
     assert told.status_code == 200, told.text
     return told.content
@@ -55,7 +55,7 @@ def test_a_model_of_any_format_is_one_file(client: httpx.Client, made: Made, cas
     name = made(files)
     found = digests(read(client, name, WHOLE))
     expected = json.loads((Path(folder(case)) / "expected.json").read_text())["tensors"]
-    # F4 lies packed in both, under the digest of its packed form.
+    # F4 is packed in both, under the digest of its packed form.
     whole = {each["name"]: {each.get("sha256"), each.get("sha256_packed")} for each in expected}
     compared = found.keys() & whole.keys()
     assert len(compared) > len([each for each in expected if each["dtype"] not in ("STRING", "C128")]) // 2

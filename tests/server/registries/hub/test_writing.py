@@ -1,10 +1,7 @@
 """Writes as the hub's clients make them, request by request.
 
-Lines of a commit, bounded in length and number.
-
-Pull requests are refused before anything is stored; a change never lands on the branch instead.
-
-Bytes that a history takes: commits share the files that they do not change.
+Lines of a commit are bounded in length and number. Pull requests are refused before anything is stored, so that a
+change never goes to the branch instead. Commits of a history share the files that they do not change.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ Made = Callable[..., str]
 
 
 def paths(client: httpx.Client, name: str) -> list[str]:
-    """Paths of the files on `main`."""
+    """Return the paths of the files on `main`."""
     return [each["rfilename"] for each in client.get(f"/api/models/{name}").json()["siblings"]]
 
 
@@ -187,7 +184,7 @@ LINES = (
 
 
 def parsed(pieces: Iterable[bytes]) -> list[Operation]:
-    """The operations of a body that comes in these pieces."""
+    """Return the operations of a body that arrives in these pieces."""
 
     async def body() -> AsyncIterator[bytes]:
         for piece in pieces:
@@ -292,7 +289,7 @@ FILES, COMMITS, SIZE = 36, 4, LEAST_SHARED
 def test_commits_that_change_a_file_each_take_the_bytes_of_those_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Files count as large ones here, of which every one is shared, however many uploads they came by.
+    # Files count as large here, and each large file is shared, regardless of the number of its uploads.
     monkeypatch.setattr(sharing, "HEAVY", SIZE)
     random = Random(16)
     with (
@@ -314,7 +311,7 @@ def test_commits_that_change_a_file_each_take_the_bytes_of_those_files(
 
 
 def push(client: httpx.Client, files: dict[str, bytes]) -> None:
-    """Send files by git-lfs, as clients send all large ones, and commit them."""
+    """Send files by git-lfs, as clients send all large files, and commit them."""
     named = {hashlib.sha256(data).hexdigest(): (path, data) for path, data in files.items()}
     wanted = [{"oid": oid, "size": len(data)} for oid, (_, data) in named.items()]
     body = {"operation": "upload", "transfers": ["basic"], "objects": wanted}

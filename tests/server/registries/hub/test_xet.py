@@ -1,6 +1,6 @@
 """Large files in xorbs and shards.
 
-Memory of a serving process that is sent a xorb of a gigabyte in a few megabytes.
+A serving process needs little memory for a xorb of a gigabyte that arrives as a few megabytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNKS = [DATA[start:end] for start, end in pairwise(CUTS)]
 
 
 def session(client: httpx.Client, name: str, kind: str = "models") -> str:
-    """Path of a new session."""
+    """Return the path of a new session."""
     output = client.get(f"/api/{kind}/{name}/xet-write-token/main")
     assert output.status_code == 200
     found = output.json()
@@ -40,25 +40,25 @@ def session(client: httpx.Client, name: str, kind: str = "models") -> str:
 
 
 def sent(client: httpx.Client, cas: str, *chunks: bytes) -> str:
-    """Hash of a xorb that is sent."""
+    """Send a xorb, and return its hash."""
     hash, data = xorb_of(*chunks)
     assert client.post(f"{cas}/v1/xorbs/default/{hash}", content=data).json() == {"was_inserted": True}
     return hash
 
 
 def shard(client: httpx.Client, cas: str, data: bytes) -> httpx.Response:
-    """The answer to a shard."""
+    """Return the answer to a shard."""
     return client.post(f"{cas}/v1/shards", content=data)
 
 
 def committed(client: httpx.Client, name: str, data: bytes = DATA, kind: str = "models") -> httpx.Response:
-    """The answer to a commit of a file by its digest."""
+    """Return the answer to a commit of a file by its digest."""
     oid = hashlib.sha256(data).hexdigest()
     return send(client, f"{kind}/{name}", header(), ("lfsFile", {"path": "m.bin", "algo": "sha256", "oid": oid}))
 
 
 def test_the_hash_of_a_xorb_is_that_of_the_clients() -> None:
-    """Cuts and hash as hf_xet sent them of these bytes, from huggingface_hub 1.33.0 and 2.4.0 alike."""
+    """huggingface_hub 1.33.0 and 2.4.0 both sent these cuts and this hash for these bytes, by hf_xet."""
     data = hashlib.shake_256(b"golden").digest(1_500_000)
     ends = (
         0, 40_970, 109_339, 240_411, 287_187, 396_344, 449_341, 506_432, 517_221, 648_293, 677_312, 715_836, 834_932,
@@ -70,7 +70,7 @@ def test_the_hash_of_a_xorb_is_that_of_the_clients() -> None:
 
 
 def size(*chunks: bytes) -> int:
-    """Bytes of chunks together."""
+    """Return the number of bytes of chunks together."""
     return sum(map(len, chunks))
 
 
@@ -207,12 +207,12 @@ def test_a_session_counts_as_open_until_a_shard_names_its_xorbs(serving: Serving
 
 CHUNK = 128 << 10
 MANY_CHUNKS = 8192
-"""The most chunks of a xorb, each of the most bytes: a gigabyte, where a xorb may have 64 MiB."""
+"""The most chunks of a xorb, each of the largest size: a gigabyte, where a xorb may have 64 MiB."""
 BOUND = 160 << 20
 
 
 def packed() -> bytes:
-    """A chunk of zeros as clients send it, in a frame of LZ4: one zero, which is repeated."""
+    """Return a chunk of zeros as clients send it, in a frame of LZ4: one zero, which is repeated."""
     left = CHUNK - 1 - 5 - 4 - 15
     match = b"\x1f\0\1\0" + b"\xff" * (left // 255) + bytes([left % 255])
     block = match + b"\x50" + bytes(5)
@@ -227,7 +227,7 @@ def test_a_xorb_that_unpacks_to_a_gigabyte_is_refused_in_bounded_memory(tmp_path
     ):
         client.post("/api/repos/create", json={"organization": "ann", "name": "m"}).raise_for_status()
         cas = urlsplit(client.get("/api/models/ann/m/xet-write-token/main").json()["casUrl"]).path
-        # A xorb of as much as one may have has another hash than it says, and nothing else is wrong with it.
+        # A xorb of the largest size has another hash than it claims, and no other fault.
         sent = client.post(f"{cas}/v1/xorbs/default/{'0' * 64}", content=packed() * 512)
         assert (sent.status_code, "chunks do not match" in sent.headers["x-error-message"]) == (460, True)
         service.forget_peak()

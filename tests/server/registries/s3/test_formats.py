@@ -24,7 +24,7 @@ CASES = (
     "gguf_big_endian",
     "onnx_external_many",
 )
-"""Models without elements that safetensors refuses to read into numpy, such as BF16."""
+"""The models without elements that safetensors refuses to read into numpy, such as BF16."""
 
 
 @pytest.fixture(scope="module")

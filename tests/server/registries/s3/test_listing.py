@@ -1,4 +1,4 @@
-"""Listings of a bucket against the sorted list of all keys, cut as S3 cuts it."""
+"""Listings of a bucket, compared with the sorted list of all keys, cut as S3 cuts it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = ("m", "m-1", "m.1", "m+", "m_", "M", "m1", "mm", "a", "Z9", "x-y")
 
 
 def drawn_names(random: Random, marks: str, count: int) -> list[str]:
-    """Return names that begin alike, of letters of both cases and `marks`."""
+    """Return names with common beginnings, made of characters of both cases and of `marks`."""
     found = set[str]()
     while len(found) < count:
         found.add(random.choice(PARTS) + "".join(random.choice(f"aA1{marks}") for _ in range(random.randrange(4))))
@@ -34,7 +34,7 @@ def drawn_names(random: Random, marks: str, count: int) -> list[str]:
 
 @pytest.fixture
 async def stores(catalogue: str) -> AsyncIterator[Stores]:
-    """Return stores, whose catalogue is of each engine in turn."""
+    """Return stores whose catalogue is of each engine in turn."""
     async with open_database(catalogue, "memory://") as database:
         stores = await open_stores(MemoryStorage(), database=database)
         yield stores
@@ -77,7 +77,7 @@ async def fill(stores: Stores, random: Random, count: int) -> list[str]:
 
 
 def cut(keys: Sequence[str], prefix: str, after: str, delimiter: str) -> list[str]:
-    """Return keys and common prefixes behind `after`, in order."""
+    """Return the keys and common prefixes after `after`, in order."""
     found = list[str]()
     for key in keys:
         if key.startswith(prefix):
@@ -93,7 +93,7 @@ async def test_every_page_is_a_cut_of_the_sorted_keys(
     stores: Stores, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
-    # Small, so that every listing passes their bounds.
+    # small, so that every listing exceeds these bounds
     monkeypatch.setattr(names_module, "_BATCH", 5)
     monkeypatch.setattr(names_module, "_REPOSITORIES", 3)
     monkeypatch.setattr(names_module, "_REVISIONS", 4)

@@ -1,4 +1,4 @@
-"""Signatures: what is altered, replayed, sent twice or left unsigned opens nothing. Keys end with their token."""
+"""Signatures: an altered, replayed, repeated or partly unsigned request is refused. Keys end with their token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALGORITHM: Final = "AWS4-HMAC-SHA256"
 
 @dataclass
 class Keys:
-    """Keys of a caller."""
+    """The keys of a caller."""
 
     id: str
     secret: str
@@ -40,7 +40,7 @@ class Keys:
 
 @dataclass
 class Made:
-    """A request that is signed by the algorithm as Amazon documents it, but for what a test changes."""
+    """A request that is signed by Amazon's documented algorithm, except for a test's changes."""
 
     keys: Keys
     path: str = "/s3/own/tags/m/m.pb"
@@ -53,7 +53,7 @@ class Made:
     signed: str | None = None
 
     def sent(self) -> dict[str, str]:
-        """The headers, with a signature over `path` and the sorted `query`, which are in canonical form."""
+        """Return the headers with a signature over `path` and the sorted `query`, which are in canonical form."""
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self.date or time.time()))
         found = {"host": "localhost", "x-amz-date": date, "x-amz-content-sha256": EMPTY, **self.headers}
         if self.keys.session is not None:
@@ -65,7 +65,7 @@ class Made:
         return {**found, "authorization": f"{ALGORITHM} {said}"}
 
     def presigned(self, seconds: int = 60) -> str:
-        """The target of a presigned URL."""
+        """Return the target of a presigned URL."""
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self.date or time.time()))
         scope = f"{date[:8]}/{self.region}/{self.service}/aws4_request"
         said = {"X-Amz-Algorithm": ALGORITHM, "X-Amz-Credential": f"{self.keys.id}/{scope}", "X-Amz-Date": date,
@@ -87,14 +87,14 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is remembered: each request is judged by what stands now."""
+    """The service caches no decisions: each request is judged by the current state."""
     for module, name in ((authenticator, "KNOWN_SECONDS"), (signatures, "REMEMBERED_SECONDS")):
         monkeypatch.setattr(module, name, 0.0)
 
 
 @asynccontextmanager
 async def bucket(**given: Any) -> AsyncIterator[tuple[Application, Keys]]:
-    """Open a service with an object in the bucket `own`; give it, and keys that may read there."""
+    """Open a service with an object in the bucket `own`; yield it, and keys that may read there."""
     async with closed_service(**given) as app:
         for space in ("own", "other"):
             token = await token_for(app, Scope.WRITE, space=space)
