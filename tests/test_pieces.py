@@ -1,8 +1,7 @@
-"""Pieces cover their file, and the same content has the same pieces wherever it stands.
+"""Pieces cover their file, and the same content has the same pieces at any position.
 
-Recipes as bytes: each one written is read back, and malformed ones are refused with their offset.
-
-Sizes as people write them.
+Recipes as bytes: each written recipe is read back, and malformed ones are refused with their offset. Sizes are written
+as people write them.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def test_what_is_written_is_read_however_it_is_cut(recipe: Any, step: int) -> No
 
 @given(recipe=files, place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_outside_of_content_is_noticed(recipe: Any, place: float, bit: int) -> None:
-    """Content has digests of its own: the line behind each file gives it."""
+    """Content has digests: the line after each file contains them."""
     recipe = [
         (path, [part for part in parts if isinstance(part, Copy)], size, sha) for path, parts, size, sha in recipe
     ]

@@ -1,10 +1,7 @@
 """Public names of the library, and the modules that importing it costs.
 
-Defaults that a service and the library share are equal.
-
-Versions of builds: those of two commits differ, that of a release is its name.
-
-The id of a store names everything that decides which bytes its views give, and nothing else.
+Defaults that a service and the library share are equal. Versions of builds of two commits differ, and a release's
+version is its name. A store's id contains everything that decides the bytes of its views, and nothing else.
 """
 
 from __future__ import annotations
@@ -94,7 +91,7 @@ def test_the_types_of_the_package_are_those_of_its_names() -> None:
 
 
 def test_modules_import_public_names_from_where_they_are_made() -> None:
-    """The linter of layers does not see what the package itself imports on demand."""
+    """The linter of layers does not see the package's lazy imports."""
     files = Path(protoslice.__file__).parent.rglob("*.py")
     lines = [line.strip() for file in files for line in file.read_text().splitlines()]
     imported = [line.split(" import ")[1].split(", ") for line in lines if line.startswith("from protoslice import ")]
@@ -119,7 +116,7 @@ CALLS = {name: call for name in protoslice.__all__ if isfunction(call := getattr
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_option_that_is_misspelled_is_refused(call: str) -> None:
-    """By the nearest name, for every option of every public function and method of a client."""
+    """The error has the nearest name, for every option of every public function and method of a client."""
     misspelled = {f"{name}_": name for name in _options(CALLS[call])} | {"x" * 20: ""}
     for given, meant in misspelled.items():
         with pytest.raises(TypeError, match=f"has no option '{given}'.*{meant}"):
@@ -127,7 +124,7 @@ def test_an_option_that_is_misspelled_is_refused(call: str) -> None:
 
 
 def _kinds(call: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Names and annotations of all keywords of a call."""
+    """Return names and annotations of all keywords of a call."""
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             kind = get_args(get_type_hints(unwrap(call))[name])[0]
@@ -146,7 +143,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(("call", "name"), SEVERAL)
 def test_a_string_is_refused_where_several_are_taken(call: str, name: str) -> None:
-    """It would be taken for its characters: `tags="abc"` for three tags."""
+    """A string would be taken for its characters: `tags="abc"` for three tags."""
     with pytest.raises(TypeError, match=rf"'{name}': use \['abc'\], not 'abc'"):
         _run(CALLS[call](object.__new__(AsyncClient), **{name: "abc"}))
 
@@ -158,12 +155,12 @@ def test_a_string_is_refused_by_its_position_too() -> None:
 
 
 def _options(call: Callable[..., Any]) -> Iterator[str]:
-    """Names of all keywords of a call; those of a `TypedDict` one by one."""
+    """Return the names of all keywords of a call; for a `TypedDict`, the names of its members."""
     yield from (name for name, _ in _kinds(call))
 
 
 def _run(made: Any) -> None:
-    """Await what an asynchronous method returns, up to its first item."""
+    """Await the result of an asynchronous method, up to its first item."""
     if isawaitable(made):
         asyncio.run(_awaited(made))
     elif hasattr(made, "__anext__"):
@@ -175,7 +172,7 @@ async def _awaited(made: Awaitable[Any]) -> Any:
 
 
 def _public(module: ModuleType) -> set[str]:
-    """Functions and classes without an underscore that the package itself made."""
+    """Return functions and classes without an underscore that the package made."""
     names = {name for name, value in vars(module).items() if not name.startswith("_") and callable(value)}
     return {name for name in names if str(getattr(vars(module)[name], "__module__", "")).startswith("protoslice")}
 
@@ -192,7 +189,7 @@ def test_it_imports_without_the_web_and_without_numpy(name: str) -> None:
 
 
 def test_importing_the_package_imports_nothing_else_of_it() -> None:
-    """A user of one module does not wait for those of all formats: names come when they are asked for."""
+    """A user of one module does not wait for the modules of all formats: names are imported on demand."""
     script = (
         "import sys, protoslice\n"
         "def count(): return len([name for name in sys.modules if name.startswith('protoslice')])\n"
@@ -243,7 +240,7 @@ def test_chunks_are_cut_alike_at_every_door() -> None:
 
 def test_stores_have_the_same_defaults_with_and_without_a_service() -> None:
     served, alone = store_options(Settings(storage="memory://")), StoreOptions()
-    # Replicas, clients and registered objects are the concern of a service alone.
+    # Replicas, clients and registered objects concern only a service.
     uploads = replace(served.uploads, max_open_per_client=alone.uploads.max_open_per_client)
     served = replace(served, uploads=uploads, trust_seconds=alone.trust_seconds, register_options={})
     assert served == alone
@@ -254,7 +251,7 @@ RELEASE = metadata.version("protoslice")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with a commit."""
+    """Return a checkout with a commit."""
     package = tmp_path / "service" / "protoslice"
     package.mkdir(parents=True)
     for name in ("__init__.py", "build.py"):
@@ -278,7 +275,7 @@ def commit(folder: Path) -> str:
 
 
 def version(folder: Path, **environment: str) -> str:
-    """Return the version that the package in a checkout says."""
+    """Return the version that the package in a checkout reports."""
     command = [sys.executable, "-c", "import protoslice; print(protoslice.__version__)"]
     given = os.environ | {"PYTHONPATH": str(folder / "service"), "PYTHONDONTWRITEBYTECODE": "1", **environment}
     return subprocess.run(command, cwd="/", env=given, capture_output=True, text=True, check=True).stdout.strip()
@@ -334,7 +331,7 @@ POLICY = Policy(
 
 
 def test_the_id_is_as_documented() -> None:
-    """Clients in other languages compute it: the text that is hashed never changes for this scheme."""
+    """Clients in other languages compute the id, so the hashed text never changes for this scheme."""
     text = (
         '["protoslice store 2",'
         rf'[["a/\u00e9.onnx",1099511627776,"{"a" * 64}"],["b.bin",3,"{"b" * 64}"]],'

@@ -37,16 +37,16 @@ class Hurried(Clock):
         self.waits: list[float] = []
 
     def now(self) -> float:
-        """Sum of all waits."""
+        """Return the sum of all waits."""
         return sum(self.waits)
 
     def wait(self, seconds: float) -> None:
-        """Be there at once."""
+        """Return at once, and count the wait."""
         self.waits.append(seconds)
 
 
 def signed_in(issuer: FakeIssuer, clock: Clock | None = None) -> tuple[SavedToken, list[DevicePrompt]]:
-    """The result of a sign-in, and the prompts."""
+    """Return the result of a sign-in, and the prompts."""
     shown: list[DevicePrompt] = []
     terms = SignInTerms(issuer.url, "cli", ("openid", "email"))
     return sign_in(terms, shown.append, clock or Hurried()), shown
@@ -225,7 +225,7 @@ ORIGIN = "https://models.example:443"
 
 @pytest.fixture
 def issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIssuer]:
-    """An issuer, for a user whose configuration is empty."""
+    """Run an issuer, for a user whose configuration is empty."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("PROTOSLICE_URL", "PROTOSLICE_TOKEN", "PROTOSLICE_TOKEN_FILE", "PROTOSLICE_AUTHORIZATION"):
         monkeypatch.delenv(name, raising=False)
@@ -234,14 +234,14 @@ def issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIssu
 
 
 def kept_ending_in(issuer: FakeIssuer, seconds: int) -> str:
-    """A token of the issuer that is kept, and ends in some seconds."""
+    """Save a token of the issuer that expires in some seconds."""
     token = issuer.token(exp=int(time.time()) + seconds)
     save_token(ORIGIN, SavedToken(token, RefreshGrant(issuer.url, "cli", "r0")))
     return token
 
 
 def sent() -> str:
-    """The token that a verb would send now."""
+    """Return the token that a verb would send now."""
     return authorization("https://models.example").get("authorization", "").removeprefix("Bearer ")
 
 

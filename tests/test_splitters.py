@@ -1,6 +1,6 @@
-"""Splitters of other packages: found by name, checked when loaded, asked for rules.
+"""Splitters of other packages: they are found by name, checked when loaded, and called for rules.
 
-Plug-ins by name: what is wrong with one is said in a line that names its package.
+Plug-ins by name: an error is one line that names the plug-in's package.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FILE = CHUNKED / "graph_many_nodes.pb"
 
 
 class Halves:
-    """Cuts the nodes of a graph into two pieces."""
+    """A splitter that cuts the nodes of a graph into two pieces."""
 
     def rules(self, proto: protoslice.Proto) -> Sequence[str]:
-        """The rule for a graph; none for other types."""
+        """Return the rule for a graph; no rules for other types."""
         return [f"node: every {-(-proto.count('node') // 2)}"] if proto.type == "tensorflow.GraphDef" else []
 
 
 class Mute:
-    """A class that gives no rules."""
+    """A class that returns no rules."""
 
 
 class Broken:
@@ -43,7 +43,7 @@ class Broken:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Entry points of packages that bring splitters, good ones and bad ones."""
+    """Install entry points of packages that bring valid and invalid splitters."""
     named = {"halves": "Halves", "mute": "Mute", "broken": "Broken", "gone": "nothing:Here"}
     values = [(name, value if ":" in value else f"{__name__}:{value}") for name, value in named.items()]
     points = EntryPoints(
@@ -109,18 +109,18 @@ def test_the_command_line_takes_a_splitter_by_name(installed: None, tmp_path: An
 
 
 class Distribution:
-    """Installed package, as entry points know it."""
+    """An installed package, as entry points see it."""
 
     name, version = "some-package", "1.2"
 
 
 class Point(EntryPoint):
-    """Entry point of an installed package, whose module loads as `found`, or raises it."""
+    """An entry point of an installed package; loading its module returns `found`, or raises it."""
 
     dist: Any = Distribution()  # type: ignore[misc]
 
     def load(self) -> Any:
-        """Import of the module that brings the plug-in."""
+        """Import the module that brings the plug-in."""
         found = PLUGINS[self.name]
         if isinstance(found, Exception):
             raise found
@@ -139,7 +139,7 @@ PLUGINS: dict[str, Any] = {
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> PluginGroup[str]:
-    """Group of texts, with one of ours and those of a package."""
+    """Return a group of texts, with our text and those of a package."""
     names = [*PLUGINS, "two"]
     points = EntryPoints(Point(name, "some_module:thing", "a.group") for name in names if name != "ours")
     monkeypatch.setattr(plugins, "entry_points", points.select)

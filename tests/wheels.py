@@ -2,8 +2,8 @@
 
     python -m tests.wheels dist
 
-The wheel is installed into a new environment with a PATH that has Python alone; then a service serves the page, and
-the command line pushes a model, pulls it, and reads a tensor.
+The wheel is installed into a new environment with a PATH that has only Python. Then a service serves the page, and the
+command line pushes a model, pulls it, and reads a tensor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKED: Final = {
 
 
 def main(folder: Path) -> None:
-    """Check all packages, then try the wheel; end with a message at the first that is wrong."""
+    """Check all packages, then try the wheel; end with a message at the first fault."""
     wheels, sdists = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
     assert wheels, f"{folder} has no wheel"
     assert len(sdists) == 1, f"{folder} has {len(sdists)} sdists"
@@ -69,7 +69,7 @@ def check_tags(name: str) -> str:
 
 
 def check_content(kind: str, names: set[str]) -> None:
-    """Raise AssertionError unless a package contains all that it must."""
+    """Raise AssertionError unless a package contains all required files."""
     missing = PACKED[kind] - names
     assert not missing, f"the {kind} lacks {sorted(missing)}"
 

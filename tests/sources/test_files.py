@@ -1,4 +1,4 @@
-"""Files, folders and ropes give exactly the bytes asked for, or an error that names the file."""
+"""Files, folders and ropes give exactly the requested bytes, or an error that names the file."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_file_left_open_is_closed_with_its_source(path: Path) -> None:
         os.fstat(fd)
 
 
-# Folders of files: as many as a model has, few of them open.
+# Folders of files: as many files as a model has, and few of them open.
 
 MANY = 4 * MOST_OPEN
 
@@ -185,7 +185,7 @@ def pair(key: bytes, value: bytes) -> bytes:
 
 
 def onnx_in_files(folder: Path, count: int) -> None:
-    """An ONNX model whose tensors are a file each."""
+    """Return an ONNX model in which each tensor has a separate file."""
     graph = b""
     for number in range(count):
         (folder / f"weight-{number}.bin").write_bytes(b"%08d" % number)
@@ -207,7 +207,7 @@ def test_a_model_of_many_files_holds_few_descriptors(tmp_path: Path) -> None:
         tensors = list(model)
         assert [bytes(model.read(tensor)) for tensor in tensors] == [b"%08d" % number for number in range(MANY)]
         assert open_descriptors() - before <= 2 * MOST_OPEN + 2
-    del model, tensors  # the engine's file of the root goes with them
+    del model, tensors  # the engine's file of the root is closed too
     assert open_descriptors() == before
 
 
@@ -297,7 +297,7 @@ def test_whatever_has_a_close_is_closable() -> None:
     assert not isinstance(object(), Closable)
 
 
-# Ropes as Python sees them: sliced, read, and written like bytes.
+# Ropes in Python: they are sliced, read, and written like bytes.
 
 FIRST, SECOND = bytes(range(100)), bytes(range(100, 200))
 pieces = st.lists(
@@ -306,7 +306,7 @@ pieces = st.lists(
 
 
 def rope_of(parts: list[bytes | tuple[int, int, int]]) -> tuple[Rope, bytes]:
-    """A rope of `parts`, and its bytes."""
+    """Return a rope of `parts`, and its bytes."""
     data = (FIRST, SECOND)
     due = b"".join(part if isinstance(part, bytes) else data[part[0]][part[1] : part[1] + part[2]] for part in parts)
     return Rope(_core.Rope(parts), [BytesSource(FIRST), BytesSource(SECOND)]), due
@@ -336,7 +336,7 @@ def test_parts_of_it_are_read(parts: list[bytes | tuple[int, int, int]], offset:
 
 
 def test_a_buffer_is_filled_while_no_other_thread_can_see_it() -> None:
-    """A source is read without the interpreter's lock: a buffer must not be half filled meanwhile."""
+    """A source is read without the interpreter's lock, so no other thread may see a half-filled buffer."""
     buffer = bytearray(b"-" * 6)
     seen = []
 

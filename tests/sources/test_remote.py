@@ -1,6 +1,6 @@
 """Objects and folders of objects as sources, by few range reads.
 
-Protos, models, records and chunks by URI: the same as by path, by range reads alone.
+Protos, models, records and chunks by URI give the same as by path, with range reads only.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def test_a_child_process_is_told_to_open_anew(source: ObjectSource) -> None:
         assert "before a fork" in told.read()
 
 
-# Folders of objects: what paths cost, and which there are.
+# Folders of objects: the costs of paths, and the existing paths.
 
 
 def test_a_file_brings_those_beside_it(bucket: CountedBucket) -> None:
@@ -198,7 +198,7 @@ def test_a_folder_of_too_many_is_refused_by_a_few_requests(
     assert len(bucket.requests) == 2
 
 
-# URIs of every scheme: options, and the words for those that do not fit.
+# URIs of every scheme: options, and the messages for wrong ones.
 
 
 @pytest.mark.parametrize("name", ["s3://b/k", "S3://b/k", "fsspec+sftp://h/k", "nosuch://x", "file:///a"])
@@ -300,7 +300,7 @@ BIG = 2 << 20
 
 
 def onnx(count: int) -> bytes:
-    """A model of so many tensors of 2 MiB."""
+    """Return a model of this many tensors of 2 MiB."""
     model: Any = schema.bundled().message_class("onnx.ModelProto")(ir_version=8)
     model.graph.name = "g"
     model.graph.node.add(op_type="Add", name="n")
@@ -322,7 +322,7 @@ def model_bucket() -> Iterator[CountedBucket]:
 def test_a_proto_is_opened_and_read_in_part(model_bucket: CountedBucket) -> None:
     with protoslice.open(f"{model_bucket.uri}/d/model.onnx") as proto:
         assert proto.type == "onnx.ModelProto"
-        # A request for the facts, and one for what lies behind each of the large tensors at most.
+        # One request for the facts, and at most one for the bytes after each of the large tensors.
         assert len(model_bucket.requests) <= 2 + 8
         assert model_bucket.bytes_read < len(ONNX) / 10
         model_bucket.requests.clear()

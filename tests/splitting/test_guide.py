@@ -1,4 +1,4 @@
-"""Splitters of one's own, written as TensorFlow's guide writes them."""
+"""User-defined splitters, written as in TensorFlow's guide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F = descriptor_pb2.FieldDescriptorProto
 
 
 def _types() -> tuple[Any, Any]:
-    """ModelConfig and Layer of the guide."""
+    """Return ModelConfig and Layer of the guide."""
     file = descriptor_pb2.FileDescriptorProto(name="guide.proto", package="guide", syntax="proto3")
     activation = file.enum_type.add(name="ActivationFunction")
     for number, name in enumerate(("RELU", "SIGMOID", "TANH")):
@@ -80,7 +80,7 @@ class LayerSplitter(ComposableSplitter):
 
 
 class MovingSplitter(ModelConfigSplitter):
-    """Takes what it has put into chunks out of its copy."""
+    """A splitter that removes from its copy the parts that it has put into chunks."""
 
     def build_chunks(self) -> None:
         super().build_chunks()
@@ -159,7 +159,7 @@ def test_children_are_not_asked_for_chunks() -> None:
 
 
 class Emptying(SplitBasedOnSize):
-    """As in TensorFlow's own splitters: copies its message into a chunk, and clears it."""
+    """A splitter that copies its message into a chunk and clears the message, as TensorFlow's own splitters do."""
 
     def build_chunks(self) -> int:
         chunk = type(self._proto)()
@@ -280,7 +280,7 @@ def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary
 
 
 def test_the_guides_two_slips_are_named() -> None:
-    """Binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
+    """The slips are binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
     with pytest.raises(InvalidInput, match="The chunk of a numeric field must be its value as text"):
         ComposableSplitter(model()).add_chunk(b"\0\0\0?", ["hyperparameters", "momentum"])
     splitter = ComposableSplitter(model())

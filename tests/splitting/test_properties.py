@@ -1,4 +1,4 @@
-"""Any message of any schema is split, merged and equal again; edges of sizes and keys; warnings for other readers."""
+"""Any message of any schema is split and merged to an equal one; limits of sizes and keys; warnings for readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MESSAGES = 3
 
 @st.composite
 def message_types(draw: st.DrawFn) -> type[Message]:
-    """A class for the first of a few random message types that refer to each other."""
+    """Return a class for the first of a few random message types that refer to each other."""
     syntax = draw(st.sampled_from(["proto2", "proto3"]))
     file = descriptor_pb2.FileDescriptorProto(name="random.proto", package="random", syntax=syntax)
     enum = file.enum_type.add(name="E")
@@ -49,7 +49,7 @@ def _fields(draw: st.DrawFn, message: descriptor_pb2.DescriptorProto, syntax: st
         st.lists(st.sampled_from([*range(1, 20), 200, 5000, (1 << 29) - 1]), min_size=2, max_size=7, unique=True)
     )
     kinds = st.sampled_from(["scalar", "text", "enum", "message", "map", "group", "oneof"])
-    # The members of a oneof stand together, or C++ refuses the file.
+    # The members of a oneof must be next to each other, or C++ refuses the file.
     for number, how in sorted(((number, draw(kinds)) for number in numbers), key=lambda each: each[1] == "oneof"):
         label = draw(st.sampled_from([F.LABEL_OPTIONAL, F.LABEL_REPEATED]))
         field = message.field.add(name=f"f{number}", number=number, label=label)
@@ -202,7 +202,7 @@ def _sizes(entries: tuple[Entry, ...]) -> list[int]:
 
 
 def _indivisible(each: Any, value: Any) -> bool:
-    """Fields stay where they cannot be split: numbers, and lists of a single element."""
+    """Fields stay in place where they cannot be split: numbers, and lists of a single element."""
     if each.type == F.TYPE_GROUP and not each.repeated:
         return True
     return len(value) <= 1 if each.repeated else not each.message and (not each.text or len(value) <= 1)
@@ -211,7 +211,7 @@ def _indivisible(each: Any, value: Any) -> bool:
 @given(messages(), policies())
 @relaxed
 def test_an_edited_copy_takes_the_same_cuts(message: Message, policy: SplitPolicy) -> None:
-    """A splitter whose copy has been asked for cuts that copy up instead of listing omissions."""
+    """A splitter whose copy was requested cuts that copy up instead of listing omissions."""
     plain, edited = AutoSplitter(message, policy=policy), AutoSplitter(message, policy=policy)
     assert wire(edited._proto) == wire(message)
     expected, _ = plain.split()
@@ -251,7 +251,7 @@ def test_what_has_just_the_size_allowed_stays_whole() -> None:
 
 
 class Failing(ComposableSplitter):
-    """Adds a chunk, and fails the first time."""
+    """A splitter that adds a chunk, and fails the first time."""
 
     fails = True
 
@@ -276,7 +276,7 @@ def test_chunks_are_not_added_twice_after_an_error(tmp_path: Path) -> None:
 
 
 class Meeting(ComposableSplitter):
-    """Adds a chunk when another thread is just as far."""
+    """A splitter that adds a chunk at the same time as another thread."""
 
     barrier = threading.Barrier(2)
 
@@ -292,7 +292,7 @@ def test_threads_that_write_one_prefix_do_not_share_a_file(tmp_path: Path) -> No
 
 
 def _mapped(kind: Any) -> Any:
-    """A new message with a map `m` from keys of that kind to strings."""
+    """Return a new message with a map `m` from keys of that kind to strings."""
     file = descriptor_pb2.FileDescriptorProto(name="k.proto", package="k", syntax="proto3")
     message = file.message_type.add(name="M")
     entry = message.nested_type.add(name="MEntry")

@@ -33,13 +33,13 @@ def new(name: str) -> Any:
 
 
 def nodes(parent: Any, sizes: list[int]) -> None:
-    """Adds nodes of exactly these sizes, which hold but a name."""
+    """Return nodes of exactly these sizes, which have only a name."""
     for size in sizes:
         parent.add(name="x" * (size - 2))
 
 
 def check(splitter: ComposableSplitter) -> tuple[list[Any], Any]:
-    """The chunks and their metadata, proven to merge back to the message, which has not changed."""
+    """Return the chunks and their metadata; assert that they merge to the message, which has not changed."""
     before = splitter.source.SerializeToString(deterministic=True)
     chunks, chunked = splitter.split()
     merged = type(splitter.source)()
@@ -165,7 +165,7 @@ def test_nothing_may_remain_without_an_initial_chunk() -> None:
 
 
 def _proto2() -> Any:
-    """A message with required fields and extensions, which have no place in metadata."""
+    """Return a message with required fields and extensions, which have no place in metadata."""
     file = descriptor_pb2.FileDescriptorProto(name="two.proto", package="two", syntax="proto2")
     message = file.message_type.add(name="M")
     message.extension_range.add(start=100, end=200)

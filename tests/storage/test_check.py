@@ -1,8 +1,6 @@
-"""A user's storage is checked without pytest, by the same bodies.
+"""The check of a user's storage without pytest, with the same test bodies.
 
-Public names of the storage packages, and the cost of importing them.
-
-`memory://` keeps the contract.
+Public names of the storage packages, and the cost of importing them. `memory://` fulfils the contract.
 """
 
 import asyncio

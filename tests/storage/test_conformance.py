@@ -1,14 +1,9 @@
-"""`s3://` keeps the contract: against an emulator here, and a real server where one is named.
+"""`file://` and `s3://` fulfil the contract; `http://` and `https://` fulfil its reading part.
 
-`file://` keeps the contract.
-
-`http://` and `https://` keep what reading promises, against a server on this machine.
-
-Buckets of real servers, and of emulators that run by themselves.
-
-PROTOSLICE_TEST_S3, _GS and _AZ each name a bucket as a URI; with `_OPTIONS` behind the name, the storage's options as a
-JSON object, where the environment of the cloud's own tools does not say all (`docs/how-to/contribute/storage.md`
-has examples).
+`s3://` runs against an emulator here, and against a real server if one is named. Web sources run against a server on
+this machine. PROTOSLICE_TEST_S3, _GS and _AZ each name a bucket as a URI. A variable with the suffix `_OPTIONS` has the
+storage's options as a JSON object, for options that the cloud tools' environment lacks
+(`docs/how-to/contribute/storage.md` has examples).
 """
 
 from collections.abc import AsyncIterator
@@ -64,7 +59,7 @@ class TestWeb(ReadingConformance):
 
 @asynccontextmanager
 async def twice(variable: str) -> AsyncIterator[tuple[Storage, Raw]]:
-    """The storage, and another opening of the same."""
+    """Return the storage, and another opening of the same storage."""
     uri, options = bucket_folder(variable)
     async with CloudStorage.from_uri(uri, options) as storage, CloudStorage.from_uri(uri, options) as other:
         yield storage, RawThroughStorage(other)

@@ -1,6 +1,6 @@
-"""Storages that fail on order, and what is counted of them.
+"""Storages that fail on purpose, and their metrics.
 
-Refusals and failures of a bucket: each call tells their class, and the code that the bucket gave.
+Refusals and failures of a bucket: each call raises their class, with the code of the bucket's answer.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ CALLS: dict[str, Callable[[CloudStorage], Awaitable[object]]] = {
 
 @contextmanager
 def bucket(status: int, body: bytes, length: int) -> Iterator[dict[str, str]]:
-    """Options of a storage whose every request gets the same answer, which ends after `body`."""
+    """Return the options of a storage whose every request gets the same answer, which ends after `body`."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -130,7 +130,7 @@ def bucket(status: int, body: bytes, length: int) -> Iterator[dict[str, str]]:
 
 
 def failure(call: str, options: dict[str, str]) -> ProtosliceError:
-    """Error of a call, without retries."""
+    """Return the error of a call, without retries."""
 
     async def work() -> None:
         async with CloudStorage.from_uri("s3://bucket", options, read_seconds=5) as storage:

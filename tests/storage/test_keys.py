@@ -1,6 +1,6 @@
-"""Object keys: what is a name, and how any text becomes one.
+"""Object keys: valid names, and the conversion of any text to a name.
 
-Plans of reads: few requests, every byte, no more than asked at once.
+Plans of reads: few requests, every byte, and no more than the limit at once.
 """
 
 import asyncio

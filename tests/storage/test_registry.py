@@ -1,4 +1,4 @@
-"""URI schemes, ours and others'."""
+"""URI schemes of our package and of others."""
 
 import asyncio
 import sys
@@ -127,7 +127,7 @@ def test_what_is_not_installed_is_named(uri: str, module: str, monkeypatch: pyte
 
 
 class Newer(MemoryStorage):
-    """Storage for a later minor version of the interface."""
+    """A storage for a later minor version of the interface."""
 
     interface = (2, 9)
 

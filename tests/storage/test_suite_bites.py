@@ -1,4 +1,4 @@
-"""The suite and the probe notice storages that break their word, each in one way."""
+"""The suite and the probe detect storages that break the contract, each in one way."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -62,7 +62,7 @@ class FussyDelete(MemoryStorage):
 
 
 class EagerWriter(MemoryStorage):
-    """Shows what is written before the commit."""
+    """A storage that shows written data before the commit."""
 
     async def writer(self, key: ObjectKey) -> Writer:
         inner = await super().writer(key)
@@ -122,7 +122,7 @@ def test_a_kept_promise_is_not(test: str) -> None:
 
 
 class LandsLate(MemoryStorage):
-    """Carries out a cancelled put after the next deletion, as a server may that has the request already."""
+    """A storage that performs a cancelled put after the next deletion, as a server may that has the request."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Wrappers keep the contract of what they wrap, and pass every method on."""
+"""Wrappers fulfil the contract of the wrapped storage, and forward every method."""
 
 import asyncio
 import inspect
@@ -95,7 +95,7 @@ def test_a_forgotten_method_is_noticed() -> None:
 
 
 class _Slow(InterceptedStorage):
-    """Storage in memory that answers each call after `seconds`."""
+    """A storage in memory that answers each call after `seconds`."""
 
     seconds = 0.0
 
@@ -105,7 +105,7 @@ class _Slow(InterceptedStorage):
 
 
 def test_only_late_calls_above_the_limit_refuse_further_ones() -> None:
-    """In simulated time; the limit is three calls."""
+    """The test uses simulated time; the limit is three calls."""
     key, size = ObjectKey("a"), 3 << 20
 
     async def work() -> None:
@@ -162,7 +162,7 @@ async def _assert_forwards(wrap: Callable[[Storage], Storage]) -> None:
 
 
 def _methods(interface: type) -> list[str]:
-    """Public methods, without final ones, which call other methods."""
+    """Return the public methods, without final methods, which call other methods."""
     functions = {name: member for name, member in vars(interface).items() if inspect.isfunction(member)}
     return [name for name, member in functions.items() if not (name.startswith("_") or hasattr(member, "__final__"))]
 
@@ -194,7 +194,7 @@ def _arguments(method: Callable[..., Any]) -> list[object]:
 
 
 class RecordingStorage(Storage):
-    """Appends the name of each method called to `seen` and returns a minimal result."""
+    """A storage that appends the name of each called method to `seen` and returns a minimal result."""
 
     def __init__(self, seen: list[str]) -> None:
         self._note = seen.append

@@ -1,4 +1,4 @@
-"""Fixtures of tests of the stores."""
+"""The fixtures of the tests of the stores."""
 
 from tests.support.stores import storage, stores
 

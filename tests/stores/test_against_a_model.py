@@ -1,4 +1,4 @@
-"""The stores behave like a few dicts, for calls in any order, crashes and restarts included."""
+"""The stores behave like a few dicts, for calls in any order, including crashes and restarts."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ SEEDS = st.sampled_from(sorted(CONTENTS))
 
 
 class StoresMachine(RuleBasedStateMachine):
-    """The real stores beside their model: ids with what they hold, tags with what they point at."""
+    """The real stores next to their model: ids with their content, and tags with their targets."""
 
     refs: Bundle[str] = Bundle("refs")
     etags: Bundle[tuple[str, str]] = Bundle("etags")
@@ -50,7 +50,7 @@ class StoresMachine(RuleBasedStateMachine):
         self.tags: dict[str, tuple[str, str]] = {}
         self.created: dict[str, datetime] = {}
         self.removed: dict[str, list[tuple[int, datetime, list[str]]]] = {}
-        """What removed stores held, the last of each in the end, with their times and their tags."""
+        """The content of removed stores, the latest removal last, with their times and their tags."""
 
     def new_storage(self) -> Storage:
         return MemoryStorage()
@@ -159,7 +159,7 @@ class StoresMachine(RuleBasedStateMachine):
 
     @rule(ref=refs, other=refs, name=NAMES)
     def remove_for_a_while(self, ref: str, other: str, name: str) -> None:
-        """Meanwhile a tag, perhaps one of the store's, is set to another store."""
+        """Remove a store and restore it; in between, a tag, perhaps one of the store's, is set to another store."""
         self.delete(ref)
         self.tag(name, other)
         self.restore(ref)
@@ -173,7 +173,7 @@ class StoresMachine(RuleBasedStateMachine):
         names: list[str] = []
         if self.removed.get(ref):
             seed, created, names = self.removed[ref].pop()
-            if ref in self.contents:  # it was sent again, and gets only the tags
+            if ref in self.contents:  # the store was sent again, and gets only the tags
                 self.removed[ref].append((seed, created, []))
             else:
                 self.contents[ref], self.created[ref] = seed, created
@@ -194,19 +194,19 @@ class StoresMachine(RuleBasedStateMachine):
 
     @rule()
     def collect_everything(self) -> None:
-        time.sleep(0.002)  # what was removed in this microsecond would stay
+        time.sleep(0.002)  # a store that was removed in this microsecond would stay
         self.run(collect_garbage(self.storage, grace_seconds=0))
         self.removed.clear()
         assert len(self.run(objects_in(self.storage))) == len(self.contents) + self.run(self.abandoned_objects())
 
     async def needed(self) -> set[str]:
-        """Keys of the objects of stores, also of removed ones."""
+        """Return the keys of the objects of stores, including removed ones."""
         sql = "SELECT o.key FROM objects o JOIN store_objects r ON r.space = o.space AND r.object = o.id"
         rows = await self.stores.database.read(lambda tx: tx.all(sql))
         return {key for (key,) in rows} & {*await objects_in(self.storage)}
 
     async def abandoned_objects(self) -> int:
-        """Number of objects that a process which has crashed was writing, less than a day ago."""
+        """Return the number of objects that a crashed process was writing less than a day ago."""
         rows = await self.stores.database.read(
             lambda tx: tx.all("SELECT key FROM objects WHERE unpublished IS NOT NULL")
         )

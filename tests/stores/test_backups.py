@@ -1,4 +1,4 @@
-"""Backups that are interrupted, or lose their hold: no snapshot needs objects that it does not have."""
+"""Backups that are interrupted, or lose their hold: no snapshot needs objects that its backup does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LostHold(InterceptedStorage):
-    """Loses the hold of a backup in the first call that `when` chooses, and notes the calls that follow."""
+    """A storage that loses a backup's hold in the first call that `when` chooses, and records the later calls."""
 
     def __init__(self, inner: Storage, database: Database, when: Callable[[str, ObjectKey | None], bool]) -> None:
         super().__init__(inner)
@@ -106,7 +106,7 @@ def test_an_interrupted_backup_leaves_no_snapshot_without_its_objects(after: boo
 async def lost(
     when: Callable[[str, ObjectKey | None], bool], act: Callable[[Storage, Database, Storage], Awaitable[object]]
 ) -> list[str]:
-    """Return the calls of the target after the hold was lost during `act`, which has to fail."""
+    """Return the calls of the target after the hold was lost during `act`, which must fail."""
 
     async def work(database: Database, storage: Storage) -> list[str]:
         target = LostHold(MemoryStorage(), database, when)

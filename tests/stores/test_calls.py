@@ -1,4 +1,4 @@
-"""Calls of the storage and statements of a process with nothing in memory, at any number of stores."""
+"""Storage calls and statements of a process with nothing in memory, for any number of stores."""
 
 import asyncio
 import hashlib
@@ -25,9 +25,9 @@ def calls(
     stores: int = 60,
     before: Callable[[Stores], Awaitable[object]] | None = None,
 ) -> tuple[Counting, Counter[str]]:
-    """The calls of `work`, and its transactions and statements.
+    """Return the calls of `work`, and its transactions and statements.
 
-    It is done by a process that has just been started, after `before` in another one.
+    A newly started process does `work`, after another process did `before`.
     """
 
     async def run() -> tuple[Counting, Counter[str]]:
@@ -58,7 +58,7 @@ def test_an_upload_writes_its_object_and_commits_once(stores: int, size: int, fi
     found, transactions = calls(tagged, stores=stores)
     assert found.requests == files
     assert {name for name, _ in found.calls} <= {"writer", "write", "commit"}
-    # The quota is read once in a while; the first object of a process waits for a block of them to be reserved.
+    # The quota is read once in a while; the first object of a process waits for the reservation of a block of objects.
     assert (transactions["read"], transactions["write"]) == (1, 1 + files)
 
 

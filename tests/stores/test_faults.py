@@ -1,8 +1,7 @@
-"""Storage or catalogue that fail at call 1, 2, 3 …: stores are whole or absent, and all garbage is collected.
+"""Storage or catalogue fails at call 1, 2, 3 …: stores are whole or absent, and all garbage is collected.
 
-After SQLite's anomaly tests: the fault moves on until the work gets through without meeting it.
-
-A full disk takes nothing in, and can be emptied once another program has freed a little of it.
+As in SQLite's anomaly tests, the fault moves on until the work ends without meeting it. A full disk accepts nothing,
+and can be emptied once another program has freed a little of it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ Work = Callable[[Stores], Awaitable[object]]
 
 
 async def prepared() -> tuple[MemoryStorage, str]:
-    """A storage that holds one store with a tag, and its id."""
+    """Return a storage that holds one store with a tag, and the store's id."""
     storage = MemoryStorage()
     async with opened(storage) as stores:
         return storage, (await upload(stores, OLD, IngestRequest(tags=("old",)))).store.id
@@ -70,7 +69,7 @@ async def with_each_fault(
     how: dict[str, bool],
     prepare: Callable[[Stores], Awaitable[object]] | None = None,
 ) -> None:
-    """Do `work` with call 1, 2, 3 … failing; after each, `judge` sees new stores, the old id, the result.
+    """Do `work` with call 1, 2, 3 … failing; after each, `judge` gets new stores, the old id and the result.
 
     Calls of the storage and transactions of the catalogue are counted together.
     """
@@ -201,7 +200,7 @@ def test_collection(how: dict[str, bool]) -> None:
             await sink.write(bytes(2 << 20))
 
     async def collect(stores: Stores) -> bool:
-        await asyncio.sleep(0.001)  # what was removed in this microsecond would stay
+        await asyncio.sleep(0.001)  # a store that was removed in this microsecond would stay
         await collection.collect_garbage(stores.storage, stores.database, grace_seconds=0, delay_seconds=0)
         return True
 
@@ -250,7 +249,7 @@ def test_opening(how: dict[str, bool]) -> None:
 
 MIB = 1 << 20
 FREED = 2 * MIB
-"""What the operator frees by other means."""
+"""The bytes that the operator frees by other means."""
 
 
 @pytest.fixture
@@ -284,7 +283,7 @@ def free(disk: Path) -> None:
 
 @asynccontextmanager
 async def service(disk: Path) -> AsyncIterator[Stores]:
-    """Stores on a disk together with their catalogue, as on one machine."""
+    """Open stores on a disk together with their catalogue, as on one machine."""
     database = SqliteDatabase(disk / "catalog.sqlite")
     try:
         await upgrade(database)
@@ -296,7 +295,7 @@ async def service(disk: Path) -> AsyncIterator[Stores]:
 
 
 async def filled(stores: Stores, disk: Path) -> list[str]:
-    """Ids of three stores on a disk that is full then."""
+    """Fill the disk with three stores, and return their ids."""
     ids = []
     for seed in range(3):
         made = await upload(stores, onnx(2 * MIB, seed=seed), IngestRequest(tags=(f"t{seed}",)))
@@ -306,7 +305,7 @@ async def filled(stores: Stores, disk: Path) -> list[str]:
 
 
 async def empty(stores: Stores, disk: Path, ids: list[str]) -> None:
-    """Remove two of three stores and collect them, until there is room for another one."""
+    """Remove two of three stores and collect them, until there is space for another one."""
     with pytest.raises(StorageFull):
         await upload(stores, onnx(3 * MIB, seed=7))
     free(disk)
@@ -344,7 +343,7 @@ async def test_a_full_disk_of_the_database_takes_nothing_in(disk: Path) -> None:
     async with MemoryStorage() as storage, opened(storage, options, database) as stores:
         kept = (await upload(stores, onnx(20_000))).store
         fill(disk)
-        free(disk)  # half of what is kept free to remove stores
+        free(disk)  # half of the bytes reserved for removing stores
         before = set(await keys_in(storage))
         with pytest.raises(StorageFull, match="The disk of the database is full: remove stores"):
             await upload(stores, onnx(20_000, seed=1))

@@ -1,6 +1,6 @@
-"""A bit flipped anywhere in what is stored is noticed by whoever reads it, and never served.
+"""A bit flipped anywhere in stored data is noticed by every reader, and never served.
 
-`PROTOSLICE_FLIPS=500` makes it the long version (`make soak`).
+`PROTOSLICE_FLIPS=500` runs the long version (`make soak`).
 """
 
 import os
@@ -42,7 +42,7 @@ Truth = dict[str, dict[str, bytes]]
 
 
 async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None = None) -> Truth:
-    """All bytes of all views of all stores, by tag, compared with the truth piece by piece."""
+    """Read all bytes of all views of all stores, by tag, and compare them with the truth piece by piece."""
     found: Truth = {}
     for tag, store_id in tags.items():
         store = await stores.view(tag)
@@ -63,7 +63,7 @@ async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None =
 
 
 def flip(path: Path, random: Random) -> None:
-    """Turn a bit of a file round, and leave its time as it was: what a disk does, not a writer."""
+    """Flip a bit of a file without changing the file's time, as a disk does, and not a writer."""
     facts = path.stat()
     data = bytearray(path.read_bytes())
     data[random.randrange(len(data))] ^= 1 << random.randrange(8)
@@ -72,7 +72,7 @@ def flip(path: Path, random: Random) -> None:
 
 
 async def flip_manifest(database: Database, store: str, random: Random) -> bytes:
-    """Turn a bit of a manifest in the catalogue round; return the original manifest."""
+    """Flip a bit of a manifest in the catalogue; return the original manifest."""
 
     def work(tx: Transaction) -> bytes:
         before = bytes(tx.all("SELECT manifest FROM stores WHERE digest = :store", store=store)[0][0])
@@ -139,7 +139,7 @@ async def test_every_flipped_bit_of_a_manifest_is_noticed(stores: Stores, storag
 
 
 class Lying(MemoryStorage):
-    """Gives back objects of uploads with one bit wrong."""
+    """A storage that returns objects of uploads with one wrong bit."""
 
     lies = False
 
@@ -214,7 +214,7 @@ def test_objects_of_another_length(name: str, change: str) -> None:
 
 
 def test_without_verification_the_disk_is_believed() -> None:
-    """Without verification, flips are served: the sight that would fail the other tests."""
+    """Without verification, flips are served: this shows that the other tests could fail."""
 
     async def work(stores: Stores, storage: FileStorage) -> None:
         info = (await upload(stores, onnx(90_000))).store

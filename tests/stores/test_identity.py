@@ -1,8 +1,7 @@
-"""One id, one content: whatever decides which bytes the views of a store give is in its id.
+"""One id, one content: a store's id contains everything that decides the bytes of its views.
 
-A store of a chunked proto has the chunks that came with it, and by sizes those of another plan.
-
-Ids of rows: unique within a process; an id that another process has too is not an error.
+A store of a chunked proto has the chunks of its file, and by sizes those of another plan. Ids of rows are unique within
+a process; an id that another process uses too is not an error.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PATHS = ("name", "key", "part", "part.name")
 
 
 def things(*names: str, kind: F.Type.ValueType = F.TYPE_MESSAGE) -> bytes:
-    """Descriptor set of `mine.Thing`: strings of these names, and a part that is a message or bytes."""
+    """Return the descriptor set of `mine.Thing`: strings of these names, and a part that is a message or bytes."""
     file = descriptor_pb2.FileDescriptorProto(name="mine.proto", package="mine")
     message = file.message_type.add(name="Thing")
     for number, name in enumerate(names, 1):
@@ -63,14 +62,14 @@ def things(*names: str, kind: F.Type.ValueType = F.TYPE_MESSAGE) -> bytes:
 
 
 class Seen:
-    """Contents seen for URLs and entity tags: each must stand for one content only."""
+    """The contents seen for URLs and entity tags; each must have one content only."""
 
     def __init__(self) -> None:
         self.by_url: dict[str, bytes] = {}
         self.by_etag: dict[str, bytes] = {}
 
     async def look(self, stores: Stores, store_id: str) -> None:
-        """Read every view of a store, compare it with what was seen before, and its digest with the bytes."""
+        """Read every view of a store; compare it with earlier contents, and its digest with the bytes."""
         store = await stores.view(store_id)
         await chunks.chunks(store, limit=100, cursor=None)  # from now on digests are known
         async for name, view in every_view(store):
@@ -81,14 +80,14 @@ class Seen:
                 await self.saw(f"{store_id} merge {path}", view.etag, await read(view), view.sha256)
 
     async def saw(self, url: str, etag: str, data: bytes, digest: bytes | None) -> None:
-        """Note the bytes of a URL under an entity tag."""
+        """Record the bytes of a URL under an entity tag."""
         assert self.by_url.setdefault(url, data) == data, f"the URL {url} stands for two contents"
         assert self.by_etag.setdefault(etag, data) == data, f"the entity tag of {url} stands for two contents"
         assert digest in {None, hashlib.sha256(data).digest()}, f"the digest of {url} is wrong"
 
 
 def computed(info: Store) -> str:
-    """The id that a client computes from what the service shows of a store."""
+    """Return the id that a client computes from the service's facts about a store."""
     policy = versions.Policy(
         root=info.root,
         type=None if info.type == UNKNOWN else info.type,
@@ -117,7 +116,7 @@ async def test_a_client_computes_the_id_from_what_is_shown(
 
 
 async def test_a_schema_cannot_make_a_type_of_another_mean_something_else(stores: Stores) -> None:
-    """Names decide nothing: a schema that sorts first and declares the same type differently is not taken."""
+    """Names decide nothing: a schema that sorts first and declares the same type differently is not used."""
     await stores.schemas.put("mine", things("name", "key"))
     with pytest.raises(Conflict, match=r"mine\.Thing.*'0'.*'mine'"):
         await stores.schemas.put("0", things("key", "name"))
@@ -159,7 +158,7 @@ async def test_a_schema_that_is_replaced_changes_no_store(stores: Stores, storag
 
 
 def _upgraded() -> schema.MessageTypes:
-    """The bundled types of a later program, in which two fields of ONNX's model have changed their names."""
+    """Return the bundled types of a later program, in which two fields of ONNX's model have other names."""
     later = descriptor_pb2.FileDescriptorSet.FromString(bundled_bytes())
     (model,) = (each for file in later.file for each in file.message_type if each.name == "ModelProto")
     fields = {each.name: each for each in model.field}
@@ -245,7 +244,7 @@ async def test_by_sizes_the_views_are_those_of_a_store_that_was_planned_so(store
 
 
 async def test_the_id_says_which_plan_a_store_has(stores: Stores) -> None:
-    """A store planned by sizes keeps the id that it always had; the plan that came makes another store."""
+    """A store planned by sizes keeps its id in all versions; the file's own plan makes another store."""
     data = FILES[0].read_bytes()
     kept, by_sizes = [(await upload(stores, {"x.cpb": data}, each)).store for each in (PLANNED, BY_SIZES)]
     assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.MERGED_VERSION)
@@ -290,7 +289,7 @@ async def test_objects_of_another_process_that_have_the_same_ids_are_passed_over
         ids = count(1)
         monkeypatch.setattr(objects, "new_id", lambda: next(ids))
         await upload(ours, onnx(9000, seed=1))
-        ids = count(BLOCK)  # the last of theirs, and the next ones
+        ids = count(BLOCK)  # the other process's last ids, and the next ones
         for seed in (2, 3):
             await upload(theirs, onnx(9000, seed=seed))
         for info in (await visible(ours)).values():

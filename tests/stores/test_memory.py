@@ -1,6 +1,6 @@
-"""Taking in and reading do not make the process grow.
+"""Uploads and reads do not make the process grow.
 
-Uploads in parts, resumed and joined, do not make the process grow.
+Uploads in parts, resumed and joined, do not make the process grow either.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ asyncio.run(main())
 
 
 def test_a_big_store_in_and_out(tmp_path: Path) -> None:
-    """A gibibyte; what was resident at the most is compared with what was before it came."""
+    """A store of one gibibyte: the peak of resident memory is compared with the memory before the upload."""
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "storage"), "16"], capture_output=True, text=True, timeout=250
     )
@@ -145,7 +145,7 @@ asyncio.run(main())
 
 
 def growth_of_uploads(folder: Path, tensors: int) -> int:
-    """Bytes the process grows by when it takes in so many tensors of 32 MiB, twice, and gives them out."""
+    """Return the process's growth in bytes when it stores this many tensors of 32 MiB, twice, and serves them."""
     command = [sys.executable, "-c", UPLOADS, str(folder), str(tensors)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr

@@ -1,6 +1,6 @@
-"""Pages of stores and of tags, and what a store may be called by.
+"""Pages of stores and of tags, and the names of a store.
 
-Removing stores, also while others take them in or look at them.
+Removal of stores, also while others upload or read them.
 """
 
 import asyncio
@@ -242,7 +242,7 @@ async def test_a_store_deleted_elsewhere_and_sent_again_is_read_where_it_lies_no
 
 
 async def test_an_upload_whose_commit_is_not_answered_made_the_store() -> None:
-    """The same transaction is run again, and sees that it has taken effect."""
+    """The same transaction is run again, and finds that it has taken effect."""
     storage = MemoryStorage()
     faulty = FaultyStorage(storage, 1 << 40, after=True)
     async with opened(storage, database=FaultyDatabase(catalogue_of(storage), faulty)) as stores:

@@ -1,4 +1,4 @@
-"""Quotas of spaces: exact at every commit, even if replicas know less, and refused before the bytes are written."""
+"""Quotas of spaces: they are exact at every commit, even if replicas know less, and refuse before bytes are written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_replicas(count: int, work: Callable[[list[Stores], MemoryStorage], Awai
 
 
 async def content(storage: MemoryStorage) -> int:
-    """Bytes of the objects that stores and uploads have, and of files in manifests: the oracle."""
+    """Return the bytes of the objects that stores and uploads have, and of files in manifests: the oracle."""
     rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT key FROM objects WHERE size IS NOT NULL"))
     held = await catalogue_of(storage).read(lambda tx: tx.all("SELECT manifest FROM stores"))
     manifests = [Manifest.decode(bytes(data)) for (data,) in held]
@@ -153,7 +153,7 @@ def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
         await stores.quotas.refresh()
         with pytest.raises(QuotaExceeded, match="has 2 of at most 2 stores"):
             await upload(stores, {"c": b"c"})
-        async with waiting as late:  # let in while there was room
+        async with waiting as late:  # accepted while there was space
             sink = await late.file("a")
             await sink.write(b"a")
             await sink.close()
@@ -317,7 +317,7 @@ def test_the_bound_holds_in_histories_of_replicas_that_die(seed: int) -> None:
 
 
 class History:
-    """Replicas at work."""
+    """Replicas that make random requests."""
 
     def __init__(self, replicas: list[Stores], storage: MemoryStorage, random: Random) -> None:
         self.replicas = replicas

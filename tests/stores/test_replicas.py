@@ -1,4 +1,4 @@
-"""Several processes over one storage: they see each other's stores and never harm one."""
+"""Several processes over one storage: they see each other's stores and never damage one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ async def replicas(storage: list[Storage]) -> AsyncIterator[list[Stores]]:
 
 
 def storages(kind: str, folder: Path) -> list[Storage]:
-    """Storages of three replicas: one directory opened three times, or one memory."""
+    """Return the storages of three replicas: one directory opened three times, or one memory."""
     if kind == "files":
         return [FileStorage(str(folder)) for _ in range(3)]
     return [MemoryStorage()] * 3
@@ -104,7 +104,7 @@ def test_a_store_deleted_under_a_reader(kind: str, tmp_path: Path) -> None:
 
 @KINDS
 def test_coming_and_going_at_once(kind: str, tmp_path: Path) -> None:
-    """Uploads and removals of the same stores from all replicas: in the end each is whole, or absent."""
+    """All replicas upload and remove the same stores; in the end each store is whole or absent."""
 
     async def run() -> None:
         async def restless(stores: Stores, seed: int) -> None:
@@ -125,7 +125,7 @@ def test_coming_and_going_at_once(kind: str, tmp_path: Path) -> None:
             await collect_garbage(all_[0].storage, grace_seconds=0)
             left = await visible(all_[1])
             assert len(await objects_in(all_[0].storage)) == len(left)
-            async with opened(all_[0].storage) as fresh:  # one that has not just read what was removed
+            async with opened(all_[0].storage) as fresh:  # a replica that has not just read the removed store
                 for info in left.values():
                     await assert_whole(fresh, info)
 
@@ -162,7 +162,7 @@ def test_a_replica_forgets_soon_what_another_has_removed(kind: str, tmp_path: Pa
 
 
 def test_a_storage_may_be_copied_to_another(tmp_path: Path) -> None:
-    """Object by object, with the same catalogue: entity tags and times are other ones there."""
+    """The storage is copied object by object, with the same catalogue; entity tags and times differ there."""
 
     async def copied(source: Storage, target: Storage) -> None:
         for key in map(ObjectKey, await keys_in(source)):

@@ -1,4 +1,4 @@
-"""Stores of files among which there is no proto: whole, but without the views of one."""
+"""Stores of files without a proto: they are whole, but lack the views of a proto."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TREE = {
 
 
 def records(count: int) -> bytes:
-    """A riegeli file of plain records."""
+    """Return a riegeli file of plain records."""
     out = io.BytesIO()
     with RecordWriter(out) as writer:
         for number in range(count):

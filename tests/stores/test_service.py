@@ -1,6 +1,6 @@
-"""The storage that stores are kept in: damaged, careless, full.
+"""The storage of stores: damaged, careless, or full.
 
-Memory that stores hold is bounded, and given back on closing.
+The memory of stores is bounded, and released on closing.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_store_whose_object_is_gone_is_damaged_not_missing() -> None:
 
 
 class Careless(MemoryStorage):
-    """Reports success, and keeps what was there before."""
+    """A storage that reports success, and keeps the earlier content."""
 
     async def put(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put`."""
@@ -129,7 +129,7 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
 
 
 class Silent(MemoryStorage):
-    """Never answers a look while `silent`."""
+    """A storage that never answers a read while `silent`."""
 
     silent = False
 
@@ -245,7 +245,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of the manifests that were decoded."""
+    """Return the rows of the decoded manifests."""
     rows, plainly = list[int](), Manifest.decode
 
     def decode(data: bytes, row: int = 0) -> Manifest:

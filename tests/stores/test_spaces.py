@@ -22,7 +22,7 @@ MODEL = onnx(9000)
 
 
 def sha(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return a SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 

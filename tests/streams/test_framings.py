@@ -1,4 +1,4 @@
-"""ArrayRecord files, files of chunks and compressed TFRecords: records as their own readers give them, by few reads."""
+"""ArrayRecord files, files of chunks and compressed TFRecords: few reads give the records as their own readers do."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_a_footer_it_is_a_riegeli_file() -> None:
 
 def test_a_footer_that_is_damaged_names_the_framing_that_reads_without_it() -> None:
     whole = bytearray(stored("uncompressed").read_bytes())
-    whole[65536 + 80] ^= 1  # of the message that says where the footer is
+    whole[65536 + 80] ^= 1  # of the message with the footer's position
     with pytest.raises(CorruptModel):
         protoslice.records(bytes(whole), framing="array_record")
     with pytest.raises(CorruptModel, match="framing riegeli"):
@@ -76,7 +76,7 @@ def test_records_are_not_given_out_compressed() -> None:
         protoslice.records(stored("default")).rope("tfrecord_gzip")
 
 
-# Files of chunks made of other streams: riegeli and ArrayRecord.
+# Files of chunks that consist of other streams: riegeli and ArrayRecord.
 
 BLOCK: Final = 1 << 16
 CHUNKED: Final[tuple[Framing, ...]] = ("riegeli", "array_record")
@@ -103,7 +103,7 @@ def test_a_file_has_the_records_it_was_made_of(shape: str, form: Framing) -> Non
     with protoslice.records(data, framing=form) as again:
         assert (again.fault, list(again)) == (None, records)
     read = RecordReader(io.BytesIO(data)).read_records()
-    # The footer of an ArrayRecord file is records too: a description, the chunks, and three times the end.
+    # An ArrayRecord file's footer consists of records too: a description, the chunks, and three times the end.
     assert list(read)[: len(records)] == records
     if form == "array_record":
         assert len(data) % BLOCK == 0
@@ -160,7 +160,7 @@ def test_golden_files_of_riegeli_are_written_anew() -> None:
             assert list(protoslice.records(bytes(records.rope("riegeli")))) == list(records), name
 
 
-# Compressed TFRecords that TensorFlow wrote: records by number, and files that lie.
+# Compressed TFRecords that TensorFlow wrote: records by number, and files with wrong facts.
 
 COMPRESSED_FOLDER: Final = GOLDEN / "tfrecord"
 DIGESTS: Final[dict[str, Any]] = json.loads((COMPRESSED_FOLDER / "expected.json").read_text())
@@ -240,7 +240,7 @@ def test_a_record_beyond_what_may_be_held_is_refused() -> None:
 
 
 def _until_damage(records: Any) -> list[bytes]:
-    """Records by number, before the first that is refused."""
+    """Return the records by number, before the first refused one."""
     read = []
     with suppress(CorruptModel):
         for number in range(len(records)):

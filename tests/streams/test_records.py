@@ -172,7 +172,7 @@ def test_a_file_object_is_a_stream_too() -> None:
 
 
 class Counting(BytesSource):
-    """Bytes whose reads are noted."""
+    """Bytes whose reads are recorded."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -183,15 +183,15 @@ class Counting(BytesSource):
         return super().read(offset, length)
 
 
-# Records by key: values whose hashes collide, memory that is bounded, long runs of one value.
+# Records by key: values whose hashes collide, bounded memory, long runs of one value.
 
 VALUES = [b"a", b"b", b"", b"a", b"c" * 300, b"b", b"a"]
 STEP = 8 << 12
-"""Bytes of memory that a table grows by, at least."""
+"""The least number of bytes by which a table grows."""
 
 
 def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[bytes] = VALUES) -> KeyIndex:
-    """The index of records with a field 2 of `values`; an empty value is a record without it."""
+    """Return the index of records with a field 2 of `values`; an empty value is a record without the field."""
     records = [b"\x08\x01" + (b"\x12" + _length(value) + value if value else b"") for value in values]
     found = KeyIndex(one(FRAMED["u32le"](records), "u32le"), RecordType(None, None), path, room, most)
     finish(found.steps())
@@ -199,7 +199,7 @@ def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[byt
 
 
 def one(data: bytes, framing: str, **limits: int) -> JoinedRecords:
-    """The records of one file of `data`."""
+    """Return the records of one file of `data`."""
     source = BytesSource(data)
     index = _core.index_records(_core.Sources([source]), framing)
     return JoinedRecords([Shard("", _core.Records(index, limits=_core.Limits(**limits)), source)])
@@ -239,7 +239,7 @@ def test_a_path_that_no_record_has_is_said() -> None:
 
 
 def chunked(records: list[bytes], options: str, **limits: int) -> JoinedRecords:
-    """`records` in a riegeli file."""
+    """Return `records` in a riegeli file."""
     file = io.BytesIO()
     with RecordWriter(file, options=options) as writer:
         writer.write_records(records)
@@ -248,7 +248,7 @@ def chunked(records: list[bytes], options: str, **limits: int) -> JoinedRecords:
 
 def test_a_packed_chunk_of_many_empty_records_is_read_in_steps() -> None:
     records = chunked([b""] * 1_000_000, "brotli,chunk_size:1G")
-    # A chunk takes a byte of the file for each record, however few its packed bytes are.
+    # A chunk takes a byte of the file for each record, even for very few packed bytes.
     assert (records.count, records.shards[0].records.size) == (1_000_000, 1_000_064)
     steps = KeyIndex(records, RecordType(None, None), "2", 1 << 20, 10).steps()
     for _ in range(-(-1_000_000 // (1 << 16))):
@@ -266,11 +266,11 @@ def test_keys_of_a_packed_file_are_read_chunk_by_chunk() -> None:
     assert [list(numbers) for numbers in found.numbers(["0007", "4999", "5000"])] == [[7], [4999], []]
 
 
-# Shards as one sequence: names, what is missing, and records numbered through.
+# Shards as one sequence: names, missing shards, and consecutive numbers of records.
 
 SHARDS_EXAMPLES = [example(n) for n in range(100)]
 CUTS = [0, 7, 7, 40, 41, 100]
-"""Ends of shards; the second one is empty."""
+"""The ends of shards; the second shard is empty."""
 
 
 def sharded(folder: Path, framing: str = "tfrecord", cuts: list[int] = CUTS, name: str = "train") -> Path:

@@ -1,4 +1,4 @@
-"""Lists of tensors: built on access, and chosen by name, address and pattern."""
+"""Lists of tensors: they are built on access, and chosen by name, address and pattern."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protoslice.tensors.model import Model, RootProto, Tensor
 
 
 class Counted(Tensors):
-    """Counts how often a name is asked for."""
+    """A counter of the uses of a name."""
 
     asked = 0
 
@@ -37,12 +37,12 @@ class Counted(Tensors):
 
 
 def picked(found: Tensors, names: Sequence[str]) -> list[int]:
-    """The numbers chosen, in order."""
+    """Return the chosen numbers, in order."""
     return [*finish(chosen_job(found, names))]
 
 
 def matches(pattern: str, name: str) -> bool:
-    """True if the pattern means a tensor of that name."""
+    """Return True if the pattern matches a tensor of that name."""
     try:
         return bool(picked(Tensors.of([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
     except NotFound:
@@ -62,7 +62,7 @@ def test_what_else_means_something_in_patterns_is_itself() -> None:
 
 
 def test_many_stars_cost_no_more_than_few() -> None:
-    """To a regular expression these are more tries than anybody can wait for."""
+    """A backtracking regular expression would try for longer than anyone can wait."""
     assert not matches("*" + "a*" * 40 + "b", "a" * 400)
     assert matches("*" + "a*" * 40 + "b", "a" * 400 + "b")
 
@@ -168,7 +168,7 @@ FILLED: dict[str, Callable[[Any], Iterator[Any]]] = {
 
 
 def model_of(type_: str) -> Model:
-    """A model of so many tensors, whose root is of this type."""
+    """Return a model of this many tensors, whose root is of this type."""
     message = schema.bundled().message_class(type_)()
     for _ in FILLED[type_](message):
         pass
@@ -181,7 +181,7 @@ def model_of(type_: str) -> Model:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses of all tensors that are made."""
+    """Return the addresses of all tensors that are built."""
     addresses: list[str] = []
     finished = drafts.TensorBuilder._finished
 
@@ -211,7 +211,7 @@ def test_no_object_is_kept_of_a_tensor(type_: str, made: list[str]) -> None:
     assert (list(found.numbers(last.address)), list(found.numbers("no such"))) == ([MANY - 1], [])
     assert MANY - 1 in found.numbers(last.name)
     assert len(made) <= 5
-    # Declarations of a program are kept, in the order of names.
+    # A program's declarations are kept in the order of names.
     limit = 3 * MANY + 2000 if type_.startswith("paddle") else 2000
     assert objects() - before < limit, objects() - before
 

@@ -51,17 +51,17 @@ INTEGERS = [name for name in NUMPY if name[0] in "IU"]
 
 
 def varint(value: int) -> bytes:
-    """`value` as protobuf writes an int64."""
+    """Return `value` as protobuf writes an int64."""
     return unsigned_varint(value & (1 << 64) - 1)
 
 
 def zigzag(value: int) -> bytes:
-    """`value` as protobuf writes a sint64."""
+    """Return `value` as protobuf writes a sint64."""
     return varint((value << 1) ^ (value >> 63))
 
 
 def patterns(array: Array, name: str) -> list[int]:
-    """The elements as numbers of as many bits as their type has."""
+    """Return the elements as numbers of as many bits as their type has."""
     bits = DTYPES[name].bits
     data, width = np.ascontiguousarray(array).tobytes(), array.dtype.itemsize
     numbers = (int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width))
@@ -69,26 +69,26 @@ def patterns(array: Array, name: str) -> list[int]:
 
 
 def as_bits(array: Array, name: str) -> bytes:
-    """The elements as a stream of bits."""
+    """Return the elements as a stream of bits."""
     bits = DTYPES[name].bits
     stream = sum(number << (bits * place) for place, number in enumerate(patterns(array, name)))
     return stream.to_bytes(-(-bits * array.size // 8), "little")
 
 
 def values(array: Array) -> list[int]:
-    """The elements as Python's numbers."""
+    """Return the elements as Python's numbers."""
     return [int(number) for number in array.reshape(-1).tolist()]
 
 
 def one_by_one(array: Array, name: str) -> bytes:
-    """Expected bytes: little-endian, narrow elements in one byte each, sign-extended."""
+    """Return the expected bytes: little-endian, narrow elements in one byte each, sign-extended."""
     if DTYPES[name].narrow and DTYPES[name].signed:
         return np.ascontiguousarray(array).astype("i1").tobytes()
     return np.ascontiguousarray(array).tobytes()
 
 
 def random_array(name: str, shape: Sequence[int], seed: int) -> Array:
-    """An array whose elements have any bits they can have."""
+    """Return an array whose elements have random valid bits."""
     dtype = np.dtype(NUMPY[name])
     rng = np.random.default_rng(seed)
     count = int(np.prod(shape))
@@ -102,20 +102,20 @@ def random_array(name: str, shape: Sequence[int], seed: int) -> Array:
 
 
 def big_endian(array: Array) -> bytes:
-    """The elements with their bytes turned round."""
+    """Return the elements with reversed bytes."""
     width = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
     return np.ascontiguousarray(array).reshape(-1).view(f"<u{width}").byteswap().tobytes()
 
 
 def loose(array: Array, name: str) -> bytes:
-    """Narrow elements a byte each, with anything in the upper bits."""
+    """Return narrow elements in a byte each, with random upper bits."""
     return bytes(
         number | (37 * place << DTYPES[name].bits & 0xFF) for place, number in enumerate(patterns(array, name))
     )
 
 
 def tiled(array: Array, name: str, seed: int) -> Tiled:
-    """The array cut into a grid of boxes, out of order."""
+    """Return the array cut into a grid of boxes, out of order."""
     rng = np.random.default_rng(seed)
     boxes: list[tuple[tuple[int, ...], Array]] = [((0,) * array.ndim, array)]
     for axis in range(array.ndim):
@@ -130,7 +130,7 @@ def tiled(array: Array, name: str, seed: int) -> Tiled:
 
 
 def strided(array: Array, name: str, seed: int) -> Strided:
-    """The array written in another order of its dimensions."""
+    """Return the array written in another order of its dimensions."""
     order = np.random.default_rng(seed).permutation(array.ndim)
     written = np.ascontiguousarray(array.transpose(order))
     strides = [0] * array.ndim
@@ -140,7 +140,7 @@ def strided(array: Array, name: str, seed: int) -> Strided:
 
 
 def ways(array: Array, name: str, seed: int) -> dict[str, Data]:
-    """All ways to write the array that there are for its type."""
+    """Return all ways to write the array that its type has."""
     dtype = DTYPES[name]
     found: dict[str, Data] = {
         "plain": stored(one_by_one(array, name)),
@@ -162,7 +162,7 @@ def ways(array: Array, name: str, seed: int) -> dict[str, Data]:
 
 
 def in_pieces(data: bytes, seed: int) -> Rope:
-    """`data` in several sources."""
+    """Return `data` in several sources."""
     at = sorted(np.random.default_rng(seed).integers(0, len(data) + 1, 2))
     return Rope.joined(Rope.of(BytesSource(data[: at[0]])) if not n else data[at[0] :] for n in range(2))
 
@@ -176,7 +176,7 @@ ITEMS: list[Callable[[int, np.random.Generator], str]] = [
 
 
 def random_slice(shape: Sequence[int], seed: int) -> str:
-    """A slice of a tensor of `shape`."""
+    """Return a slice of a tensor of `shape`."""
     rng = np.random.default_rng(seed)
     return ",".join(ITEMS[rng.integers(len(ITEMS))](length, rng) for length in shape)
 
@@ -383,7 +383,7 @@ def test_computed_bytes_nest_and_say_what_is_missing() -> None:
             outer.read(offset, length)
 
 
-# Slices in words mean what they mean to NumPy.
+# Slices in words mean the same as in NumPy.
 
 NUMBERS = st.integers(-7, 7)
 SLICES = st.builds(
@@ -396,7 +396,7 @@ SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 
 
 def selected(array: np.ndarray, found: TensorSlice) -> np.ndarray:
-    """Elements of `array` that `found` selects."""
+    """Return the elements of `array` that `found` selects."""
     parts = zip(found.starts, found.steps, found.counts, strict=True)
     indices = [start + step * np.arange(count) for start, step, count in parts]
     return array[np.ix_(*indices)].reshape(found.shape) if indices else array

@@ -1,4 +1,4 @@
-"""Statistics of tensors are those of NumPy; dequantized elements are those of the `gguf` package."""
+"""Statistics of tensors equal NumPy's; dequantized elements equal those of the `gguf` package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ML: dict[str, Any] = {
     "F6_E3M2FN": "float6_e3m2fn", "F4_E2M1": "float4_e2m1fn",
 }  # fmt: skip
 NARROW = {"I4": "i1", "I2": "i1", "I1": "i1", "U6": "u1", "U4": "u1", "U3": "u1", "U2": "u1", "U1": "u1"}
-"""Types that NumPy lacks, by those whose bytes are the same where each element takes one."""
+"""For each type that NumPy lacks, a type with the same bytes if each element takes one byte."""
 NUMERIC = [name for name, dtype in DTYPES.items() if dtype.bits and dtype.block is None]
 RANDOM = np.random.default_rng(3)
 
@@ -43,12 +43,12 @@ def statistics(tensor: Tensor, slice_: str | None = None, sample: int | None = N
 
 
 def kind_of(name: str) -> Any:
-    """The dtype by which NumPy reads elements in PLAIN."""
+    """Return the dtype by which NumPy reads elements in PLAIN."""
     return np.dtype(getattr(ml_dtypes, ML[name])) if name in ML else np.dtype(DTYPES[name].numpy or NARROW[name])
 
 
 def bits_of(name: str, count: int) -> bytes:
-    """Elements of every bit pattern that the type may have in PLAIN, NaN and infinities among them."""
+    """Return elements of every bit pattern that the type may have in PLAIN, including NaN and infinities."""
     dtype = DTYPES[name]
     if name == "BOOL":
         return RANDOM.integers(0, 2, count, "u1").tobytes()
@@ -59,7 +59,7 @@ def bits_of(name: str, count: int) -> bytes:
 
 
 def compare(found: TensorStatistics, array: Any) -> None:
-    """Compare `found` with what NumPy says of `array`."""
+    """Compare `found` with NumPy's results for `array`."""
     with np.errstate(all="ignore"):
         values = np.abs(array.astype("c16")) if array.dtype.kind == "c" else array
         values = values.astype("f8").reshape(-1)
@@ -128,7 +128,7 @@ def test_a_sample_is_spread_from_the_first_element_to_the_last() -> None:
 
 
 class Endless(BytesSource):
-    """Zeros without end, of which the reads are noted."""
+    """Endless zeros whose reads are recorded."""
 
     def __init__(self, size: int) -> None:
         super().__init__(b"")
@@ -177,7 +177,7 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-# Dequantized tensors are, bit for bit, those of the `gguf` package, whose digests the corpus holds.
+# Dequantized tensors equal those of the `gguf` package bit for bit; the corpus holds the digests.
 
 CASE = "gguf_types"
 TENSORS: list[dict[str, Any]] = json.loads((MODELS / CASE / "expected.json").read_text())["tensors"]

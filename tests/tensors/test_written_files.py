@@ -1,4 +1,4 @@
-"""Other libraries read the safetensors files and the zarr references that are made of tensors."""
+"""Other libraries read the safetensors files and the zarr references that are made from tensors."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
 
 
 def parsed(data: bytes) -> dict[str, dict[str, Any]]:
-    """Tensors that the safetensors library finds in a file."""
+    """Return the tensors that the safetensors library finds in a file."""
     return dict(deserialize(data))  # type: ignore[no-untyped-call]
 
 
 def head(data: bytes) -> dict[str, Any]:
-    """The head of a file."""
+    """Return the head of a file."""
     found: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return found
 
@@ -176,7 +176,7 @@ def test_a_head_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_element_is_read_for_the_head() -> None:
     class Unread:
-        """Bytes that nobody may ask for."""
+        """Bytes that must not be read."""
 
         size = 4 << 40
 
@@ -194,7 +194,7 @@ def test_no_element_is_read_for_the_head() -> None:
 
 
 def stored_in(source: RangeSource, encoding: Encoding = Encoding.PLAIN) -> Stored:
-    """All of `source` as the elements of a tensor."""
+    """Return all of `source` as the elements of a tensor."""
     return Stored(Rope.of(source), encoding)
 
 
@@ -248,7 +248,7 @@ ZARR = (".zarray", ".zattrs", ".zgroup")
 
 
 def opened(tensors: Iterable[Tensor], folder: Path, files: dict[str, FileSource] | None = None) -> Any:
-    """The group that zarr makes of the references, where tensors are given out as files in `folder`."""
+    """Return the group that zarr makes of the references, where tensors are served as files in `folder`."""
     tensors = list(tensors)
     given = {subject.address: folder / f"given-{number}" for number, subject in enumerate(tensors)}
     for subject in tensors:
@@ -330,7 +330,7 @@ def test_names_that_repeat_become_addresses_of_references(tmp_path: Path) -> Non
 
 
 def test_names_of_many_folders_are_no_folders(tmp_path: Path) -> None:
-    """Else a name of so many letters would make as many entries, each as long as it is."""
+    """Otherwise a name of many characters would make as many entries, each as long as the name."""
     deep, deepest = "/".join("abcdefg" * 6), "a/" * 32 + "b"
     group, refs = opened([tensor(b"\1", "U8", [1], name=name) for name in (deep, deepest)], tmp_path)
     arrays = [key.removesuffix("/.zarray") for key in refs if key.endswith("/.zarray")]
@@ -339,7 +339,7 @@ def test_names_of_many_folders_are_no_folders(tmp_path: Path) -> None:
     assert sum(key.endswith(".zgroup") for key in refs) == 1 + 32
 
 
-# Omissions: bounded, and the same after their way through a header.
+# Omissions: they are bounded, and the same after they were sent in a header.
 
 
 @pytest.mark.parametrize(

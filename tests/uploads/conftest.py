@@ -1,4 +1,4 @@
-"""Fixtures of tests of resumable uploads."""
+"""The fixtures of the tests of resumable uploads."""
 
 from tests.support.stores import storage, stores
 

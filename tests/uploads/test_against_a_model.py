@@ -1,4 +1,4 @@
-"""Uploads behave like a dict of bytes, for requests in any order, restarts and losses included."""
+"""Uploads behave like a dict of bytes, for requests in any order, including restarts and losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARES = st.sampled_from([0.0, 0.001, 0.2, 0.5, 1.0])
 
 
 class Lost(Exception):
-    """The client went away."""
+    """The error that the client has disconnected."""
 
 
 async def pieces(data: bytes, *, lost: bool = False) -> AsyncIterator[bytes]:
@@ -38,7 +38,7 @@ async def pieces(data: bytes, *, lost: bool = False) -> AsyncIterator[bytes]:
 
 
 class UploadsMachine(RuleBasedStateMachine):
-    """The real uploads beside their model: what each is to hold, and how much of it has been taken."""
+    """The real uploads next to their model: each upload's expected content, and its received length."""
 
     uploads: Bundle[str] = Bundle("uploads")
 
@@ -153,7 +153,7 @@ class UploadsMachine(RuleBasedStateMachine):
         joining = self.stores.uploads.join([one, other], wanted)
         broken = CONTENTS[2] in {self.content[one], self.content[other]}
         if not ready:
-            # Of a corrupt upload beside one that is not ready, either may be told.
+            # If one upload is corrupt and another one is not ready, the error may name either.
             with pytest.raises((InvalidInput, CorruptModel) if broken else InvalidInput):
                 self.run(joining)
             return
@@ -166,7 +166,7 @@ class UploadsMachine(RuleBasedStateMachine):
         assert self.run(assert_whole(self.stores, store.info))["file joined.bin"] == whole
 
     def is_ready(self, upload: str) -> bool:
-        """True if others may be joined with it: complete, and no store failed to be made of it."""
+        """Return True if the upload may be joined with others: it is complete, and no store of it has failed."""
         whole = self.offset[upload] == len(self.content[upload]) and upload in self.told
         broken = upload not in self.partial and self.content[upload] == CONTENTS[2]
         return whole and not broken and upload not in self.gone
@@ -194,7 +194,7 @@ class UploadsMachine(RuleBasedStateMachine):
 
 
 class FileUploadsMachine(UploadsMachine):
-    """The same over files."""
+    """The same machine over files."""
 
     def new_storage(self) -> Storage:
         return FileStorage(self.folder.name)

@@ -1,4 +1,4 @@
-"""Records of uploads under way: durable ones have numbers at every replica, and readers wait for more."""
+"""Records of unfinished uploads: durable records have numbers at every replica, and readers wait for more."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXAMPLES = [example(n) for n in range(120)]
 
 @pytest.fixture(params=["memory", "files"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """A storage that replicas share."""
+    """Return a storage that replicas share."""
     return MemoryStorage() if request.param == "memory" else FileStorage(str(tmp_path))
 
 
@@ -50,7 +50,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that runs on a loop of its own."""
+    """Run a test on a separate loop."""
 
     @functools.wraps(test)
     def plain(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -78,7 +78,7 @@ async def given(
     form: str = "delimited",
     wait: float = 0,
 ) -> tuple[list[bytes], int | None]:
-    """The records of one answer, and the number to go on with."""
+    """Return the records of one answer, and the number to continue with."""
     request = ArrivingRequest(after, wait, framing, form)
     async with stores.uploads.arriving.after(upload_id, request) as found:
         data = await found.records.read(1 << 24)
@@ -144,7 +144,7 @@ async def test_records_of_a_body_that_stands_still_are_readable_while_it_goes_on
 
         async def read(after: int) -> tuple[list[bytes], int | None]:
             while True:
-                with suppress(Conflict):  # parts were merged meanwhile
+                with suppress(Conflict):  # parts were merged in between
                     return await given(other, upload_id, after, wait=5)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -289,7 +289,7 @@ async def test_one_answer_is_bounded_and_a_long_record_comes_alone() -> None:
 async def test_a_stream_that_outgrows_its_index_is_refused_to_readers_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A stream that never ends takes the memory of one index; its sender goes on, and no byte is lost."""
+    """An endless stream takes the memory of one index; its sender continues, and no byte is lost."""
     monkeypatch.setattr(arriving, "_LIMITS", _core.Limits(records=300))
     data = FRAMED["delimited"]([bytes(number % 100) for number in range(1000)])
     async with opened(MemoryStorage(), OPTIONS) as stores:
@@ -377,7 +377,7 @@ async def test_parts_that_are_merged_while_they_are_read_are_no_damage(monkeypat
 
 
 class Tallied(InterceptedStorage):
-    """Counts calls, and the bytes that are read."""
+    """A storage that counts calls, and the bytes that are read."""
 
     calls = read = 0
 

@@ -1,8 +1,7 @@
-"""Storage or catalogue that fail at call 1, 2, 3 … of an upload: acknowledged bytes stay, others can be resent.
+"""Storage or catalogue fails at call 1, 2, 3 … of an upload: acknowledged bytes stay, others can be resent.
 
-Limits of open uploads: in all, by client, and the time that an idle one keeps its place.
-
-Uploads in parts, resumed and joined, do not make the process grow.
+Limits of open uploads: in total, by client, and the time that an idle upload keeps its place. Uploads in parts, resumed
+and joined, do not make the process grow.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ async def pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def work(uploads: Uploads, said: list[tuple[str, int]]) -> Upload:
-    """An upload in several requests, which says what has been acknowledged."""
+    """Upload in several requests, and record the acknowledged length."""
     upload = await uploads.create(NewUpload(length=len(DATA), path="model.onnx"))
     said.append((upload.id, 0))
     for start, end in pairwise(CUTS):
@@ -66,7 +65,7 @@ async def work(uploads: Uploads, said: list[tuple[str, int]]) -> Upload:
 
 
 async def go_on(stores: Stores, upload_id: str, acknowledged: int) -> Upload:
-    """The upload brought to its end, as a client would that asks first."""
+    """Bring the upload to its end, like a client that first requests the offset."""
     upload = await stores.uploads.get(upload_id)
     assert upload.offset >= acknowledged
     if upload.state == "open":
@@ -77,7 +76,7 @@ async def go_on(stores: Stores, upload_id: str, acknowledged: int) -> Upload:
 
 
 async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
-    """True once the fault has happened, in a call of the storage or a transaction; afterwards all must be well."""
+    """Return True once the fault has happened in a storage call or a transaction; check that all is well then."""
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, 1 << 40)
     said: list[tuple[str, int]] = []
@@ -140,7 +139,7 @@ async def expire(storage: Storage, upload_id: str) -> None:
 
 
 def test_one_client_leaves_room_for_others() -> None:
-    """The records tell whose an upload is, so another replica counts alike."""
+    """The records name an upload's client, so another replica counts alike."""
 
     async def work(one: Stores, storage: MemoryStorage) -> None:
         for _ in range(3):
@@ -241,7 +240,7 @@ async def test_whose_it_is_is_told_to_nobody(stores: Stores) -> None:
 
 @pytest.mark.parametrize("ends", ["join", "assemble"])
 def test_uploads_that_a_store_was_made_of_count_no_longer(ends: str) -> None:
-    """A client that sends in parallel would else be shut out for a day; asking again goes on to work."""
+    """Otherwise a parallel client would be shut out for a day; repeating the request still works."""
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         made: set[str | None] = set()
@@ -327,7 +326,7 @@ asyncio.run(main())
 
 
 def growth(folder: Path, tensors: int) -> int:
-    """Bytes the process grows by when it takes in so many tensors of 32 MiB, twice, and gives them out."""
+    """Return the process's growth in bytes when it stores this many tensors of 32 MiB, twice, and serves them."""
     command = [sys.executable, "-c", PROGRAM, str(folder), str(tensors)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr

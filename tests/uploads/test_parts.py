@@ -1,4 +1,4 @@
-"""Parts: few, however small the requests; read as one, never twice without need, collected at last."""
+"""Parts: they are few for any size of requests, read as one, never twice without need, and collected at last."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def send(stores: Stores, data: bytes, sizes: Sequence[int], **wanted: object) -> Upload:
-    """An upload of `data` in bodies of these sizes, over and over."""
+    """Upload `data` in bodies of these sizes, repeated in turn."""
     found = await stores.uploads.create(NewUpload(length=len(data), **({"path": "model.onnx"} | wanted)))  # type: ignore[arg-type]
     at, turn = 0, 0
     while at < len(data):
@@ -110,7 +110,7 @@ def test_every_view_over_parts_is_what_it_is_over_one_object() -> None:
 
 
 async def stored(storage: Storage, number: int, content: bytes) -> ObjectLocation:
-    """Part `number`, stored with its sums."""
+    """Store part `number` with its checksums."""
     key = ObjectKey(f"objects/xx/{number:x}-00")
     sums = _core.BlockSums()
     sums.update(content)
@@ -165,7 +165,7 @@ def test_a_file_of_several_objects_has_no_attribute_that_fails() -> None:
 
 
 def test_no_block_of_a_part_is_read_twice() -> None:
-    """Wherever the parts begin: what is sent at a time ends where a block of a part does."""
+    """For any start of the parts: each write ends where a block of a part does."""
     sizes = [(2 << 20) + 12_345] * 3
     whole = Random(2).randbytes(sum(sizes))
 
@@ -222,7 +222,7 @@ def test_a_failed_scan_keeps_no_bytes() -> None:
     scan = inspection.finish().scan
     assert scan is not None
     assert scan.error is not None
-    assert scan.error.__traceback__ is None  # frames hold what was scanned
+    assert scan.error.__traceback__ is None  # frames hold scanned bytes
 
 
 def test_a_state_of_something_else_is_refused() -> None:
@@ -262,7 +262,7 @@ def test_a_state_of_another_path_is_refused_for_a_file_that_is_scanned_otherwise
 
 
 def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
-    """A schema that is replaced while an upload pauses: half of an index by each would be of neither."""
+    """A schema may be replaced while an upload pauses, and a mixed index would belong to neither schema."""
 
     def named(*names: str) -> Types:
         file = descriptor_pb2.FileDescriptorProto(name="x", package="mine")
@@ -280,7 +280,7 @@ def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
 
 
 def test_a_state_of_an_older_program_is_gone_on_from() -> None:
-    """The state was saved when SHA-256 was our own code: uploads go on after an update of the program."""
+    """The state was saved when SHA-256 was our own code: uploads continue after an update of the program."""
     data = b"".join(b"\x0a\x64" + bytes((at + each) % 251 for each in range(100)) for at in range(1000))
     straight = Inspection("x.bin", None, Types())
     straight.take(data)
@@ -292,12 +292,12 @@ def test_a_state_of_an_older_program_is_gone_on_from() -> None:
     assert other.scan is not None
     assert other.scan.index is not None
     assert one.detection is not None
-    # The state keeps the sentence as it was worded.
+    # The state keeps the old wording of the message.
     assert one == replace(other, detection=one.detection)
 
 
 class Counting(MemoryStorage):
-    """Counts the bytes of parts that are read."""
+    """A storage that counts the read bytes of parts."""
 
     read = 0
 

@@ -1,4 +1,4 @@
-"""Several processes over one storage, also a bucket: each continues any upload, one of two appends."""
+"""Several processes over one storage or bucket: each continues any upload, and only one of two appends."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from protoslice.stores import Stores
 from protoslice.uploads import Body, NewUpload, Upload, UploadOptions
 
 DATA = onnx(400_000, 90_000, seed=31)
-# The emulator closes an object that is being read when it is replaced: what a client sees of that can be tried again.
+# The emulator closes an object that is replaced while it is read; a client can repeat the failed request.
 ENDS = (Upload, Conflict, StorageUnavailable)
 OPTIONS = StoreOptions(uploads=UploadOptions(part_bytes=100_000))
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[dict[str, str]]:
-    """An emulator of S3."""
+    """Run an emulator of S3."""
     with emulator() as options:
         yield options
 
 
 @pytest.fixture(params=["memory", "files", "bucket"])
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> list[Storage]:
-    """Storage that two replicas share."""
+    """Return storage that two replicas share."""
     if request.param == "memory":
         return [MemoryStorage()] * 2
     if request.param == "files":
@@ -144,7 +144,7 @@ def test_whole_at_two_at_once_is_one_store(places: list[Storage]) -> None:
 
 @pytest.mark.parametrize("last", [True, False])
 def test_another_replica_between_any_two_calls_of_a_request(last: bool) -> None:
-    """The request joins small parts into larger ones; the other looks at the upload, or goes on with it."""
+    """The request joins small parts into larger ones; the other replica reads the upload, or continues it."""
     data = onnx(9000, seed=32)
     step = len(data) // 32
 

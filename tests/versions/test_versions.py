@@ -1,4 +1,4 @@
-"""Versions: results made of a model stay the same, byte for byte, while their maker's version does."""
+"""Versions: results made from a model stay the same, byte for byte, while their maker's version does."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ PLANNED: Final = (
 
 
 def model_file(name: str) -> Path:
-    """Path of the root `name`, CASE/FILE, in the folder of its model."""
+    """Return the path of the root `name`, CASE/FILE, in the folder of its model."""
     case, _, file = name.partition("/")
     return folder(case) / file
 
 
 def planned() -> Makes:
-    """The plans of protos and texts, with the bytes of every chunk."""
+    """Yield the plans of protos and texts, with the bytes of every chunk."""
     return _by_sizes(model_file(name) for name in PLANNED)
 
 
 def planned_merged() -> Makes:
-    """The plans by sizes of chunked protos, with the bytes of every chunk."""
+    """Yield the plans by sizes of chunked protos, with the bytes of every chunk."""
     return _by_sizes(sorted(CHUNKED.rglob("*.cpb")))
 
 
@@ -74,7 +74,7 @@ def _by_sizes(paths: Iterable[Path]) -> Makes:
 
 
 def came() -> Makes:
-    """The plans that chunked files came with, with what is told of every chunk."""
+    """Yield the original plans of chunked files, with the facts of every chunk."""
     for path in sorted(CHUNKED.rglob("*.cpb")):
         with protoslice.open(path) as proto:
             for chunk in proto.chunks:
@@ -83,7 +83,7 @@ def came() -> Makes:
 
 
 def merged() -> Makes:
-    """Merges at paths, under masks and without large fields: URLs by id serve them for ever."""
+    """Yield merges at paths, under masks and without large fields, because URLs by id serve them forever."""
     asked: tuple[tuple[str, list[str] | None, int | None], ...] = (
         ("", None, None),
         ("", None, 100),
@@ -103,14 +103,14 @@ def merged() -> Makes:
 
 
 def chunked() -> Makes:
-    """Chunked files written of protos."""
+    """Yield chunked files written from protos."""
     for name in PLANNED:
         with protoslice.open(model_file(name)) as proto:
             yield name, proto.split(min_chunk=100, max_chunk=400).cpb().read()
 
 
 def archived() -> Makes:
-    """Tar archives of files with plain names, long and other ones, and of any size."""
+    """Yield tar archives of files with plain names, long and other names, and of any size."""
     sizes = (0, 1, 512, 1 << 33, 1 << 60)
     files = [File(name * long, size, None) for name in ("a", "ä", "b ") for long in (1, 101) for size in sizes]
     rope = tar_of(files)
@@ -118,7 +118,7 @@ def archived() -> Makes:
 
 
 def cut() -> Makes:
-    """Cuts of files into pieces, with extents and without."""
+    """Yield cuts of files into pieces, with extents and without."""
     noise = Random(0).randbytes(3 * pieces.LONGEST + 5)
     for size in (0, 1, pieces.LONGEST, len(noise)):
         for extents in ((), ((100_000, 300_000),), ((0, 70_000), (80_000, 9 << 20), (10 << 20, 11 << 20))):
@@ -127,7 +127,7 @@ def cut() -> Makes:
 
 
 def rendered() -> Makes:
-    """Messages in JSON and as text."""
+    """Yield messages in JSON and as text."""
     for name in PLANNED[:-1]:
         with protoslice.open(model_file(name)) as proto:
             if proto.type is None:
@@ -139,7 +139,7 @@ def rendered() -> Makes:
 
 
 def onnx_files() -> Makes:
-    """ONNX models with external data, in one file, and a part of one."""
+    """Yield ONNX models with external data, in one file, and a part of one."""
     for case in ("onnx_external_many", "onnx_subgraphs", "onnx_types_raw"):
         with open_model(folder(case), "model.onnx") as model:
             proto = OnnxProto(model.model)
@@ -152,7 +152,7 @@ def onnx_files() -> Makes:
 
 
 def shown(root: Path) -> Makes:
-    """Results of a format for a model: listing, every tensor in every form, and one file of all."""
+    """Yield a format's results for a model: list, every tensor in every form, and one file of all tensors."""
     with open_model(root.parent, root.name) as model:
         found = model.tensors
         for tensor in _first(found):
@@ -173,7 +173,7 @@ def _first(found: Tensors) -> Iterator[Tensor]:
 
 
 def _given(make: Callable[[], Rope]) -> bytes:
-    """The bytes, or the kind of error that stands for them."""
+    """Return the bytes, or the kind of error in place of them."""
     try:
         made = make()
         return made.read()
@@ -223,7 +223,7 @@ MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
 
 
 def digest(makes: Makes) -> str:
-    """One digest of all that is made."""
+    """Return one digest of all results."""
     sha = hashlib.sha256()
     for name, data in makes:
         sha.update(f"{name} {len(data)}\n".encode())

@@ -1,4 +1,4 @@
-"""Fixtures of tests of views."""
+"""The fixtures of the tests of views."""
 
 from tests.support.stores import storage, stores
 

@@ -1,6 +1,6 @@
-"""Stores are compared by digests, extents and checksums where they tell, else by reading.
+"""Stores are compared by digests, extents and checksums where these suffice, and otherwise by reading.
 
-Comparisons of large stores: bytes of the storage are counted, and read once at most.
+Comparisons of large stores: the bytes read from the storage are counted, and read once at most.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_checksums_prove_a_difference_and_nothing_is_read_for_it() -> None:
 
 
 def test_what_is_one_stored_extent_is_not_read() -> None:
-    """Copies of a recipe are the other store's own bytes, wherever they lie in the new file."""
+    """A recipe's copies are the other store's bytes, at any position in the new file."""
     old = onnx(4 * MIB, MIB)
     end = len(old) - 3 * MIB
     new = old[:end] + Random(2).randbytes(8) + old[end + 8 :]
@@ -99,7 +99,7 @@ def test_what_is_one_stored_extent_is_not_read() -> None:
 
 
 async def followed(stores: Stores, store: str, parts: list[tuple[int, int] | bytes], whole: bytes) -> str:
-    """The store that a recipe of copies of the store's file, and of new bytes, makes."""
+    """Return the store of a recipe that copies the store's file and adds new bytes."""
     writer = RecipeWriter()
     recipe = [writer.file("model.onnx")]
     for part in parts:
@@ -127,7 +127,7 @@ def test_tensors_by_other_names_are_no_others() -> None:
 
 
 def test_new_names_for_what_only_looks_the_same_cost_no_comparison_of_all_with_all() -> None:
-    """Tensors that differ in their middles alone look the same at their ends."""
+    """Tensors that differ only in their middles look the same at their ends."""
     count, size = 60, 40_000
 
     def model(name: bytes, seed: int) -> bytes:
@@ -230,7 +230,7 @@ FIRST = onnx(*SIZES)
 
 
 def changed(data: bytes, number: int, seed: int) -> bytes:
-    """The model with other bytes in the middle of one tensor."""
+    """Return the model with other bytes in the middle of one tensor."""
     at = data.index(b"weight-%d" % number) + 3 * MIB
     return data[:at] + Random(seed).randbytes(8) + data[at + 8 :]
 
@@ -243,7 +243,7 @@ def bucket() -> Iterator[CountedBucket]:
 
 @pytest.fixture
 def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores of 18 MiB count as very large."""
+    """Make stores of 18 MiB count as very large."""
     monkeypatch.setattr(comparisons, "MOST_CONFIRMED", MIB)
 
 
@@ -253,14 +253,14 @@ def tensors(found: StoreComparison) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("reduced")
 def test_registered_stores_are_digested_once_and_then_compared_without_a_read(bucket: CountedBucket) -> None:
-    """A version is read for its digests by the first comparison; digests outlast the service."""
+    """The first comparison reads a version for its digests; digests outlast the service."""
     versions = [FIRST, changed(FIRST, 1, 1), changed(changed(FIRST, 1, 1), 2, 2)]
     bucket.fill({f"models/{number}.onnx": data for number, data in enumerate(versions)})
     storage = MemoryStorage()
     options = StoreOptions(register_prefixes=(f"{bucket.uri}/models",))
 
     async def compared(before: int, after: int) -> tuple[StoreComparison, int]:
-        """The comparison by a service that has just begun, and bytes of the bucket that were read for it."""
+        """Return the comparison by a newly started service, and the bytes of the bucket that it read."""
         async with opened(storage, options) as stores:
             ids = [
                 (await stores.register({"m.onnx": f"{bucket.uri}/models/{number}.onnx"}, IngestRequest())).store.id
@@ -284,7 +284,7 @@ def test_registered_stores_are_digested_once_and_then_compared_without_a_read(bu
 @pytest.mark.usefixtures("reduced")
 @pytest.mark.parametrize("shift", [b"", b"\x1a\x01x"])
 def test_equal_checksums_are_believed_when_the_caller_asks_for_it(bucket: CountedBucket, shift: bytes) -> None:
-    """Blocks that are not aligned have no equal checksums, and are read."""
+    """Blocks that are not aligned have no equal checksums, so they are read."""
 
     async def work() -> None:
         async with opened(bucket) as stores:
@@ -310,7 +310,7 @@ def test_equal_checksums_are_believed_when_the_caller_asks_for_it(bucket: Counte
 
 @pytest.mark.usefixtures("reduced")
 def test_what_differs_everywhere_is_not_digested(bucket: CountedBucket) -> None:
-    """Checksums prove that, and of stores without any a first look at each tensor."""
+    """Checksums prove that; for stores without checksums, a sample of each tensor does."""
     bucket.fill({"models/a.onnx": FIRST, "models/b.onnx": onnx(*SIZES, seed=9)})
 
     async def work() -> None:
@@ -326,7 +326,7 @@ def test_what_differs_everywhere_is_not_digested(bucket: CountedBucket) -> None:
 
 @pytest.mark.usefixtures("reduced")
 def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change at the end is found by one read of either: its tensor alone is read again."""
+    """One read of both files finds a change at the end, and only its tensor is read again."""
     monkeypatch.delattr(comparisons, "table_of")
     changed_last = changed(FIRST, 2, 1)
     for name, data in (("a", FIRST), ("b", changed_last)):
@@ -346,7 +346,7 @@ def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch:
 @pytest.mark.usefixtures("reduced")
 @pytest.mark.parametrize("count", [1500, 60_000])
 def test_computed_elements_are_compared_for_each_tensor(count: int) -> None:
-    """Halves in `int32_data` are computed: the source of a tensor may get the `id` of an earlier one."""
+    """Halves in `int32_data` are computed: the source of a tensor may get the `id` of an earlier source."""
 
     def model(changed: Collection[int]) -> bytes:
         tensors = [
@@ -367,7 +367,7 @@ def test_computed_elements_are_compared_for_each_tensor(count: int) -> None:
 
 
 def stored(data: bytes, name: str) -> StoredObject:
-    """An object in memory, with its checksums."""
+    """Return an object in memory, with its checksums."""
     sums = _core.BlockSums()
     sums.update(data)
     location = ObjectLocation(size=len(data), key=f"data/{name}")
@@ -377,7 +377,7 @@ def stored(data: bytes, name: str) -> StoredObject:
 @pytest.mark.usefixtures("reduced")
 @pytest.mark.parametrize("seed", range(60))
 def test_only_bytes_in_equal_blocks_count_as_equal(seed: int) -> None:
-    """Bytes of two random extents that need no read lie in equal blocks of both."""
+    """Bytes of two random extents that need no read are in equal blocks of both."""
     random = Random(seed)
     ours = random.randbytes(random.randrange(1, 6 * SUM_BLOCK))
     shift = random.choice([0, 0, SUM_BLOCK, 1])

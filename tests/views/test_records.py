@@ -1,4 +1,4 @@
-"""Records of a store: an index is made once, kept for other replicas, and bounded."""
+"""Records of a store: an index is made once, stored for other replicas, and bounded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANY = RecordsRequest()
 
 
 async def kept(storage: MemoryStorage) -> dict[str, bytes]:
-    """Saved indexes in the catalogue that belongs to `storage`."""
+    """Return the saved indexes in the catalogue that belongs to `storage`."""
     return {name: data for name, data in (await derived_in(storage)).items() if "/records-" in name}
 
 
@@ -104,7 +104,7 @@ async def test_records_of_an_array_record_file(stores: Stores) -> None:
 
 
 def shards(count: int, name: str = "train") -> dict[str, bytes]:
-    """The examples in `count` shards, the first of which is empty."""
+    """Return the examples in `count` shards; the first shard is empty."""
     step = -(-len(EXAMPLES) // (count - 1))
     parts = [EXAMPLES[max(0, at) : at + step] if at >= 0 else [] for at in range(-step, len(EXAMPLES), step)]
     return {f"{name}-{n:05}-of-{count:05}": FRAMED["delimited"](part) for n, part in enumerate(parts)}
@@ -149,7 +149,7 @@ async def test_a_store_of_shards_alone_is_their_stream(stores: Stores) -> None:
 
 
 def test_passes_for_several_fields_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that looks up many fields at once reads the stream once at a time."""
+    """A client that looks up many fields at once makes the service read the stream for one field at a time."""
     under_way, most = set[int](), 0
 
     def steps(self: KeyIndex) -> Iterator[None]:

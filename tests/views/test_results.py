@@ -1,6 +1,6 @@
-"""What is computed of stores is kept within the one bound that an operator sets.
+"""Computed results of stores are kept within the one bound that an operator sets.
 
-The tables of pieces: they cover the files, are made once, and are made anew when they are damaged.
+The tables of pieces cover the files, are made once, and are made again when they are damaged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from protoslice.views.texts import TextView
 
 STORES: Final = 100
 TEXT: Final = 20_000
-"""Bytes of the JSON of a page."""
+"""The bytes of a page's JSON."""
 
 
 async def _text(store: OpenStore) -> object:
@@ -116,7 +116,7 @@ async def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(
             made.clear()
             results, misses = store.results, 0
             for _ in range(300):
-                # Some stores are asked for much more often than others.
+                # Some stores are requested much more often than others.
                 store, view = await readers.view(ids[min(int(chance.expovariate(0.1)), 99)]), chance.choice(VIEWS)
                 made.clear()
                 await view(store)
@@ -131,7 +131,7 @@ async def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(
     (little, some, all_of_it), weights, memory = zip(*found, strict=True)
     assert little > 1.4 * some > all_of_it == 0, "hits follow the bound"
     for less, more in ((0, 1), (1, 2)):
-        # What the engine holds is weighed and not traced.
+        # The engine's memory is weighed and not traced.
         assert 0.2 < (memory[more] - memory[less]) / (weights[more] - weights[less]) < 2, found
 
 
@@ -261,7 +261,7 @@ async def test_they_are_found_by_digest(stores: Stores) -> None:
 
 @pytest.fixture
 def _all_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pieces of any store have entries."""
+    """Give pieces of any store entries."""
     for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST", 1000)):
         monkeypatch.setattr(f"protoslice.views.pieces.{name}", value)
 
@@ -339,7 +339,7 @@ async def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest
 
 
 def test_a_file_that_is_one_piece_is_not_read_again() -> None:
-    """The file's digest is known from its ingest; reading again took half a minute for thousands of files."""
+    """The file's digest is known from its ingest; reading it again took half a minute for thousands of files."""
 
     async def work(_: Stores, __: object) -> None:
         calls: list[str] = []

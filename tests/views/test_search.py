@@ -1,4 +1,4 @@
-"""Pieces in stores that nobody named: of whole files, and of parts by the index of pieces."""
+"""Pieces in stores that the client did not name: whole files, and parts found by the index of pieces."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ async def test_the_largest_of_many_are_looked_up(stores: Stores, monkeypatch: py
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores of a few hundred kilobytes have entries."""
+    """Give stores of a few hundred kilobytes entries."""
     monkeypatch.setattr(search, "LEAST_INDEXED", 200_000)
 
 
 async def with_pieces(stores: Stores, seeds: Sequence[int], name: str = "m.bin") -> str:
-    """Id of a store of files of a piece each, whose table has been made."""
+    """Return the id of a store of one-piece files, whose table has been made."""
     files = {f"{name}.{number}": piece(seed) for number, seed in enumerate(seeds)}
     store = (await upload(stores, files)).store.id
     (await table_of(await stores.view(store))).page(1, None)
@@ -63,12 +63,12 @@ async def with_pieces(stores: Stores, seeds: Sequence[int], name: str = "m.bin")
 
 
 def piece(seed: int) -> bytes:
-    """Content of one piece."""
+    """Return the content of one piece."""
     return (b"%d " % seed) * (TENSOR // len(b"%d " % seed))
 
 
 def asked(seeds: Sequence[int]) -> dict[str, int]:
-    """Pieces by digest, with their sizes."""
+    """Return the pieces to request by digest, with their sizes."""
     return {hashlib.sha256(piece(seed)).hexdigest(): len(piece(seed)) for seed in seeds}
 
 
@@ -91,7 +91,7 @@ async def test_the_store_with_most_in_common_is_looked_in_first_and_others_for_w
 
 
 async def transactions(storage: Storage, wanted: dict[str, int]) -> tuple[int, Counting]:
-    """Transactions and calls of a search in a process with nothing in memory, and that it found everything."""
+    """Return a search's transactions and calls in a process with nothing in memory; assert that it found all."""
     counting = Counting(storage)
     async with opened(counting) as fresh:
         counting.calls.clear()
@@ -149,7 +149,7 @@ def test_entries_of_a_small_store_are_none() -> None:
 
 
 async def indexed(stores: Stores) -> dict[str, int]:
-    """Number of pieces by which each store is found."""
+    """Return the number of pieces by which each store is found."""
     sql = "SELECT s.digest, count(*) FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store GROUP BY 1"
     return await stores.database.read(lambda tx: dict(tx.all(sql)))
 

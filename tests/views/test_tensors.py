@@ -1,6 +1,6 @@
-"""The tensors of a store: what costs to make is made once for all ranges of it.
+"""The tensors of a store: costly results are made once for all ranges of it.
 
-Searches and groups of tensors, compared with slow and obvious ones.
+Searches and groups of tensors are compared with slow and simple ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 
 
 def model(*, dims: int = len(IDS)) -> bytes:
-    """A model with some plain tensors, and one whose elements are varints."""
+    """Return a model with some plain tensors, and one whose elements are varints."""
     ids: Any = TensorProto(name="ids", data_type=TensorProto.INT64, dims=[dims], int64_data=IDS)
     plain = [numpy_helper.from_array(np.full(50, number, np.float32), f"w{number}") for number in range(30)]
     made: Any = helper.make_model(helper.make_graph([], "g", [], [], [*plain, ids]))
@@ -69,7 +69,7 @@ def test_a_safetensors_file_is_made_once_and_kept() -> None:
 
 
 def test_what_is_held_in_memory_weighs() -> None:
-    """Numbers that stand one by one are brought together: of files of many of them the newest alone is kept."""
+    """Separate numbers are brought together: of files with many such numbers, only the newest is kept."""
     one_by_one = b"\x38\x01" * 20_000
     initializer = b"\x08" + varint(20_000) + b"\x10\x07" + field(8, b"ids") + one_by_one
     model = b"\x08\x08" + field(7, field(2, b"graph") + field(5, initializer))
@@ -216,7 +216,7 @@ STEP = re.compile(r"(?<=[^./:])[./:]")
 
 
 def tensors_named(names: Sequence[str]) -> Tensors:
-    """Tensors of one byte, two bytes …, with these names."""
+    """Return tensors of one byte, two bytes …, with these names."""
     found = [
         Tensor(name, f"path:t[{n}]", DTYPES["U8"], (n + 1,), "t", None, Unreadable(CorruptModel("nothing is read")))
         for n, name in enumerate(names)
@@ -227,12 +227,12 @@ def tensors_named(names: Sequence[str]) -> Tensors:
 def page_of(
     found: Tensors, order: Sequence[int], search: NameSearch, limit: int, first: int = 0
 ) -> ResultPage[TensorEntry]:
-    """The page of the tensors that `search` finds."""
+    """Return the page of the tensors that `search` finds."""
     return finish(page_job(found, order, first, search, lambda tensor: True, PageBudget(limit)))
 
 
 def groups(names: Sequence[str], prefix: str) -> list[TensorBranch]:
-    """The groups right below `prefix`, with all that their names have in common."""
+    """Return the groups directly below `prefix`, with the longest common part of their names."""
     root = tree(names, prefix)
     if root.name != prefix or not root.children:
         return [root] if root.tensors else []
@@ -240,7 +240,7 @@ def groups(names: Sequence[str], prefix: str) -> list[TensorBranch]:
 
 
 def named(names: Sequence[str]) -> NamedTensors:
-    """Tensors of one byte, two bytes …, of alternating types, by name."""
+    """Return tensors of one byte, two bytes …, of alternating types, by name."""
     order = sorted(range(len(names)), key=lambda number: natural(names[number]))
     sizes = [number + 1 for number in range(len(names))]
     dtypes = ["U8" if number % 2 else "I8" for number in range(len(names))]
@@ -250,12 +250,12 @@ def named(names: Sequence[str]) -> NamedTensors:
 def tree(
     names: Sequence[str], prefix: str = "", start: int = 0, end: int = 1 << 40, limit: int = 10_000
 ) -> TensorBranch:
-    """The tree of the tensors with `prefix`."""
+    """Return the tree of the tensors with `prefix`."""
     return finish(named(names).tree(prefix, start, end, limit))
 
 
 def leaves(branch: TensorBranch, above: str = "") -> list[tuple[str, TensorBranch]]:
-    """The nodes of a tree that are not opened, with the beginnings of their names; checks the nodes above."""
+    """Return the closed nodes of a tree, with the beginnings of their names; check the nodes above."""
     if not branch.children:
         return [(above + branch.name, branch)]
     for member in ("tensors", "size", "elements"):
@@ -266,7 +266,7 @@ def leaves(branch: TensorBranch, above: str = "") -> list[tuple[str, TensorBranc
 
 
 def steps_in(name: str) -> list[str]:
-    """Beginnings of a name up to the end of each step."""
+    """Return the beginnings of a name up to the end of each step."""
     return [name[: found.end()] for found in STEP.finditer(name)]
 
 

@@ -1,8 +1,7 @@
-"""Treemaps show the largest parts and count the others, within their room, whatever the proto.
+"""Treemaps show the largest parts and count the others, within their limits, for any proto.
 
-Digests and hashes of chunks: long work that stops with its callers, and goes on where it stopped.
-
-Tar archives of stores are what other programs read, and the files alone decide about them.
+Digests and hashes of chunks: long work stops with its callers, and continues where it stopped. Other programs can read
+tar archives of stores, and only the files determine an archive.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ REQUEST = IngestRequest(min_chunk=50_000)
 
 
 class Reads:
-    """Counts the bytes that were read of a store's objects, and tells its waiters."""
+    """A counter of the bytes read from a store's objects, which notifies its waiters."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -115,7 +114,7 @@ class Reads:
             await asyncio.sleep(0)
 
     async def quiet(self) -> int:
-        """Number of bytes once no more are read."""
+        """Return the number of bytes once no more bytes are read."""
         before = -1
         while before != self.bytes:
             before = self.bytes
@@ -228,12 +227,12 @@ class Zeros:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """The zeros of a range."""
+        """Return the zeros of a range."""
         return bytes(length)
 
 
 async def archived(stores: Stores, files: dict[str, bytes]) -> tuple[OpenStore, bytes, str]:
-    """A store of `files`, its archive, and the entity tag of that."""
+    """Return a store of `files`, its archive, and the archive's entity tag."""
     store = await stores.view((await upload(stores, files)).store.id)
     found = await models.archive(store)
     data = await read(found)

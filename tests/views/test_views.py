@@ -1,4 +1,4 @@
-"""Every view is what it says, and every range of it is a slice of the whole."""
+"""Every view has the right content, and every range of a view is a slice of the whole."""
 
 import asyncio
 import hashlib

@@ -45,12 +45,12 @@ def receiver() -> Iterator[Receiver]:
 
 @dataclass
 class Clock:
-    """Time as a dispatcher sees it."""
+    """The time as a dispatcher sees it."""
 
     later: float = 0
 
     def time(self) -> float:
-        """Seconds since the epoch, put forward."""
+        """Return the seconds since the epoch, with the test's advance."""
         return time.time() + self.later
 
 
@@ -63,12 +63,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture(autouse=True)
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deliver when a test looks, and not in the background."""
+    """Deliver when a test calls for it, and not in the background."""
     monkeypatch.setattr(delivery, "DUE_SECONDS", 3600.0)
 
 
 async def make(stores: Stores, data: bytes) -> str:
-    """Id of a store of one file."""
+    """Make a store of one file; return its id."""
     return (await upload(stores, data)).store.id
 
 
@@ -85,7 +85,7 @@ def catalogue(tmp_path: Path) -> Iterator[None]:
 
 @asynccontextmanager
 async def webhooks(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[Webhooks]:
-    """A replica whose operator allows the receiver."""
+    """Return a replica whose operator allows the receiver."""
     async with shared_catalogue(_CATALOGUE.get()) as database:
         hooks = await Webhooks.open(database, [receiver.url.removesuffix("/hooks")], networks)
         try:
@@ -96,7 +96,7 @@ async def webhooks(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> As
 
 @asynccontextmanager
 async def replica(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[tuple[Webhooks, Stores]]:
-    """Webhooks, and stores that tell them of their changes."""
+    """Return webhooks, and stores that report their changes to them."""
     async with webhooks(receiver, networks) as hooks, opened(MemoryStorage(), database=hooks.database) as stores:
         yield hooks, stores
 
@@ -107,19 +107,19 @@ async def deliver(hooks: Webhooks) -> None:
 
 
 async def idle(hooks: Webhooks) -> None:
-    """Wait until no delivery is under way in the background."""
-    while len(hooks._dispatcher._tasks) > 1:  # the first looks for ever
+    """Wait until no delivery is in progress in the background."""
+    while len(hooks._dispatcher._tasks) > 1:  # one task watches for deliveries forever
         await asyncio.sleep(0.001)
 
 
 async def pending(hooks: Webhooks) -> list[Delivery]:
-    """Deliveries of all webhooks of the default space that have not been delivered."""
+    """Return the undelivered deliveries of all webhooks of the default space."""
     found = [await hooks.deliveries(hook, dead=False, limit=100, cursor=None) for hook in await hooks.of("default")]
     return [each for page in found for each in page.items]
 
 
 async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "default", name: str = "ci") -> Webhook:
-    """A webhook to the receiver."""
+    """Create a webhook for the receiver."""
     return (await hooks.put(space, NewWebhook(name, receiver.url, events)))[0]
 
 
@@ -206,7 +206,7 @@ async def test_a_repository_is_removed_with_an_event_for_each_ref(
 
 
 async def held(database: Database) -> int:
-    """Entries of all spaces."""
+    """Return the entries of all spaces."""
     return (await SpaceTable(database).totals())[0].entries
 
 
@@ -215,7 +215,7 @@ async def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Recei
         spaces = Spaces(stores)
         await spaces.create("team")
         await put(hooks, receiver, "tag.set", space="team")
-        await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
+        await put(hooks, receiver, "ref.set")  # listens in the default space, for another event
         for place in (stores, await spaces.get("team")):
             store = await make(place, b"model")
             await place.put_tag("t", store)
@@ -227,7 +227,7 @@ async def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Recei
 
 @dataclass
 class Case:
-    """A change, and the condition that the storage shows once it has taken place."""
+    """A change, and the condition that the storage shows once the change has happened."""
 
     event: str
     act: Callable[[Stores], Awaitable[object]]
@@ -276,7 +276,7 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
     case: Case, answers: bool, receiver: Receiver, clock: Clock, tmp_path: Path
 ) -> None:
     async def dies_at(number: int) -> bool:
-        """True when the change makes as many calls of the storage and transactions."""
+        """Return True when the change makes this many storage calls and transactions."""
         storage, clock.later = MemoryStorage(), 0
         _CATALOGUE.set(tmp_path / f"{number}.sqlite")
         async with webhooks(receiver) as hooks, opened(storage, database=hooks.database) as stores:
@@ -384,7 +384,7 @@ async def test_dead_deliveries_are_bounded(receiver: Receiver, clock: Clock, mon
 
 
 def test_deliveries_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
-    """A webhook adds no transaction, and a change that fails writes no delivery."""
+    """A webhook adds no transaction, and a failed change writes no delivery."""
 
     async def work(space: str | None) -> tuple[Counter[str], int]:
         storage = MemoryStorage()

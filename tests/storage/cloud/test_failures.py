@@ -1,8 +1,7 @@
-"""Buckets that fail: what is told, and what is left.
+"""Buckets that fail: the errors, and the remaining content.
 
-Streams from a bucket: one request, taken up where an answer breaks off, of one version alone.
-
-Options of buckets: all known ones are taken, others refused by name, and obstore never panics.
+Streams from a bucket: one request, which is continued where an answer breaks off, of one version only. Options of
+buckets: all known ones are accepted, others are refused by name, and obstore never panics.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def test_nobody_listening_is_unavailable() -> None:
 
 
 class Target(CloudStorage):
-    """A bucket in memory whose uploads fail at a part, if told so."""
+    """A bucket in memory whose uploads fail at a chosen part."""
 
     part_bytes = 10
 
@@ -237,12 +236,12 @@ def test_a_page_of_a_listing_is_one_request() -> None:
 
 
 def _access(address: str) -> dict[str, str]:
-    """Options of a server at an address."""
+    """Return the options of a server at an address."""
     return {"endpoint": f"http://{address}", "region": "x", "access_key_id": "x", "secret_access_key": "x"}
 
 
 def _listed(name: str) -> str:
-    """Element of an object in a listing."""
+    """Return an object's element in a listing."""
     return (
         f"<Contents><Key>{name}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
         '<ETag>"a"</ETag><Size>1</Size></Contents>'
@@ -253,7 +252,7 @@ DATA = Random(0).randbytes(5 << 20)
 
 
 class Bucket:
-    """One object, whose answers break off after so many bytes, each by the next number in `cuts`."""
+    """A bucket of one object, whose answers break off after the byte counts in `cuts`, one for each answer."""
 
     def __init__(self, cuts: list[int | None], etags: list[str] | None = None) -> None:
         self.cuts = cuts
@@ -262,7 +261,7 @@ class Bucket:
 
     @contextmanager
     def served(self) -> Iterator[dict[str, str]]:
-        """Options of a storage over the bucket."""
+        """Return the options of a storage over the bucket."""
         bucket = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -301,7 +300,7 @@ class Bucket:
 
 
 def streamed(bucket: Bucket, start: int, end: int, etag: str | None = None) -> bytes:
-    """The bytes of a span, as they are streamed."""
+    """Return the bytes of a span, as they are streamed."""
 
     async def work(options: dict[str, str]) -> bytes:
         async with CloudStorage.from_uri("s3://bucket", options) as storage:
@@ -358,7 +357,7 @@ def test_obstore_knows_every_name_of_the_table(scheme: str, name: str) -> None:
 @pytest.mark.parametrize("scheme", URIS)
 @pytest.mark.parametrize("name", sorted(CONNECTION))
 def test_options_of_connections_go_to_connections(scheme: str, name: str) -> None:
-    """As options of the store they would end in a panic."""
+    """As options of the store, they would end in a panic."""
     assert sort_options(scheme, {name: "1"}) == ({}, {name: "1"})
     with suppress(InvalidInput):  # of the value
         CloudStorage.from_uri(URIS[scheme], {name: "no such value"})

@@ -31,7 +31,7 @@ from protoslice.views import documents
 
 
 class WebDav:
-    """The served directory, and what was asked of the server."""
+    """The served directory, and the requests to the server."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,7 +50,7 @@ class WebDav:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.root.with_suffix(".fresh")
         fresh.write_bytes(data)
-        fresh.replace(path)  # another inode, by which the server tells versions of one second apart
+        fresh.replace(path)  # another inode, by which the server distinguishes versions of one second
 
     async def remove(self, key: ObjectKey) -> None:
         """See `Raw.remove`."""
@@ -72,7 +72,7 @@ class _Quiet(WSGIRequestHandler):
 
 @contextmanager
 def webdav_server(root: Path) -> Iterator[WebDav]:
-    """A running server and the directory `root` that it serves."""
+    """Run a server, and yield it with the directory `root` that it serves."""
     dav = WebDav(root)
     config = {
         "provider_mapping": {"/": str(root)},
@@ -103,7 +103,7 @@ class TestWebDav(ReadingConformance):
                 yield storage, dav
 
     def test_keys_of_any_script_and_sign(self) -> None:
-        """webdav4 does not encode three signs; such names are refused, and all others read."""
+        """webdav4 does not encode three characters; names with them are refused, and all other names are read."""
 
         async def work() -> None:
             async with self.open() as (storage, raw):
@@ -147,7 +147,7 @@ class _RawMemory:
 
 @pytest.fixture
 def dav(tmp_path: Path) -> Iterator[WebDav]:
-    """A WebDAV server with a model of 4 MiB."""
+    """Run a WebDAV server with a model of 4 MiB."""
     weights = np.arange(1 << 20, dtype=np.float32)
     graph = onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(weights, "weights")])
     (tmp_path / "models").mkdir()

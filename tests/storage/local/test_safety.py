@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def on(root: Path, work: Callable[[FileStorage], Awaitable[T]]) -> T:
-    """The result of `work` on storage at `root`."""
+    """Return the result of `work` on storage at `root`."""
 
     async def run() -> T:
         async with FileStorage(str(root)) as storage:
@@ -264,7 +264,7 @@ def test_what_the_system_reports_is_told_and_nothing_is_left(
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of all that is synced, in this order."""
+    """Return the paths of all synced files and folders, in this order."""
     paths: list[str] = []
     fsync = os.fsync
 
@@ -315,7 +315,7 @@ def _descriptors() -> list[str]:
 def test_a_published_file_is_not_looked_for_among_the_spare_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One who aborts removes the staging file; a success has nothing to remove."""
+    """A writer that aborts removes the staging file; a success has nothing to remove."""
     dropped: list[str] = []
     drop = Tree.drop_staging
 
@@ -340,7 +340,7 @@ def test_a_published_file_is_not_looked_for_among_the_spare_ones(
 
 
 def test_the_disk_begins_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte of a long object goes to the disk once, and soon; the commit waits for the rest only."""
+    """Each byte of a long object is written to the disk once, and soon; the commit waits for the rest only."""
     handed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, length, advice: handed.append((offset, length)))
     pieces = [bytes([number]) * (3 << 20) for number in range(10)]
@@ -432,7 +432,7 @@ def test_a_system_that_gives_little_at_once_is_asked_again(tmp_path: Path, monke
     read = os.pread
 
     def reluctant(descriptor: int, length: int, offset: int) -> bytes:
-        """At most seven bytes: a real system gives two gibibytes."""
+        """Read at most seven bytes; a real system reads at most two gibibytes."""
         return read(descriptor, min(length, 7), offset)
 
     async def work(storage: FileStorage) -> None:

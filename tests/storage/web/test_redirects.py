@@ -1,8 +1,7 @@
-"""Redirects of web sources: followed within the address policy, each hop checked anew.
+"""Redirects of web sources: they are followed within the address policy, and each hop is checked again.
 
-Attacks by web servers on the service that reads from them.
-
-Address policy: prefixes are compared by segment, and addresses refused by their kind.
+Attacks by web servers on the service that reads from them. The address policy compares prefixes by segment, and refuses
+addresses by their kind.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def to(location: str, status: int = 302) -> str:
 
 @dataclass
 class Web:
-    """A server that answers paths, and the heads of the requests that it got."""
+    """A server that answers paths, and the heads of the received requests."""
 
     port: int = 0
     answers: dict[str, str] = field(default_factory=dict)
@@ -85,7 +84,7 @@ async def web() -> AsyncIterator[Web]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that claim public and private addresses; every permitted connection goes to this machine."""
+    """Resolve names to public and private addresses; every permitted connection goes to this machine."""
 
     async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
         claimed = {"cdn.example": PUBLIC, "inside.example": PRIVATE}.get(host, host)
@@ -99,7 +98,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(
     answers: Callable[[int], dict[str, str]], networks: Sequence[str] = HERE, prefixes: Sequence[str] = (), **more: str
 ) -> tuple[bytes, Web]:
-    """Bytes 2 to 5 of the source, and the server; `answers` is told its port."""
+    """Return bytes 2 to 5 of the source, and the server; `answers` receives its port."""
 
     async def work() -> tuple[bytes, Web]:
         async with web() as server:
@@ -231,7 +230,7 @@ T = TypeVar("T")
 
 
 def result_of(answer: str, work: Callable[[WebStorage], Awaitable[T]]) -> T:
-    """The result of `work` on a server that answers every request with the same bytes, then hangs up."""
+    """Return the result of `work` on a server that answers every request with the same bytes, then closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Background work: transactions of few rows however much there is to delete, steps that all run, loops that restart."""
+"""Background work: transactions of few rows for any amount to delete, steps that all run, loops that restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 BATCH: Final = 12
 OWNED: Final = 10 * BATCH
-"""Rows of each kind that one owner has, and owners of each kind."""
+"""The rows of each kind that one owner has, and the owners of each kind."""
 SPACE: Final = "default"
 KEPT: Final = {
     "changes",
@@ -50,16 +50,16 @@ KEPT: Final = {
     "usage",
     "webhooks",
 }
-"""Tables from whose rows background work on SQLite deletes none."""
+"""The tables from which background work on SQLite deletes no rows."""
 
 
 class Watched(InlineDatabase):
-    """Notes for each transaction its first statement and the rows that it changed, with those of cascades."""
+    """A record of each transaction's first statement and of the rows it changed, including cascades."""
 
     most = 1 << 40
-    """Rows above which a transaction runs out of time."""
+    """The rows above which a transaction runs out of time."""
     broken = ""
-    """First statement of the transactions that fail."""
+    """The first statement of the transactions that fail."""
 
     def __init__(self) -> None:
         self.storage = MemoryStorage()
@@ -100,7 +100,7 @@ class Watched(InlineDatabase):
 
 
 class WatchedTransaction(SqliteTransaction):
-    """Notes its first statement."""
+    """A transaction that records its first statement."""
 
     begun: str | None = None
 
@@ -123,7 +123,7 @@ class WatchedTransaction(SqliteTransaction):
 
 @pytest.fixture
 async def database(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """A catalogue of which background work has much to delete, in small batches."""
+    """Return a catalogue in which background work has much to delete, in small batches."""
     monkeypatch.setattr("protoslice.database.transactions.BATCH", BATCH)
     return await _filled()
 
@@ -157,9 +157,9 @@ def _fill(tx: Transaction) -> None:
     insert_file = """
         INSERT INTO kept_files (space, repository, kind, name, size, data, upload, version, updated)
         VALUES (:space, :repository, :kind, :name, 0, x'00', :upload, x'00', :old)"""
-    # That were never published.
+    # Bytes that were never published.
     rows(insert_object, first=0, unpublished=1, due=None)
-    # Of uploads: the first that has expired has everything.
+    # Rows of uploads: the first expired upload has everything.
     for state in ("open", "gone"):
         rows(insert_upload, state=state)
     rows(insert_object, first=1000, unpublished=None, due=None)
@@ -169,7 +169,7 @@ def _fill(tx: Transaction) -> None:
     rows(
         "INSERT INTO xorbs (space, upload, name, size, record) VALUES (:space, :upload, :name, 1, x'00')", upload=upload
     )
-    # Of stores: the first has everything.
+    # Rows of stores: the first store has everything.
     rows(insert_store, first=0)
     for first in (2000, 3000):
         rows(insert_object, first=first, unpublished=None, due=None)
@@ -177,7 +177,7 @@ def _fill(tx: Transaction) -> None:
     rows("INSERT INTO derived (space, store, name, made, object) VALUES (:space, 1, :name, 1, :n + 3000)")
     rows("INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, x'00', 1, :n)")
     rows("INSERT INTO pieces (space, digest, store) VALUES (:space, CAST(:name AS blob), 1)")
-    # Of repositories: number 9 is removed, number 8 has objects of git.
+    # Rows of repositories: number 9 is removed, number 8 has objects of git.
     for id in (8, 9):
         tx.run(insert_repository, space=SPACE, id=id, p=HUB)
     tx.run(insert_repository, space=SPACE, id=7, p="stores")
@@ -194,7 +194,7 @@ def _fill(tx: Transaction) -> None:
     for kind in ("git", "git-commit"):
         rows(insert_file, repository=8, kind=kind, upload=None)
     rows(insert_file, repository=7, kind="blob", upload="none")
-    # What waits for its time.
+    # Rows that are due later.
     rows(insert_object, first=4000, unpublished=None, due=1)
     rows("INSERT INTO trash (key, sums, passes, due) VALUES ('objects/x' || :n, 1, 1, :old)")
     rows("""
@@ -211,7 +211,7 @@ def _fill(tx: Transaction) -> None:
 
 
 async def _work(database: Watched) -> int:
-    """Do all that may have to delete many rows; return how much of it failed."""
+    """Do all work that may have to delete many rows; return how many steps failed."""
     return await _failures(
         DeliveryTable(database).trim("h", OWNED // 2),
         tidy(database, 1),
@@ -230,7 +230,7 @@ async def _failures(*works: Awaitable[object]) -> int:
 
 
 async def _requests(database: Watched) -> None:
-    """Do what requests and the end of a process leave to background work, or do in its way."""
+    """Make requests and end a process, which leave work to the background or interfere with it."""
     objects = [ReservedObject(n, f"objects/{n}") for n in range(1, OWNED)]
     await ObjectTable(database).drop(SPACE, objects[: OWNED // 2])
     await ObjectTable(database).delete([(SPACE, each) for each in objects[OWNED // 2 :]])
@@ -240,8 +240,8 @@ async def _requests(database: Watched) -> None:
 
 def _assert_done(database: Watched) -> None:
     left = {table: database.count(table) for table in database.tables() - KEPT}
-    # Those deleted twice, deliveries that are dead or of removed refs, the audit of a removal, the repositories that
-    # stay, and the mark of a clearing.
+    # Bytes that are deleted twice, deliveries that are dead or of removed refs, the audit of a removal, the
+    # repositories that stay, and the mark of a clearing.
     kept = {"trash": 2 * OWNED, "deliveries": 2 * OWNED, "audit": OWNED + 1, "repositories": 2, "kept_files": 1}
     for table, most in kept.items():
         assert left.pop(table) <= most, table
@@ -278,7 +278,7 @@ async def test_a_step_that_fails_does_not_stop_the_others(database: Watched) -> 
         other.broken = broken
         assert await _work(other) == 1, broken
         missing = set(kinds) - set(other.kinds())
-        assert missing <= {"DELETE FROM trash WHERE number = :number"}, broken  # of bytes that were to be deleted
+        assert missing <= {"DELETE FROM trash WHERE number = :number"}, broken  # of bytes that would be deleted
 
 
 async def test_every_loop_of_a_service_goes_on_after_an_unexpected_error(
@@ -298,7 +298,7 @@ async def test_every_loop_of_a_service_goes_on_after_an_unexpected_error(
         await upload(services.stores, onnx(200_000))
         while not all(map(_waits, loops := asyncio.all_tasks() - before)):
             await asyncio.sleep(0)
-        loops = {task for task in loops if "Event.wait" not in repr(task.get_coro())}  # for which a loop waits
+        loops = {task for task in loops if "Event.wait" not in repr(task.get_coro())}  # a loop waits for these
         assert len(loops) >= 8
         for task in loops:
             task._fut_waiter.set_exception(RuntimeError(f"planted in {task.get_name()}"))  # type: ignore[attr-defined]
@@ -391,12 +391,12 @@ STEP: Final = 600
 
 
 class Clocks:
-    """A clock that may be set, and the time that passes."""
+    """A clock that a test sets, and the time that passes."""
 
     clock = 1.8e9
     elapsed = 1000.0
 
     def pass_seconds(self, seconds: float) -> None:
-        """Let both clocks run."""
+        """Advance both clocks."""
         self.clock += seconds
         self.elapsed += seconds

@@ -1,4 +1,4 @@
-"""A collector removes what nobody needs, and nothing else."""
+"""A collector removes everything that is no longer needed, and nothing else."""
 
 import asyncio
 import time
@@ -44,12 +44,12 @@ DATA = onnx(90_000)
 
 
 def later(seconds: float) -> Callable[[], float]:
-    """A clock that is so much ahead."""
+    """Return a clock that is `seconds` ahead."""
     return lambda: time.time() + seconds
 
 
 async def collect(storage: Storage, seconds: float, **options: float) -> collection.GarbageReport:
-    """Collect as the service does, with its delay, at a time so much later."""
+    """Collect as the service does, with its delay, at a time that is `seconds` later."""
     await settled()
     database = catalogue_of(storage)
     with database.at(later(seconds)):
@@ -57,7 +57,7 @@ async def collect(storage: Storage, seconds: float, **options: float) -> collect
 
 
 async def passed() -> None:
-    """Let the microsecond pass in which something was removed."""
+    """Wait until the microsecond of a removal has passed."""
     await asyncio.sleep(0.001)
 
 
@@ -100,7 +100,7 @@ async def test_a_store_removed_twice_is_kept_for_the_readers_of_both(stores: Sto
 
 
 def test_bytes_stay_for_the_delay_even_without_a_grace() -> None:
-    """For readers, and for a service that was restored from an older catalogue."""
+    """The delay serves readers, and a service that was restored from an older catalogue."""
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, onnx(3_000_000))).store
@@ -125,7 +125,7 @@ def test_bytes_stay_for_the_delay_even_without_a_grace() -> None:
 
 
 def test_bytes_that_were_never_published_are_deleted_twice() -> None:
-    """A write that stalls may land after they were deleted."""
+    """A stalled write may arrive after the bytes were deleted."""
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         async with await stores.ingest(IngestRequest()) as ingest:
@@ -186,7 +186,7 @@ def test_an_upload_under_way_is_left_alone() -> None:
 
 
 async def commit_after(storage: MemoryStorage, *hours: float) -> Store | Collected:
-    """Return the store of an upload, or why there is none, after collections at some hours of it."""
+    """Return an upload's store, or its error, after collections at some hours of the upload."""
     async with opened(storage) as stores, await stores.ingest(IngestRequest()) as ingest:
         sink = await ingest.file("model.onnx")
         await sink.write(onnx(2 << 20))
@@ -378,7 +378,7 @@ def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> 
 
 
 def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
-    """The collector's clock is so far ahead that whatever begins seems old to it."""
+    """The collector's clock is so far ahead that everything new seems old to it."""
     data = onnx(300_000)
 
     async def at(number: int) -> bool:
@@ -441,7 +441,7 @@ def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None
 
 
 def test_a_store_that_is_sent_again_while_its_removal_is_collected_stays() -> None:
-    """A collector that pauses anywhere deletes nothing that was acknowledged meanwhile."""
+    """A collector that pauses anywhere deletes nothing that was acknowledged during the pause."""
 
     async def at(number: int) -> bool:
         storage = MemoryStorage()

@@ -11,7 +11,7 @@ from tests.support.postgres import TestServer, running_postgres
 
 
 def main() -> int:
-    """Play the histories that the arguments ask for."""
+    """Play the histories that the arguments select."""
     parser = argparse.ArgumentParser(prog="python -m tests.stores.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first history")
     parser.add_argument("--histories", type=int, default=1, help="number of histories, with a seed each")

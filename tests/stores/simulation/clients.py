@@ -1,4 +1,4 @@
-"""Clients: each asks replicas for one thing after the other, and notes in the ledger what it was answered."""
+"""Clients: each sends requests to replicas, one after the other, and records the answers in the ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Actions = Sequence[Callable[[], Awaitable[None]]]
 
 @dataclass(frozen=True)
 class Content:
-    """Files of a store; its id is known once it has been sent."""
+    """The files of a store; its id is known once they have been sent."""
 
     name: str
     files: Mapping[str, bytes]
@@ -56,7 +56,7 @@ TAGS: Final = ("t1", "t2")
 
 @dataclass
 class Client:
-    """A client; `ids` are those of the stores by the names of their contents."""
+    """A client; `ids` has the ids of stores by the names of their contents."""
 
     cluster: Cluster
     ledger: Ledger
@@ -70,22 +70,22 @@ class Client:
         return (*often, self.untag, self.cut, self.pause, self.race)
 
     async def run(self, count: int) -> None:
-        """Do some things, each drawn at random."""
+        """Perform some random actions."""
         for _ in range(count):
             with suppress(Unreachable, StorageUnavailable):
                 await self.random.choice(self.actions)()
 
     def place(self, *, single: bool = False) -> tuple[str, Content]:
-        """Return a space and a content; those in front are drawn more often."""
+        """Return a space and a content; the first ones are drawn more often."""
         contents = [each for each in CONTENTS if len(each.files) == 1] if single else list(CONTENTS)
         return self.random.choice(("default", "default", *SPACES)), self.random.choice(contents)
 
     async def ask(self, space: str, work: Callable[[Stores], Awaitable[T]]) -> T:
-        """Return what `work` returns at some replica."""
+        """Return the result of `work` at some replica."""
         return await self.cluster.ask(lambda stores: work(stores if space == "default" else stores.of_space(space)))
 
     async def noted(self, deeds: list[Deed], asking: Awaitable[T], *refusals: type[Exception]) -> T | None:
-        """Return the answer, after the deeds were ended by it; None if it is a refusal."""
+        """End the deeds by the answer, and return it; return None if it is a refusal."""
         try:
             answer = await asking
         except StorageUnavailable:
@@ -101,7 +101,7 @@ class Client:
         return answer
 
     async def race(self) -> None:
-        """Read or share a file of a store while that is removed and collected."""
+        """Read or share a store's file while the store is removed and collected."""
         space, (_, _, long, _, pair, *_) = self.place()[0], CONTENTS
         await self._send(space, long, None)
         if self.random.random() < 0.5:
@@ -114,7 +114,7 @@ class Client:
         racing.result()
 
     async def send(self) -> None:
-        """Send a store, perhaps with files that others have."""
+        """Send a store, perhaps with files of other stores."""
         await self._send(*self.place(), self.random.choice(CONTENTS) if self.random.random() < 0.4 else None)
 
     async def _send(self, space: str, content: Content, share: Content | None, *, pause: float = 0.0) -> None:
@@ -137,7 +137,7 @@ class Client:
             await self._read(space, content)
 
     async def remove(self) -> None:
-        """Remove a store, and restore it within the grace or never."""
+        """Remove a store, and sometimes restore it within the grace."""
         space, content = self.place()
         before = self.cluster.database_time()
         if await self._remove(space, content) and self.random.random() < 0.5:
@@ -153,7 +153,7 @@ class Client:
         return await self.noted(deeds, self.ask(space, lambda stores: stores.delete(store)), NotFound) is not None
 
     async def restore(self) -> None:
-        """Restore a store, which may be there."""
+        """Restore a store, which may exist."""
         await self._restore(*self.place())
 
     async def _restore(self, space: str, content: Content) -> bool:
@@ -176,7 +176,7 @@ class Client:
 
         async def work(stores: Stores) -> None:
             view = await stores.view(store)
-            if slow:  # a reader has time until the bytes of a store are deleted
+            if slow:  # a reader may read until the bytes of a store are deleted
                 await asyncio.sleep(DELAY_SECONDS * 0.9)
             for path in content.files:
                 found[path] = await read(view.file(path))
@@ -197,7 +197,7 @@ class Client:
             raise Violation(f"{content.name} in {space} {wrong}")
 
     async def tag(self) -> None:
-        """Set a tag, sometimes on condition of the entity tag that it has, and then perhaps twice at once."""
+        """Set a tag, sometimes on condition of its entity tag, and then perhaps twice at once."""
         name, seen = self.random.choice(TAGS), None
         if self.random.random() < 0.6:
             with suppress(NotFound):
@@ -225,7 +225,7 @@ class Client:
         await self.noted(deeds, self.ask("default", lambda stores: stores.tags.remove(name)), NotFound)
 
     async def cut(self) -> None:
-        """Ask for the pieces of a store, which are facts derived from it."""
+        """Request the pieces of a store, which are derived facts."""
         space, content = self.place()
         with suppress(NotFound, IntegrityError):
             await self.ask(space, lambda stores: self._cut(stores, self.ids[content.name]))
@@ -234,7 +234,7 @@ class Client:
         await table_of(await stores.view(store))
 
     async def pause(self) -> None:
-        """Do nothing for a time."""
+        """Wait for some time."""
         await asyncio.sleep(self.random.choice((1, 100, 1000)))
 
 
@@ -242,7 +242,7 @@ async def sent(
     stores: Stores, content: Content, request: IngestRequest, *,
     told: bool = False, other: str | None = None, pause: float = 0.0,
 ) -> str:  # fmt: skip
-    """Send a store, with files of an `other` one where they are the same, and return its id."""
+    """Send a store, with files of an `other` store where they are equal, and return its id."""
     async with await stores.ingest(request) as ingest:
         refs = {}
         if other is not None:

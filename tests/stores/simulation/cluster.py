@@ -1,4 +1,4 @@
-"""Replicas over one catalogue and one storage, and the time and troubles that they share."""
+"""Replicas over one catalogue and one storage, with a shared time and shared faults."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """The replicas, what they share, and the troubles that they meet."""
+    """The replicas, their shared parts, and the faults that they meet."""
 
     def __init__(self, random: Random, catalogue: InlineDatabase | PostgresCatalogue, replicas: int) -> None:
         self.random = random
         self.weather = Weather.drawn(random)
         self.grace = random.choice((0.0, 300.0, 1500.0, 5000.0))
         self.unfinished = 86_400.0 if self.weather.jump else random.choice((600.0, 3000.0, 86_400.0))
-        """Seconds for which an upload may take, which some histories exceed."""
+        """The seconds that an upload may take, which some histories exceed."""
         self.storage = MemoryStorage()
         self.catalogue = catalogue
         self.jumped = 0.0
-        """Seconds by which the clock of the database was set forward."""
+        """The seconds by which the database's clock was set forward."""
         self._jumped_at = -DELAY_SECONDS
         self.peace = False
-        """True once calls meet no trouble and take no time."""
+        """True once calls meet no fault and take no time."""
         self.calls: Counter[str] = Counter()
         self.met: Counter[str] = Counter()
-        """Troubles by kind."""
+        """The number of faults by kind."""
         self.violations: list[str] = []
         catalogue._clock = self.database_time
         at_once(write_marker(self.storage, at_once(marker_of(catalogue))))
         self.replicas = [Replica(self) for _ in range(replicas)]
 
     def database_time(self) -> float:
-        """Return the time by the clock of the database."""
+        """Return the time by the database's clock."""
         return EPOCH + asyncio.get_running_loop().time() + self.jumped
 
     def replica(self) -> Replica:
-        """Return a replica that lives; another one comes in the place of a dead one."""
+        """Return a running replica; replace dead ones."""
         number = self.random.randrange(len(self.replicas))
         if self.replicas[number].dead:
             self.replicas[number] = Replica(self)
         return self.replicas[number]
 
     async def ask(self, work: Callable[[Stores], Awaitable[T]]) -> T:
-        """Return what `work` returns at a replica; raise `Unreachable` if no answer comes."""
+        """Return the result of `work` at a replica; raise `Unreachable` if no answer arrives."""
         replica = self.replica()
         task = asyncio.ensure_future(awaited(lambda: work(replica.stores)))
         waiting: set[asyncio.Future[Any]] = {task, replica.death}
@@ -82,7 +82,7 @@ class Cluster:
         raise Unreachable
 
     def fate(self, *, write: bool) -> str:
-        """Return what befalls the next call: the name of a member of `Weather`, or nothing."""
+        """Return the fault of the next call: the name of a member of `Weather`, or None."""
         chance = self.random.random()
         for each in fields(Weather)[1:-1]:
             share: float = getattr(self.weather, each.name) if write or each.name != "late" else 0.0
@@ -93,7 +93,7 @@ class Cluster:
         return ""
 
     def later(self, seconds: float, effect: Callable[[], Awaitable[object]]) -> None:
-        """Let something happen after a while."""
+        """Run something after a while."""
 
         async def work() -> None:
             await asyncio.sleep(seconds)
@@ -103,7 +103,7 @@ class Cluster:
         asyncio.ensure_future(work())  # noqa: RUF006 - the loop holds its tasks
 
     def check_garbage(self, key: str) -> None:
-        """Note a violation if the row of an object exists, whose bytes are about to be deleted."""
+        """Record a violation if an object's row exists while its bytes are about to be deleted."""
         sql = "SELECT 1 FROM objects WHERE key = :key"
         if self.catalogue.run(lambda tx: tx.all(sql, key=key.removesuffix(".sums")), "ROLLBACK"):
             self.violations.append(f"bytes of {key} are deleted, and its row exists")
@@ -133,7 +133,7 @@ class Cluster:
         return replica
 
     async def jump(self) -> None:
-        """Set the clock of the database forward, unless that has just been done, and collect garbage at once."""
+        """Set the database's clock forward, unless that was done before, and collect garbage at once."""
         if self.weather.jump and self._jumped_at + DELAY_SECONDS < asyncio.get_running_loop().time():
             self._jumped_at = asyncio.get_running_loop().time()
             self.jumped += 4000

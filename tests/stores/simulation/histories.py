@@ -1,4 +1,4 @@
-"""One history: clients do what the seed says; then all is settled and checked."""
+"""One history: clients act as the seed determines; then everything is settled and checked."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from protoslice.stores import IngestRequest
 T = TypeVar("T")
 
 _CANCELLED: Final = 20
-"""Times that tasks are cancelled which wait for something again."""
+"""How often tasks are cancelled that wait for something again."""
 
 
 @dataclass(slots=True)
 class Report:
-    """Counts of histories."""
+    """The counts of histories."""
 
     histories: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
     failed: dict[int, str] = field(default_factory=dict)
-    """What does not hold, by seed."""
+    """The violations, by seed."""
 
     def __str__(self) -> str:
         met = ", ".join(f"{kind} {count}" for kind, count in sorted(self.met.items()))
@@ -95,11 +95,11 @@ async def _learn() -> None:
 
 
 _ids: Final = dict[str, str]()
-"""Ids of the stores by their contents."""
+"""The ids of the stores by their contents."""
 
 
 def _run(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of a coroutine on a simulated loop; end all that it has begun."""
+    """Return the result of a coroutine on a simulated loop; end all tasks that it has begun."""
     if work is not _learn and not _ids:
         _run(0, _learn)
     loop = SimulatedLoop()

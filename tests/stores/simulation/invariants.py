@@ -1,4 +1,4 @@
-"""What must hold once all have ended and all garbage is collected."""
+"""The invariants that must hold once all actions have ended and all garbage is collected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TAGS_OF_NONE: Final = """
 
 
 async def check(cluster: Cluster, ledger: Ledger, ids: dict[str, str]) -> None:
-    """Raise `Violation` unless all holds."""
+    """Raise `Violation` unless all invariants hold."""
     if cluster.violations:
         raise Violation(cluster.violations[0])
     await _check_garbage(cluster)

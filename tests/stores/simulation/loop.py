@@ -1,7 +1,7 @@
 """An event loop with simulated time: it jumps to the next timer when nothing can run.
 
-What the package does in worker threads runs in the loop, and so at one moment; when it waits there for the storage,
-a nested run of the loop does other work.
+Work of the package's threads runs in the loop, and so at one moment. When such work waits for the storage, a nested run
+of the loop does other work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Stuck(Exception):
-    """Nothing can run, and no timer is set."""
+    """The error that nothing can run and no timer is set."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -77,7 +77,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedPool:
-    """Replaces `ThreadPoolExecutor`."""
+    """A replacement for `ThreadPoolExecutor`."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -100,7 +100,7 @@ class SimulatedPool:
 
 
 class AskedWork:
-    """Replaces the future of `asyncio.run_coroutine_threadsafe`."""
+    """A replacement for the future of `asyncio.run_coroutine_threadsafe`."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], loop: SimulatedLoop) -> None:
         self._work = work

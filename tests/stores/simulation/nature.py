@@ -1,4 +1,4 @@
-"""Time, chance and sizes as the package meets them, replaced for the simulation."""
+"""Time, randomness and sizes, which the simulation replaces in the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unittest.mock import patch
 from tests.stores.simulation.loop import AskedWork, SimulatedPool
 
 EPOCH: Final = 1_800_000_000.0
-"""Time at which every history begins."""
+"""The time at which every history begins."""
 SIZES: Final = {
     "BATCH": 48,
     "HEAD": 160,
@@ -37,14 +37,14 @@ SIZES: Final = {
     "BLOCK": 4,
     "RUN": 3,
 }
-"""Limits of the package, so small that short files are handled as large ones are."""
+"""The limits of the package, so small that short files are handled like large ones."""
 
 
 _PACKAGES = tuple(
     f"protoslice.{name}"
     for name in ("stores", "uploads", "ingest", "views", "serving", "catalog", "database", "concurrency", "schema")
 )
-"""Packages whose clocks and random numbers are those of the simulation."""
+"""The packages whose clocks and random numbers the simulation replaces."""
 
 
 def _now() -> float:
@@ -59,7 +59,7 @@ class _Datetime(datetime):
 
 @contextmanager
 def nature(seed: int) -> Iterator[None]:
-    """Replace time, chance and sizes of the package; the same seed gives the same chance."""
+    """Replace time, randomness and sizes of the package; the same seed gives the same random numbers."""
     chance = Random(seed)
     random.seed(seed)
     replaced: list[tuple[Any, str, Any]] = [

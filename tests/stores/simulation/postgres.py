@@ -1,7 +1,7 @@
-"""PostgreSQL under the histories: statements of transactions interleave, and a transaction may end between two of them.
+"""PostgreSQL in the histories: transactions' statements interleave, and a transaction may end between two statements.
 
 Each transaction has a connection and a thread. Only one thread runs Python at a time: the loop lets a transaction
-execute one statement, and waits until that has ended or waits for a lock of another transaction.
+execute one statement, and waits until the statement has ended or waits for another transaction's lock.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from protoslice.database.transactions import WAIT_SECONDS, Outdated, Row, Transi
 
 T = TypeVar("T")
 Kind = Literal["write", "read", "undone"]
-"""What a transaction does; one that is undone writes and is rolled back."""
+"""The kind of a transaction; an undone one writes and is rolled back."""
 
 _LOOK_SECONDS: Final = 0.002
-"""Seconds after which a statement that has not ended may wait for a lock."""
+"""The seconds after which an unfinished statement may be waiting for a lock."""
 _STUCK_SECONDS: Final = 60.0
 _OPTIONS: Final = "SET lock_timeout = 0; SET statement_timeout = 0; SET deadlock_timeout = '5ms'"
 
 
 class Ended(BaseException):
-    """The transaction ends without a COMMIT, as its process did."""
+    """The error that a transaction ends without a COMMIT, because its process ended."""
 
 
 class PostgresCatalogue(Database):
-    """A catalogue in a schema of a server, whose clock is that of the history."""
+    """A catalogue in a schema of a server, with the clock of the history."""
 
     dialect = "postgresql"
 
@@ -45,12 +45,12 @@ class PostgresCatalogue(Database):
         self._free: list[psycopg.Connection[Row]] = []
         self._watch = self._connected()
         self._waiting: set[_Running[Any]] = set()
-        """Transactions whose statement waits for a lock."""
+        """The transactions whose statement waits for a lock."""
         self.waited = 0
-        """Statements that waited for a lock of another transaction."""
+        """The number of statements that waited for another transaction's lock."""
 
     def run(self, work: Work[T], end: str) -> T:
-        """Return what `work` returns in a transaction at one moment, which ends with the statement `end`."""
+        """Return the result of `work` in a transaction at one moment, which ends with the statement `end`."""
         connection = self._taken()
         with translated():
             connection.execute("BEGIN")
@@ -64,7 +64,7 @@ class PostgresCatalogue(Database):
         return result
 
     async def interleave(self, work: Work[T], kind: Kind, pause: Callable[[], Awaitable[None]]) -> T:
-        """Return what `work` returns in a transaction that does nothing during `pause` between its statements."""
+        """Return the result of `work` in a transaction that does nothing during `pause` between its statements."""
         running = _Running(self._taken(), work, kind, self._clock())
         try:
             while True:
@@ -81,7 +81,7 @@ class PostgresCatalogue(Database):
                 self._rests(other)
 
     async def _wait(self, running: _Running[T], pause: Callable[[], Awaitable[None]]) -> None:
-        """Wait until the statement has ended; end one that waits for a lock longer than the package lets it."""
+        """Wait until the statement has ended; end a statement that waits for a lock longer than the package's limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_SECONDS
         while not self._rests(running):
@@ -100,7 +100,7 @@ class PostgresCatalogue(Database):
         while not running.rests.wait(_LOOK_SECONDS):
             pid = running.connection.info.backend_pid
             blockers = self._watch.execute(_BLOCKERS, {"pid": pid}).fetchall()[0]
-            if blockers[0] and not blockers[1] and not running.is_late:  # PostgreSQL itself resolves a deadlock
+            if blockers[0] and not blockers[1] and not running.is_late:  # PostgreSQL resolves a deadlock
                 return False
             assert time.monotonic() < begun + _STUCK_SECONDS
         return True
@@ -130,19 +130,19 @@ _BLOCKERS: Final = b"""
         SELECT %(pid)s::int, unnest(pg_blocking_pids(%(pid)s::int))
         UNION SELECT by, unnest(pg_blocking_pids(by)) FROM waits
     ) SELECT count(*) > 0, coalesce(bool_or(by = %(pid)s::int), false) FROM waits"""
-"""Whether a connection waits for others, and whether one of those waits for it."""
+"""A query: whether a connection waits for others, and whether one of those waits for it."""
 
 
 class _Running(Generic[T]):
-    """A transaction in a thread, which executes a statement when it is let."""
+    """A transaction in a thread that executes each statement only when the loop allows it."""
 
     def __init__(self, connection: psycopg.Connection[Row], work: Work[T], kind: Kind, now: float) -> None:
         self.connection = connection
         self.rests = threading.Event()
-        """Set while the thread does nothing until it may go on."""
+        """Set while the thread does nothing until it may continue."""
         self.over = threading.Event()
         self.is_late = False
-        """True from when its statement was stopped, which waited too long for a lock."""
+        """True once a statement was stopped because it waited too long for a lock."""
         self._work = work
         self._kind = kind
         self._now = now
@@ -156,12 +156,12 @@ class _Running(Generic[T]):
         self.rests.wait()
 
     def advance(self) -> None:
-        """Let it execute its next statement."""
+        """Let the transaction execute its next statement."""
         self.rests.clear()
         self._turn.set()
 
     def end(self) -> None:
-        """Roll back, unless it is over."""
+        """Roll back, unless the transaction is over."""
         if not self.over.is_set():
             self._ends = True
             if not self.rests.is_set():  # it waits for a lock
@@ -177,7 +177,7 @@ class _Running(Generic[T]):
         return self._result[0]
 
     def step(self) -> None:
-        """Wait until it may execute the next statement; called in the thread."""
+        """Wait until the transaction may execute the next statement; the thread calls this."""
         self.rests.set()
         assert self._turn.wait(_STUCK_SECONDS * 60)
         self._turn.clear()
@@ -219,7 +219,7 @@ class _Transaction(PostgresTransaction):
 
 
 class _Steps(_Transaction):
-    """A transaction that waits before each statement until it may go on."""
+    """A transaction that waits before each statement until it may continue."""
 
     def __init__(self, connection: psycopg.Connection[Row], now: float, step: Callable[[], None]) -> None:
         super().__init__(connection, now)

@@ -1,4 +1,4 @@
-"""A replica: its transactions and calls of the storage fail, are slow, late or lost, and it may die or stall."""
+"""A replica whose transactions and storage calls fail, or are slow, late or lost, and which may die or stall."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DELAY_SECONDS: Final = 600.0
-"""Seconds between the end of an object's row and that of its bytes."""
+"""The seconds between the end of an object's row and the end of its bytes."""
 LATE_SECONDS: Final = 20_000.0
-"""Longest delay of a write that is believed to have failed: less than a day."""
+"""The longest delay of a write that seems to have failed: less than a day."""
 TWICE_SECONDS: Final = 500.0
-"""Longest delay of the second effect of a write that was acknowledged: less than `DELAY_SECONDS`."""
+"""The longest delay of an acknowledged write's second effect: less than `DELAY_SECONDS`."""
 SLOW_SECONDS: Final = 300.0
 STALL_SECONDS: Final = (100.0, 1000.0, 3000.0)
 PATIENCE_SECONDS: Final = 200.0
-"""Seconds after which a client cancels a request."""
+"""The seconds after which a client cancels a request."""
 OPTIONS: Final = StoreOptions(uploads=UploadOptions(lifetime_seconds=4000, begin_seconds=4000, part_bytes=64))
 _WRITES: Final = ("put", "delete")
-"""Calls that may take effect late, or twice."""
+"""The calls that may take effect late, or twice."""
 
 
 class Violation(Exception):
-    """Something that must hold does not."""
+    """The error that an invariant does not hold."""
 
 
 class Unreachable(Exception):
-    """The replica died, or the client lost its patience: the request may take effect, also later."""
+    """The error that the replica died or the client gave up: the request may take effect, also later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """Chances of a call to meet each kind of trouble."""
+    """The chances of a call to meet each kind of fault."""
 
     slow: float = 0.0
     fails: float = 0.0
@@ -63,15 +63,15 @@ class Weather:
     late: float = 0.0
     """A write fails and takes effect later, or it succeeds and takes effect again later."""
     dies: float = 0.0
-    """The replica dies before the call takes effect, after that, or both: the effect comes late."""
+    """The replica dies before the call takes effect, after that, or both, in which case the effect comes late."""
     stalls: float = 0.0
     """The replica does nothing for a time that may be longer than an upload may take."""
     jump: float = 0.0
-    """Chance of a history whose database clock is set forward by hours; all else is calm there."""
+    """The chance that a history sets the database's clock forward by hours; it has no other faults then."""
 
     @classmethod
     def drawn(cls, random: Random) -> Weather:
-        """Return random weather, often without a kind of trouble, so that the others have an effect."""
+        """Return random weather, often without a kind of fault, so that the others have an effect."""
         if random.random() < 0.15:
             return cls(jump=1.0)
         return cls(
@@ -85,7 +85,7 @@ class Weather:
 
 
 class Died(BaseException):
-    """The replica is dead: nothing that its tasks still do has an effect."""
+    """The error that the replica is dead: its tasks have no effect any more."""
 
 
 class Replica:
@@ -102,7 +102,7 @@ class Replica:
         self.collecting = asyncio.create_task(self._collect())
 
     def die(self) -> None:
-        """End all that the replica does, without any clean-up."""
+        """End all tasks of the replica, without any clean-up."""
         if not self.dead:
             self.dead = True
             self.death.set_result(None)
@@ -114,7 +114,7 @@ class Replica:
             await self.collect()
 
     async def collect(self) -> None:
-        """Collect garbage; only a database or a storage that is away may stop that."""
+        """Collect garbage; only an unreachable database or storage may stop that."""
         cluster = self.cluster
         try:
             await collect_garbage(
@@ -131,9 +131,9 @@ class Replica:
     async def call(
         self, name: str, effect: Callable[[], Awaitable[T]], error: Callable[[T | None], Awaitable[Exception]]
     ) -> T:
-        """Return what `effect` returns, which takes place at once, late or never; others may run meanwhile.
+        """Return the result of `effect`, which runs at once, late or never; other calls may run before it.
 
-        `error` is raised if it never did (with None), or the answer is lost. A cancelled caller does not stop it.
+        `error` is raised if it never ran (with None), or if the answer is lost. A cancelled caller does not stop it.
         """
         self.cluster.calls[name] += 1
         self._check_alive()
@@ -236,7 +236,7 @@ class _ReplicaStorage(InterceptedStorage):
         return await self._replica.call(name, effect, error)
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """Return a writer that puts an object whole when it is committed."""
+        """Return a writer that puts a whole object when it is committed."""
         return _Writer(self, key)
 
 

@@ -1,4 +1,4 @@
-"""Replicas over one catalogue and one storage, under clients and troubles that are drawn from seeds."""
+"""Replicas over one catalogue and one storage, under random clients and faults from seeds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_one_seed_is_one_history_on_postgresql(postgres: TestServer) -> None:
             play(seed, report, postgres)
         return report
 
-    # Which of several that wait gets a lock is the server's decision, and differs at times.
+    # If several transactions wait, the server decides who gets a lock, which differs at times.
     reports = [played()]
     for _ in range(3):
         reports.append(played())

@@ -24,7 +24,7 @@ TRIES = 25
 
 @dataclass(slots=True)
 class Sending:
-    """An upload under way: the most bytes that were acknowledged, and what became of it."""
+    """An upload in progress: the most bytes that were acknowledged, and its result."""
 
     id: str
     data: bytes
@@ -32,7 +32,7 @@ class Sending:
     upload: Upload | None = None
 
     def see(self, upload: Upload, least: int) -> None:
-        """Note an answer to a request that was made when `least` bytes were acknowledged."""
+        """Record an answer to a request that was made when `least` bytes were acknowledged."""
         if upload.offset < least:
             raise Violation(f"an upload went back from {least} to {upload.offset}")
         if upload.state == "failed":
@@ -47,7 +47,7 @@ class UploadClient(Client):
 
     @property
     def actions(self) -> Actions:
-        """What the client does; see `Client`."""
+        """Return the client's actions; see `Client`."""
         return (*[self.upload] * 4, self.join, self.commit, self.remove, self.look, self.pause)
 
     async def upload(self) -> None:
