@@ -102,12 +102,7 @@ async def test_the_next_place_is_for_the_client_with_the_fewest() -> None:
     more, last = Sender(shares, "c"), Sender(shares, "b")
     await settled()
     assert [each.has_place for each in (*a, b, c, more, last)] == [*[True] * 3, *[False] * 3, True, *[False] * 3]
-    for ended, begun in (
-        (a[0], c),
-        (a[1], a[3]),
-        (c, more),
-        (b, last),
-    ):  # between clients with equally many, the earliest one
+    for ended, begun in ((a[0], c), (a[1], a[3]), (c, more), (b, last)):  # at equal numbers, the earliest client
         ended.end.set()
         await settled()
         assert begun.has_place

@@ -159,9 +159,7 @@ async def test_row_is_renewed_made_again_and_deleted(url: str, monkeypatch: pyte
         assert before[0][2:5] == (os.getpid(), protoslice.__version__, LAST)
         while (await rows(database))[0][5] == before[0][5]:
             await asyncio.sleep(0.01)
-        await database.write(
-            lambda tx: tx.run("DELETE FROM processes")
-        )  # by a process that took the stopped process for dead
+        await database.write(lambda tx: tx.run("DELETE FROM processes"))  # as if another one took it for dead
         while not await rows(database):
             await asyncio.sleep(0.01)
         old = "INSERT INTO processes VALUES (:id, 'h', 1, '0', 1, :at, NULL)"
@@ -233,7 +231,7 @@ async def test_process_of_an_earlier_version_refuses_an_upgrade_of_sqlite(tmp_pa
 async def test_process_of_an_earlier_version_refuses_an_upgrade_of_postgres(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is idle for longer than a service's ever is, is one that a pooler keeps."""
+    """Each connection counts, unless it is idle for longer than a service's ever is: then a pooler keeps it."""
     await make_earlier(postgres_url, 10)
     with psycopg.connect(postgres_url, application_name="protoslice") as connection:
         pid = connection.info.backend_pid

@@ -149,7 +149,7 @@ def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _readers(row: str) -> Planting:
-    """Tell a reader of one space about all spaces."""
+    """Let a reader of one space use a route that shows all spaces."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         routes = dict(routes_of(create_app(Settings(storage="memory://")).router.routes))  # of all applications

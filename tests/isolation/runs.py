@@ -228,7 +228,7 @@ def shown(call: Call, scopes: Sequence[Scope], hook: str, contents: Sequence[Con
 
 
 def allowed(calls: Sequence[Call], scopes: Sequence[Scope], hook: str) -> list[Call]:
-    """Return the calls for which a caller with these scopes lacks none."""
+    """Return the calls that are not refused with status 403 to a caller with these scopes."""
     answers, _ = asyncio.run(_heard(calls, scopes, Content(), hook))
     return [call for call, (status, _) in zip(calls, answers, strict=True) if status != 403]
 
@@ -298,9 +298,7 @@ class Masks:
 
 def leaks(steps: Sequence[Step], hook: str) -> list[str]:
     """Return the steps whose answers differ between full and empty spaces, and all changes there."""
-    full = asyncio.run(
-        play(steps, hook)
-    )  # each in a separate event loop, by which planted leaks distinguish the services
+    full = asyncio.run(play(steps, hook))  # a separate loop for each service, which planted leaks need
     empty = asyncio.run(play(steps, hook, full.others))
     answered = sum(status < 400 for status, _ in full.answers)
     told = [

@@ -165,7 +165,7 @@ def fill(directory: Path) -> None:
 
 
 def asked_again(directory: Path) -> list[Span]:
-    """Read everything by mebibyte, and return the spans that the storage is called for."""
+    """Read everything by mebibyte, and return the spans that were read from the storage."""
     asked: list[Span] = []
 
     async def work(kept: BlockCache, blocks: CachedObject, origin: Origin) -> None:
@@ -416,7 +416,7 @@ def test_records_beyond_a_quarter_of_the_room_go_the_oldest_first() -> None:
 
 
 def trace(rng: random.Random) -> Iterator[str]:
-    """Return reads of 40 hot segments and of 400 others, and three full reads of one huge model in between."""
+    """Yield reads of 40 hot segments and of 400 others; in between, one huge model is scanned in three passes."""
     for turn in range(6000):
         yield f"hot-{rng.randrange(40)}" if rng.random() < 0.7 else f"cold-{int(400 * rng.random() ** 2)}"
         if turn // 1000 % 2:

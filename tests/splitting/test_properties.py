@@ -202,7 +202,7 @@ def _sizes(entries: tuple[Entry, ...]) -> list[int]:
 
 
 def _indivisible(each: Any, value: Any) -> bool:
-    """Fields stay in place where they cannot be split: numbers, and lists of a single element."""
+    """Return True for a field that cannot be split, such as a number, or a list of a single element."""
     if each.type == F.TYPE_GROUP and not each.repeated:
         return True
     return len(value) <= 1 if each.repeated else not each.message and (not each.text or len(value) <= 1)

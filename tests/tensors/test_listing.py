@@ -27,7 +27,7 @@ from protoslice.tensors.model import Model, RootProto, Tensor
 
 
 class Counted(Tensors):
-    """A counter of the uses of a name."""
+    """Tensors that count how often a key is requested."""
 
     asked = 0
 

@@ -323,9 +323,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        self.rfile.read(
-            int(self.headers.get("content-length", "0"))
-        )  # closing with unread bytes would reset the connection
+        self.rfile.read(int(self.headers.get("content-length", "0")))  # unread bytes would make the close a reset
         self.told.append((self.command, self.headers.get("authorization")))
         self.send_response(201 if self.command == "POST" else 200)
         self.send_header("location", f"{self.place}/v1/uploads/x")

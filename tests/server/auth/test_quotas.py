@@ -45,7 +45,7 @@ COUNTED: Final = """
 
 
 async def entries(app: Application) -> tuple[int, int]:
-    """Return the entries of all spaces, counted one by one and as they are recorded."""
+    """Return the recorded number of all spaces' entries, and their number by a new count."""
     assert app.services.opened is not None
     database = app.services.opened.database
     used = await database.read(lambda tx: tx.all("SELECT coalesce(sum(entries), 0) FROM usage")[0][0])
@@ -303,7 +303,7 @@ async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> 
 
 
 async def _after_a_second(app: Application, *asked: Any) -> Asked:
-    """Return the answer to a request that arrives when usage is read again."""
+    """Return the answer to a request that arrives after usage was read again."""
     assert app.services.spaces is not None
     await (await app.services.spaces.get("own")).quotas.refresh()
     return await ask(app, *asked)

@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def knowing(tokens: Tokens) -> Authenticator:
-    """Return a replica's cache of callers."""
+    """Return a replica's authenticator, which remembers callers."""
     made = Authenticator(closed=True)
     await made.start(tokens)
     return made

@@ -52,7 +52,7 @@ def test_what_another_site_asks_for_changes_nothing(client: httpx.Client, told: 
 
 
 async def test_every_route_is_judged_by_its_rule() -> None:
-    """Another site may send only reads of public content, by any reading method."""
+    """Another site may only read: its requests use a reading method, and need no scope beyond `read`."""
     wrong = []
     async with open_app() as app:
         for call in CALLS:
@@ -71,9 +71,7 @@ async def test_reads_of_other_sites_change_no_rows() -> None:
         things = await Filling(app, "own", caller).fill("mine", None)
         for call in READING:
             method, target, body, headers = call.filled(things, "/spaces/own")
-            if (
-                call.route and RULES[call.route].scope is not Scope.WRITE
-            ):  # results that the first read computes or makes are stored then
+            if call.route and RULES[call.route].scope is not Scope.WRITE:  # the first read stores its results
                 await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
             before = await _rows(app, tables)
             await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller, **IMAGE})

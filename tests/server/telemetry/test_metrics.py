@@ -74,9 +74,7 @@ async def test_connections_of_the_pools_are_shown(tmp_path: Path) -> None:
         reads = [asyncio.create_task(database.read(work)) for _ in range(2)]
         for _ in reads:
             await asyncio.to_thread(begun.acquire)
-        shown = (
-            await ask(app, "GET", "/metrics", b"", {})
-        ).text  # one look, since background work uses connections too
+        shown = (await ask(app, "GET", "/metrics", b"", {})).text  # once: background work uses connections too
         states = dict(re.findall(r'^protoslice_database_connections\{state="(\w+)"\} (\S+)$', shown, re.MULTILINE))
         busy, free = float(states["busy"]), float(states["free"])
         let_go.set()

@@ -98,9 +98,7 @@ def test_signals_to_the_whole_group_drain_all_workers(tmp_path: Path) -> None:
         pids = [service.running.pid, *children(service.running.pid)]
         upload.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n\x0a\x07")
         soon(lambda: sum(metric(service, "protoslice_open_uploads").values()) == 1)
-        for (
-            pid
-        ) in pids:  # like systemd, which signals the workers too; they also learn of the signal from their supervisor
+        for pid in pids:  # like systemd: the workers get the signal, and another one from their supervisor
             os.kill(pid, signal.SIGTERM)
         soon(lambda: _refused(service))
         upload.sendall(b"storage")
