@@ -1,8 +1,9 @@
 """Record a build's visible output: `python -m tests.record OUT`; compare two builds by `diff -r OUT1 OUT2`.
 
-`OUT` gets the OpenAPI document, every command's help, and every command's JSON for a fixed model. It gets the names,
-types, labels and help of all metrics. It also gets answers to the calls of tests/support/calls.py, to HEAD, to calls
-for missing things, and to calls without a token. Times, random ids, paths and ports are replaced by their kind.
+`OUT` receives the OpenAPI document, every command's help, and every command's JSON for a fixed model. It receives the
+names, types, labels and help of all metrics. It also receives answers to the calls of tests/support/calls.py, to HEAD,
+to calls for missing things, and to calls without a token. Times, random ids, paths and ports are replaced by their
+kind.
 """
 
 from __future__ import annotations

@@ -30,9 +30,10 @@ def _one_by_one(wire: Wire, given: Any) -> int:
 
 
 def at_once(path: str, count: int) -> Play:
-    """A play of `count` connections by two clients that each request `path`; it returns the highest status.
+    """Return a play (see `Row.play`) in which two clients request `path` over `count` connections together.
 
-    A client may have 512 concurrent requests, and on a slow machine all of them run at once.
+    The play returns the highest status. A client may have 512 concurrent requests, and on a slow machine all of them
+    run at once.
     """
 
     def play(wire: Wire, given: Any) -> int:

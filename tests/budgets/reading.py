@@ -61,7 +61,7 @@ def leaves_file(wire: Wire, store: str) -> int:
 
 
 def stalled(path: str, count: int) -> Any:
-    """A play that requests `path` over many connections, and reads no answer."""
+    """Return a play (see `Row.play`) that requests `path` over many connections, and reads no answer."""
 
     def play(wire: Wire, given: Any) -> int:
         with ExitStack() as stack:
@@ -78,7 +78,7 @@ def stalled(path: str, count: int) -> Any:
 
 
 def pipelined(path: str, count: int) -> Any:
-    """A play that requests `path` `count` times over one connection, and reads only after it has sent all requests."""
+    """Return a play that requests `path` `count` times over one connection, and only then reads the answers."""
 
     def play(wire: Wire, given: Any) -> int:
         asked = f"GET {path.format(store=given)} HTTP/1.1\r\nhost: localhost\r\n".encode()
@@ -94,7 +94,7 @@ def pipelined(path: str, count: int) -> Any:
 
 
 def in_ranges(path: str, count: int) -> Any:
-    """A play that requests `path` byte by byte."""
+    """Return a play that requests `path` byte by byte."""
 
     def play(wire: Wire, given: Any) -> int:
         asked = (get(path.format(store=given), range=f"bytes={n}-{n}") for n in range(count))

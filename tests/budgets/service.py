@@ -1,7 +1,7 @@
-"""The service with a probe inside: `python -m tests.budgets.service near|far`, set up by its environment as ever.
+"""The service with a probe inside: `python -m tests.budgets.service near|far`, with the usual settings.
 
-Standard input takes `begin` and `end`, a line each. Standard output gives the address, then `{}` for every `begin`, and
-for every `end` what was measured since.
+Standard input takes `begin` and `end`, a line each. Standard output gives the address, then `{}` for every `begin`. For
+every `end`, it gives the costs since the last `begin`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests fail with each planted fault; here, each fault's place is only checked to be as its row describes."""
+"""Each planted fault must make its tests fail (only with `-m long`), and its row must match a text in the sources."""
 
 from __future__ import annotations
 

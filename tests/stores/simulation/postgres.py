@@ -1,7 +1,7 @@
 """PostgreSQL in the histories: transactions' statements interleave, and a transaction may end between two statements.
 
-Each transaction has a connection and a thread. Only one thread runs Python at a time: the loop lets a transaction
-execute one statement, and waits until the statement has ended or waits for another transaction's lock.
+Each transaction has a connection and a thread. Only one thread runs Python at a time. The loop lets a transaction
+execute one statement, and then waits until the statement has ended or is blocked by another transaction's lock.
 """
 
 from __future__ import annotations
