@@ -73,7 +73,7 @@ def unchecked(app: Application) -> list[str]:
 
 def wrong_names(names: QueryNames) -> Iterator[tuple[str, str]]:
     """Return unknown names, each with the words of its refusal."""
-    yield "xyzzy", "'xyzzy': use one of " if names.known else "'xyzzy': this URL takes none"
+    yield "xyzzy", "'xyzzy': use one of " if names.known else "'xyzzy': this URL takes no query parameters"
     for name in names.known:
         yield f"{name}_", f"Unknown query parameter '{name}_': did you mean '{name}'?"
 
