@@ -88,7 +88,7 @@ def test_rules_of_a_splitter_are_checked_like_others() -> None:
         ("two", InvalidInput, "Several installed packages"),
         ("mute", Unsupported, "'mute' of package .* has no method `rules`"),
         ("broken", Unsupported, "the splitter for 'broken' of .* does not load: RuntimeError: no licence"),
-        ("gone", Unsupported, "Cannot import the splitter for 'gone' of .*: No module named 'nothing'"),
+        ("gone", Unsupported, "Cannot import the splitter for 'gone' from the package .*: No module named 'nothing'"),
     ],
 )
 def test_a_splitter_that_cannot_be_had_is_told_in_one_line(installed: None, name: str, error: Any, said: str) -> None:

@@ -697,7 +697,7 @@ class GraphBlock:
     """A part of a graph: a single node, or a block of neighbouring nodes."""
 
     id: int | None
-    """The number with which a client can list the parts of this block; None for a node."""
+    """The number of this block, which a client passes to list the block's parts. A node has none."""
     kind: Annotated[str, like("repeat")]
     """The kind: `node`, `group`, `repeat`, `round` or `part`. The nodes of a `group` have names with a common prefix. A
     `repeat` consists of parts that look the same, and a `round` is one of them. A `part` joins neighbours, because a

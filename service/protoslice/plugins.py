@@ -70,7 +70,7 @@ class PluginGroup(Generic[T]):
         return plugin
 
     def register(self, name: str, plugin: T) -> None:
-        """Add a plug-in for this process. It replaces a plug-in of an installed package with the same name.
+        """Add a plug-in for this process. It replaces a plug-in with the same name that an installed package has.
 
         Raise `InvalidInput` if the name belongs to a built-in or registered plug-in. Raise `Unsupported` if the plug-in
         is invalid.
@@ -123,7 +123,7 @@ class PluginGroup(Generic[T]):
             plugin: T = point.load()
         except Exception as error:
             raise Unsupported(
-                f"Cannot import the {self._kind} for {name!r} of {_package_of(point)}: {brief(error)}"
+                f"Cannot import the {self._kind} for {name!r} from the package {_package_of(point)}: {brief(error)}"
             ) from error
         self._check(name, _package_of(point), plugin)
         return plugin

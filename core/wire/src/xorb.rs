@@ -94,7 +94,7 @@ impl Xorb {
         }
         if size == 0 || size > MAX_CHUNK || stored > size {
             let message =
-                format!("a chunk of a xorb must have 1 to {MAX_CHUNK} bytes, and must not be larger when compressed");
+                format!("a chunk of a xorb must have 1 to {MAX_CHUNK} bytes, and compression must not make it larger");
             return Err(WireError::corrupt(self.offset, message));
         }
         if self.size + size > MAX_SIZE || self.leaves.len() == MAX_CHUNKS {

@@ -35,8 +35,8 @@ class Collected(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "The upload took longer than a day, or a store with which it shares data was removed. Some of its data was "
-            "deleted, and nothing was stored: send the upload again"
+            "The upload took longer than a day, or a store that shares data with it was removed. Some data of "
+            "the upload was deleted, and nothing was stored: send the upload again"
         )
 
 

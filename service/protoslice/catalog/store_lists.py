@@ -187,7 +187,7 @@ class StoreListing:
     def _by_store(self, behind: str) -> tuple[str, str]:
         """Return two SQL statements: for the stores of a page, and for the index rows that the page examines.
 
-        Both examine a limited number of stores.
+        Both statements read a limited number of stores.
         """
         walk = f"""
             SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
@@ -211,7 +211,7 @@ class StoreListing:
     def _by_name(self, behind: str) -> tuple[str, str]:
         """Return two SQL statements: for the stores of a page sorted by name, and for the names that the page examines.
 
-        Both examine a limited number of names.
+        Both statements read a limited number of names.
         """
         search = self._search
         if search is not None and search.by_trigrams:

@@ -68,7 +68,7 @@ class StoreDraft:
     shared: Collection[int] = ()
     """Ids of objects to which other stores or uploads already refer."""
     digests: Sequence[tuple[int, bytes]] = ()
-    """Number and SHA-256 of each file that can be found by its digest."""
+    """The number and the SHA-256 digest of each file that clients can find by digest."""
     paths: Sequence[str] = ()
     """Paths by which searches find the store, with the path of the root first."""
     of_commits: bool = False

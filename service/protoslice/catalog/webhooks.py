@@ -184,7 +184,7 @@ class DeliveryTable:
         self._database = database
 
     async def page(self, hook: str, *, dead: bool, limit: int, after: str = "") -> list[Delivery]:
-        """Return at most `limit` deliveries to a webhook whose ids follow `after`, oldest first."""
+        """Return at most `limit` deliveries to a webhook, oldest first, from the first id above `after` on."""
         sql = f"""
             SELECT {_DELIVERY} FROM deliveries WHERE hook = :hook AND dead = :dead AND id > :after
             ORDER BY id LIMIT :limit"""

@@ -241,7 +241,7 @@ class RemoteRecords(Sequence[bytes]):
 
     def _check_whole(self, call: str) -> None:
         if self._numbers != range(self.summary.count):
-            raise InvalidInput(f"A slice of records has no `{call}`: call it on all records of the store")
+            raise InvalidInput(f"A slice of records has no `{call}`: call `{call}` on the whole sequence of the store")
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"

@@ -89,7 +89,7 @@ _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
 _EMPTY: Final = Rope.joined(())
 _LONGEST: Final = 9
-"""The most bytes that a string's length takes."""
+"""The largest number of bytes in which the length of a string is encoded."""
 
 
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:

@@ -70,7 +70,8 @@ class _Writing:
             self._total += event.length
             if self._total > self._room:
                 raise LimitExceeded(
-                    f"The recipe creates files of {self._total} bytes or more: at most {self._room} are allowed"
+                    f"The files of the recipe have {self._total} bytes or more in total, but at most {self._room} are "
+                    "allowed"
                 )
         last = self._last
         if isinstance(event, Copy):

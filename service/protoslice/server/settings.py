@@ -275,8 +275,8 @@ class Settings(BaseSettings):
     max_uploads: int = Field(
         default=16,
         ge=1,
-        description="Maximum concurrent uploads. In addition, four times as many with bodies of at most 64 KiB may "
-        "run. Others wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`.",
+        description="Maximum concurrent uploads. Uploads of at most 64 KiB have a limit of four times this number. "
+        "Uploads beyond a limit wait for `PROTOSLICE_UPLOAD_WAIT_SECONDS`.",
     )
     max_uploads_per_client: int = Field(
         default_factory=lambda given: max(given["max_uploads"] // 2, 4),

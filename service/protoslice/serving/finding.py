@@ -102,7 +102,7 @@ class TagCache(TagTable):
 
 
 LEAST_FOUND: Final = 1 << 20
-"""Smallest file that can be found by its digest, in bytes; sending a smaller file again takes hardly any time."""
+"""Size in bytes of the smallest file that clients can find by digest. A smaller file is quickly sent again."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 StoredPath = tuple[str, str]
 """The id of a store, and the path of a file in this store."""

@@ -91,7 +91,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """Return the valid part of the path that `tags` name, and the problem that follows it, or None."""
+    """Return the valid first part of the path in `tags`, and what is wrong with the next tag, or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)

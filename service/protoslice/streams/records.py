@@ -357,7 +357,7 @@ class Records(SourceOwner, Sequence[bytes]):
         A stream that is in memory becomes part of the pickle.
         """
         if self._again is None:
-            raise TypeError("Only records that `protoslice.records` opened can be pickled")
+            raise TypeError("These records cannot be pickled: open them with `protoslice.records`")
         return _opened, (self._again, self.index_bytes, self._size, self._numbers)
 
     @property

@@ -141,7 +141,7 @@ class LazyArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("A tensor of a model is always copied when it becomes an array: use copy=None")
+            raise ValueError("copy=False is not possible, because reading a tensor copies it: use copy=None")
         import numpy as np
 
         return np.asarray(self[...], dtype)

@@ -16,7 +16,7 @@ const TEXT = new TextEncoder();
 /** The same files, as an archive if there are many. */
 export function archived(chosen: Chosen): Chosen {
   const { files, name } = chosen;
-  if (files.length > LIMIT) throw new Error(`${files.length} files are too many: a store holds at most ${LIMIT}; upload its folders one at a time`);
+  if (files.length > LIMIT) throw new Error(`${files.length} files are too many: a store holds at most ${LIMIT}. Upload the folders of this folder one at a time`);
   if (files.length <= MOST) return chosen;
   // Blobs of files hold no bytes.
   const parts = files.flatMap((each) => [headerOf(each), each.file, new Uint8Array(-each.file.size & (BLOCK - 1))]);

@@ -58,7 +58,7 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     }
     let index = builder.finish(source.len());
     if (footer.len() as u64).checked_sub(1) != Some(chunks) || index.count() != records {
-        return Err(damaged(footer_at, "the counts differ from the listed chunks or records"));
+        return Err(damaged(footer_at, "the footer lists other numbers of chunks or records than the file has"));
     }
     Ok(index)
 }

@@ -222,7 +222,8 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
     if database.dialect == "sqlite":
         left.append(Remainder("database", "deleted rows", "new rows overwrite them", "stop the service and run VACUUM"))
     if backed_up:
-        left.append(Remainder("backups", "bytes and names", "N newer backups (--keep N, by default 7)", "protoslice backup TARGET --keep 1"))
+        until = "as many newer ones as --keep says, by default 7"
+        left.append(Remainder("backups", "bytes and names", until, "protoslice backup TARGET --keep 1"))
     if dumped:
         end = datetime.fromtimestamp(dumped / SECOND, UTC) + timedelta(days=settings.dumps)
         left.append(Remainder("dumps", "names, small files", end.strftime("%Y-%m-%d"), "delete files in snapshots/"))

@@ -54,7 +54,7 @@ def pull(  # noqa: PLR0913 - each is an option
         typer.Option(
             "--only",
             metavar="VIEW",
-            help="Write just this view into the folder OUT: chunks/3, tensors/NAME, merge?path=graph …; repeatable.",
+            help="Write only this view into OUT, such as chunks/3, tensors/NAME or merge?path=graph; repeatable.",
         ),
     ] = None,
     force: Annotated[
@@ -76,7 +76,7 @@ def pull(  # noqa: PLR0913 - each is an option
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Write the safetensors view into a folder, as files with elements of at most this size.",
+            help="Write the safetensors view into a folder, split into files of at most this size.",
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,

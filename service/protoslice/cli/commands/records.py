@@ -41,7 +41,7 @@ def records(  # noqa: PLR0913 - each is an option
     ] = None,
     value: Annotated[
         list[str] | None,
-        typer.Option(metavar="VALUE", help="Value of the --key field of the records to select; repeatable."),
+        typer.Option(metavar="VALUE", help="Select records whose --key field has this value; repeatable."),
     ] = None,
     sample: Annotated[int | None, typer.Option(metavar="N", help="Number of records to draw at random.", min=0)] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the sample.", min=0)] = 0,

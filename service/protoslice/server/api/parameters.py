@@ -139,7 +139,10 @@ FieldPath = Annotated[
 OmitLarger = Annotated[
     int | None,
     SIZE,
-    Parameter(description="Leave out every bytes, string and packed field larger than this size.", examples=["64KiB"]),
+    Parameter(
+        description="Leave out every field that is larger than this size and has the type `bytes`, `string` or packed.",
+        examples=["64KiB"],
+    ),
 ]
 
 

@@ -98,7 +98,8 @@ class SignUrl(RequestBody):
     path: str = Field(
         pattern=r"^/[!$-~]*$",
         max_length=8000,
-        description="Path and query of the URL, percent-encoded: from `/v1/stores/` on, or as the service returns it.",
+        description="Path and query of the URL, percent-encoded. The path begins with `/v1/stores/`, or is "
+        "one that the service returned.",
         examples=["/v1/stores/model/files/weights.safetensors"],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(

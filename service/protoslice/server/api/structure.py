@@ -145,7 +145,7 @@ async def get_treemap(
     summary="Summarize the model",
 )
 async def get_summary(request: Request, services: Services, store: Viewed) -> Response:
-    """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
+    """Return how many tensors, elements and bytes each data type has, and list missing files and duplicate names."""
     return await view_answer(request, services, store, lambda: models.summary(store))
 
 

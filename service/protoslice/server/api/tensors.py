@@ -46,7 +46,7 @@ class _Chosen:
     search: Annotated[
         str | None,
         Query(
-            description="Words that the name must contain, in any case.",
+            description="Words that the name must contain, in upper or lower case.",
             examples=["layer.3 bias"],
         ),
     ] = None

@@ -262,10 +262,10 @@ async def get_tensor(store: Viewed, name: TensorName, query: Annotated[TensorQue
 
     Quantized tensors of GGUF files are returned as blocks, or with `dequantize` as F32.
 
-    The format `packed` returns types narrower than a byte in the packing of the model. The format `json` returns
-    metadata, bundle entries and strings. The format `lod`, or `/lod` after the name, returns Paddle's levels of detail.
-    The format `stats`, or `/stats` after the name, returns minimum, maximum, mean, standard deviation, zeros and a
-    histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a scalar) describe the response.
+    The format `packed` returns elements that are narrower than a byte as the model packs them. The format `json`
+    returns metadata, bundle entries and strings. The format `lod`, or `/lod` after the name, returns Paddle's levels of
+    detail. The format `stats`, or `/stats` after the name, returns minimum, maximum, mean, standard deviation, zeros
+    and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a scalar) describe the response.
     """
     return await tensors.one(
         store,

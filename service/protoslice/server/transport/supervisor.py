@@ -150,7 +150,7 @@ class Supervisor:
         return None
 
     def _spawn(self, number: int) -> WorkerLink | None:
-        """Fork a worker unless a signal has arrived. Return its link in the worker, and None in the supervisor."""
+        """Fork a worker unless a signal has arrived. In the worker, return its link; in the supervisor, return None."""
         with _without_signals():
             if self._signals:
                 return None

@@ -96,7 +96,7 @@ class S3Signature(UrlSignature):
 
     @property
     def is_valid(self) -> bool:
-        """True until the end of the signature."""
+        """True until the signature expires."""
         return time.time() < self.expires
 
     def proves(self, key: bytes) -> bool:
