@@ -430,11 +430,11 @@ def test_every_lock_has_a_race() -> None:
 
 @pytest.mark.parametrize("lock", RACES)
 def test_a_lock_prevents_a_wrong_result(postgres: TestServer, lock: str) -> None:
-    race = RACES[lock]
-    right = [_in_turn(postgres, race, order) for order in ((0, 1), (1, 0))]
-    wrong = next((stop for stop in range(30) if _at_once(postgres, race, stop, lock) not in right), None)
+    scene = Scene.of(postgres, RACES[lock])
+    right = [scene.in_turn(order) for order in ((0, 1), (1, 0))]
+    wrong = next((stop for stop, result in scene.at_once(lock) if result not in right), None)
     assert wrong is not None, "nothing goes wrong without this lock: remove it"
-    assert _at_once(postgres, race, wrong, None) in right
+    assert scene.stopped_at(wrong, None) in right
 
 
 async def remove_seen_space(database: Database) -> None:
@@ -447,64 +447,85 @@ async def limit_seen_usage(database: Database) -> None:
 
 
 def test_a_space_that_is_seen_empty_is_not_removed_with_a_store(postgres: TestServer) -> None:
-    race = Race(an_empty_space, requesting(publishing("a")), remove_seen_space)
-    for stop in range(30):
-        done, facts = _at_once(postgres, race, stop, None)
+    scene = Scene.of(postgres, Race(an_empty_space, requesting(publishing("a")), remove_seen_space))
+    for stop, (done, facts) in scene.at_once(None):
         removed = done[1] is None  # else the name of the error
         assert removed is ("'space.removed'" in str(facts))
         assert removed is not ("'store.created'" in str(facts)), (stop, done, facts)
 
 
 def test_limits_of_a_space_are_not_set_by_a_tag_of_other_usage(postgres: TestServer) -> None:
-    _, facts = _in_turn(postgres, Race(an_empty_space, publishing("a"), limit_seen_usage), (0, 1))
-    assert "'space.changed'" not in str(facts)
-    _, facts = _in_turn(postgres, Race(an_empty_space, publishing("a"), limit_seen_usage), (1, 0))
-    assert "'space.changed'" in str(facts)
+    scene = Scene.of(postgres, Race(an_empty_space, publishing("a"), limit_seen_usage))
+    assert "'space.changed'" not in str(scene.in_turn((0, 1)))
+    assert "'space.changed'" in str(scene.in_turn((1, 0)))
 
 
-def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:
-    """Return the result of the two transactions when they run one after the other."""
-    url = _prepared(server, race)
-    results: list[Any] = [None, None]
-    for number in order:
-        actor = Actor(url, NEVER, (race.first, race.second)[number])
-        actor.start()
-        results[number] = actor.join()
-    return _outcome(server, url, results)
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A race and a database that is prepared for it. Each run of the race uses a copy of the database."""
 
+    server: TestServer
+    race: Race
+    prepared: str
 
-def _at_once(server: TestServer, race: Race, stop: int, without: str | None) -> Any:
-    """Return their result if the first pauses before a statement until the second has ended or waits for a lock."""
-    url = _prepared(server, race)
-    first, second = (Actor(url, at, act, _dropping(without)) for at, act in ((stop, race.first), (NEVER, race.second)))
-    first.start()
-    second.start()
-    first.finish()
-    return _outcome(server, url, [first.join(), second.join()])
+    @classmethod
+    def of(cls, server: TestServer, race: Race) -> Scene:
+        """Prepare the database of a race."""
+        url = server.new_catalogue()
 
+        async def prepare() -> None:
+            async with open_database(url, "memory://") as database:
+                await race.prepare(database)
+                # The steps before this one are not compared.
+                await database.write(lambda tx: tx.run("DELETE FROM audit"))
 
-def _prepared(server: TestServer, race: Race) -> str:
-    url = server.new_catalogue()
+        asyncio.run(prepare())
+        return cls(server, race, url)
 
-    async def prepare() -> None:
-        async with open_database(url, "memory://") as database:
-            await race.prepare(database)
-            # The steps before this one are not compared.
-            await database.write(lambda tx: tx.run("DELETE FROM audit"))
+    def in_turn(self, order: tuple[int, int]) -> Any:
+        """Return the result of the two transactions when they run one after the other."""
+        url = self.server.new_copy(self.prepared)
+        results: list[Any] = [None, None]
+        for number in order:
+            actor = Actor(url, NEVER, (self.race.first, self.race.second)[number])
+            actor.start()
+            results[number] = actor.join()
+        return self._outcome(url, results)
 
-    asyncio.run(prepare())
-    return url
+    def at_once(self, without: str | None) -> Iterator[tuple[int, Any]]:
+        """Yield `stopped_at` for each statement of the first transaction."""
+        for stop in range(30):
+            if (result := self.stopped_at(stop, without)) is None:
+                assert stop, "the first transaction has no statement"
+                return
+            yield stop, result
+        raise AssertionError("the first transaction has more statements than are tried")
 
+    def stopped_at(self, stop: int, without: str | None) -> Any:
+        """Return the result if the first pauses before a statement until the second has ended or waits for a lock.
 
-def _outcome(server: TestServer, url: str, results: Sequence[Any]) -> Any:
-    async def read() -> list[list[str]]:
-        async with open_database(url, "memory://") as database:
-            return await database.read(lambda tx: [sorted(str(tuple(row)) for row in tx.all(sql)) for sql in FACTS])
+        Return None if the first has fewer statements.
+        """
+        url = self.server.new_copy(self.prepared)
+        first, second = (
+            Actor(url, at, act, _dropping(without)) for at, act in ((stop, self.race.first), (NEVER, self.race.second))
+        )
+        first.start()
+        paused = first.steps.paused.is_set()
+        second.start()
+        first.finish()
+        result = self._outcome(url, [first.join(), second.join()])
+        return result if paused else None
 
-    said = [type(each).__name__ if isinstance(each, Exception) else each for each in results]
-    facts = asyncio.run(read())
-    server.drop(url)
-    return [each if isinstance(each, bool | int | str) else None for each in said], facts
+    def _outcome(self, url: str, results: Sequence[Any]) -> Any:
+        async def read() -> list[list[str]]:
+            async with open_database(url, "memory://") as database:
+                return await database.read(lambda tx: [sorted(str(tuple(row)) for row in tx.all(sql)) for sql in FACTS])
+
+        said = [type(each).__name__ if isinstance(each, Exception) else each for each in results]
+        facts = asyncio.run(read())
+        self.server.drop(url)
+        return [each if isinstance(each, bool | int | str) else None for each in said], facts
 
 
 def _dropping(lock: str | None) -> Unlocked:

@@ -62,10 +62,14 @@ class TestServer:
             with ThreadPoolExecutor(1) as thread:  # a thread, since the caller may have an event loop already
                 thread.submit(asyncio.run, _upgrade(self.url(made))).result()
             self._catalogue = made
-        url = self.url(self._make(f"CREATE DATABASE {{}} TEMPLATE {self._catalogue} STRATEGY file_copy"))
+        url = self.new_copy(self.url(self._catalogue))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE meta SET catalogue_id = %s", (secrets.token_bytes(16),))
         return url
+
+    def new_copy(self, url: str) -> str:
+        """Return the URL of a new copy of a database to which no one is connected."""
+        return self.url(self._make(f"CREATE DATABASE {{}} TEMPLATE {urlsplit(url).path[1:]} STRATEGY file_copy"))
 
     def drop(self, url: str) -> None:
         """Drop a database that `new_database` or `new_catalogue` made."""
