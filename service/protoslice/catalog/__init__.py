@@ -43,7 +43,7 @@ async def open_database(
     audit_seconds: float = 0,
     audit_entries: int = 0,
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url`, or the default catalogue of the storage at the URI `storage` if `url` is None.
+    """Yield the catalogue at `url`; if `url` is None, yield the default catalogue of the storage at the URI `storage`.
 
     If the storage is not `shared` with other processes, the default catalogue is temporary: it ends with this
     process. A SQLite file is migrated to the current schema, and created if it is missing and `create` is True.
@@ -83,7 +83,7 @@ async def _tidy(database: Database, audit_seconds: float, audit_entries: int) ->
 
 
 async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
-    """Delete all old rows once; if steps fail, run the others and raise the first failure at the end."""
+    """Delete all old rows once; if a step fails, run the remaining steps before the first error is raised."""
     steps: list[Callable[[], Awaitable[None]]] = [
         DeliveryTable(database).purge,
         partial(purge_audit, database, audit_seconds, audit_entries),
@@ -94,7 +94,7 @@ async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0)
 
 
 async def purge_changes(database: Database) -> None:
-    """Delete the rows of `changes` that are older than a day, since no transaction is retried for so long."""
+    """Delete the rows of `changes` that are older than a day; their transactions are no longer retried."""
 
     def work(tx: Transaction, limit: int) -> int:
         return tx.run(

@@ -1,4 +1,4 @@
-"""Deletion of commits that no name leads to, of removed repositories and spaces, and of stores that only they made."""
+"""Deletion of unreachable commits, removed repositories and removed spaces, and of the stores that only these made."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _OF_REPOSITORIES: Final = {
     "commits": "id",
     "former_names": "folded",
 }
-"""Tables whose rows belong to repositories, and the columns that distinguish the rows within one repository."""
+"""Tables whose rows belong to repositories, each with the columns that distinguish the rows of one repository."""
 _RETURNED: Final = {
     "commits": "store, 0, 1",
     "manifests": "store, length(body) + length(coalesce(referrer, '')), 1",
     "kept_files": f"NULL, 0, CASE WHEN kind IN {COUNTED} THEN 1 ELSE 0 END",
 }
-"""SQL columns that the deletion of a row returns: its store, its counted bytes, and 1 if the row counts as an entry.
+"""SQL columns that the deletion of a row returns: the row's store and counted bytes, and 1 if it counts as an entry.
 
-Rows of tables that are not listed have no store and no counted bytes, and each counts as an entry.
+Rows of tables that are not listed here have no store and no counted bytes, and each counts as an entry.
 """
 _COMMIT: Final = "commits WHERE space = :space AND repository = :repository AND id = :id"
 # The statement finds rows by their keys only: PostgreSQL then reads no other rows, even if its statistics are wrong.
@@ -155,7 +155,8 @@ async def purge_commits(database: Database) -> None:
         done, counted, stores = 0, Counter[str](), defaultdict[str, set[str]](set)
         for space, repository, id in tx.all(due, limit=limit):
             key = {"space": space, "repository": repository}
-            # Requests that point a name at a commit wait for this lock; otherwise, the name could lose its commit here.
+            # Requests that point a name at a commit wait for this lock; otherwise, the commit could be deleted
+            # meanwhile.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
             gone: Row | None = (id, None)
             while gone is not None and gone[0] is not None and done < limit:
@@ -179,17 +180,17 @@ async def purge_commits(database: Database) -> None:
 
 
 def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
-    """Remove the `stores` that only commits or manifests created, unless something still names them.
+    """Remove those of `stores` that only commits or manifests created and that have no name any more.
 
-    Also subtract `entries` and `size` bytes from the usage of the space, in addition to the counts of the removed
-    stores.
+    Subtract the removed stores from the usage of the space. Also subtract `entries` further entries and `size` further
+    bytes.
     """
     locked = f"SELECT 1 FROM stores WHERE {LIVE} AND of_commits = 1 FOR UPDATE"
     computed = f"DELETE FROM manifests WHERE space = :space AND store = :digest RETURNING {_RETURNED['manifests']}"
     count = logical = 0
     for digest in sorted(stores):
         key = {"space": space, "digest": digest}
-        # The lock comes first: the second statement then sees all names that were written while the first one waited.
+        # The lock comes first: the second statement then sees all names that were written during the wait for the lock.
         if tx.first(locked, **key) is None or tx.all(f"SELECT {is_named(':digest')}", **key)[0][0]:
             continue
         removed = mark_removed(tx, space, digest)

@@ -32,7 +32,7 @@ _ID: Final = f"""coalesce({_OWN}, (
     JOIN repositories o ON o.space = h.space AND o.protocol = 'oci' AND o.name = h.folded
     WHERE f.space = :space AND f.folded = :repository
 ))"""
-"""SQL for the id of the repository that has a name, or else that had the name last; reads accept former names."""
+"""SQL for the id of the repository that has a name; if there is none, of the repository that had the name last."""
 _THESE: Final = f"space = :space AND repository = {_ID}"
 _CURRENT: Final = f"space = :space AND repository = {_OWN}"
 _OF_MANIFEST: Final = "space = :space AND repository = :id AND digest = :digest"
@@ -73,7 +73,7 @@ class ArtifactTable:
         self._key: Mapping[str, str] = {"space": usage.space, "repository": repository}
 
     async def check_pushed(self) -> None:
-        """Raise `NotFound` for a name that a repository had before, and `NameInvalid` for a disallowed new name."""
+        """Raise `NotFound` if the name is a repository's former name, and `NameInvalid` for a disallowed new name."""
         await self._database.read(self._check_pushed)
 
     def _check_pushed(self, tx: Transaction) -> None:
@@ -169,14 +169,14 @@ class ArtifactTable:
         return _manifest(row)
 
     async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
-        """Return the `digests` that are manifests of this repository, with the size of each manifest."""
+        """Return the size in bytes of each manifest of this repository whose digest is in `digests`."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         texts = [digest.text for digest in digests]
         rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
         return {Digest(text): size for text, size in rows}
 
     async def of_store(self, digits: str) -> StoredManifest | None:
-        """Return the last pushed manifest whose store's id begins with `digits`, or None."""
+        """Return the last pushed of the manifests whose store has an id that begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
             ORDER BY pushed DESC LIMIT 1"""
@@ -185,7 +185,7 @@ class ArtifactTable:
         return None if row is None else _manifest(row)
 
     async def stores(self, most: int) -> list[str]:
-        """Return the ids of the stores that belong to the first `most` manifests."""
+        """Return the ids of the stores of the first `most` manifests, in the order of the manifests' digests."""
         sql = f"SELECT store FROM manifests WHERE {_THESE} ORDER BY digest LIMIT :most"
         rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
         return sorted({store for (store,) in rows if store is not None})
@@ -318,7 +318,7 @@ class ArtifactTable:
         return [(Digest(text), size or 0) for text, size in rows]
 
     async def descriptors(self, digests: Sequence[Digest]) -> list[bytes]:
-        """Return the descriptors of manifests that have a subject, in the order of `digests`, without deleted ones."""
+        """Return the descriptors of the manifests `digests`, in order, except those that are gone or lack a subject."""
         sql = f"SELECT digest, referrer FROM manifests WHERE {_THESE} AND digest IN {{listed}} AND referrer IS NOT NULL"
         texts = [digest.text for digest in digests]
         found: dict[str, str] = dict(await self._database.read(lambda tx: tx.among(sql, texts, **self._key)))

@@ -12,7 +12,7 @@ from protoslice.database.transactions import SECOND, Actor, Database, Row, Trans
 from protoslice.errors import SpaceRemoved
 
 EVERY_SPACE: Final = "*"
-"""Space in a grant that is valid in all spaces, and in audit entries that concern all spaces."""
+"""Name that stands for all spaces, in grants that are valid in all spaces and in audit entries about all spaces."""
 _COLUMNS: Final = "at, change, n, who, who_id, what, subject, detail"
 _TIMES: Final = {"since": ">=", "until": "<"}
 _NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"
@@ -128,7 +128,7 @@ class AuditTable:
 
 
 async def purge_audit(database: Database, seconds: float, most: int) -> None:
-    """Delete changes older than `seconds`, and the oldest changes of each space beyond `most`; 0 means no limit."""
+    """Delete changes older than `seconds`; of each space, keep only the newest `most` changes. 0 means no limit."""
     after = 0
 
     def work(tx: Transaction, limit: int) -> int:
@@ -136,7 +136,7 @@ async def purge_audit(database: Database, seconds: float, most: int) -> None:
         rows = tx.all(sql, after=after, limit=limit)
         old = [number for number, at in rows if at < tx.now - int(seconds * SECOND)]
         tx.many("DELETE FROM audit WHERE number = :number", [{"number": number} for number in old])
-        # The walk also passes rows with a time in the future: a wrong clock may have put them before older rows.
+        # The walk does not stop at rows with a time in the future: a wrong clock may have put them before older rows.
         return int(rows[-1][0]) if old or any(at > tx.now for _, at in rows) else 0
 
     if seconds:

@@ -88,14 +88,14 @@ _OF_STORES: Final = {
     "file_digests": "sha256, n",
     "pieces": "digest",
 }
-"""Tables whose rows refer to stores, and the columns that distinguish the rows within one store."""
+"""Tables whose rows refer to stores, each with the columns that distinguish the rows of one store."""
 _CLAIM_SECONDS: Final = 600.0
 """Seconds for which trash rows are reserved for the collector that has read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrashRow:
-    """An object in the trash: its bytes, and its checksums if `sums` is True, are to be deleted."""
+    """An object in the trash, whose bytes are to be deleted; if `sums` is True, its checksums are to be deleted too."""
 
     number: int
     key: str
@@ -105,7 +105,7 @@ class TrashRow:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The number of objects whose rows were deleted, and the bytes that they had in the usage."""
+    """The number of objects whose rows were deleted, and the number of their bytes that counted in the usage."""
 
     objects: int = 0
     stored_bytes: int = 0
@@ -147,7 +147,7 @@ class CollectorTable:
     async def purge_stores(self, grace_seconds: float) -> int:
         """Delete the stores whose grace period has ended, with all their rows; return the number of stores.
 
-        The stores are first marked with 0 in the column `deleted`, and can then no longer be restored.
+        The stores are first marked with 0 in the column `deleted`; from then on, they can no longer be restored.
         """
         grace = int(grace_seconds * SECOND)
 

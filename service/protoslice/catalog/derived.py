@@ -43,7 +43,7 @@ class DerivedTable:
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
     async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
-        """Return the fact `name` of several stores, by digest; leave out unknown facts and facts that are objects."""
+        """Return the fact `name` of several stores, by store digest; leave out missing facts and those in objects."""
         sql = """
             SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
             WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name
@@ -52,7 +52,7 @@ class DerivedTable:
         return {digest: bytes(data) for digest, data in rows}
 
     async def put_each(self, facts: Mapping[str, bytes], name: str) -> None:
-        """Insert the fact `name` of several stores, by digest; a known fact stays unchanged."""
+        """Insert the fact `name` of several stores, by the stores' digests; facts that exist already stay unchanged."""
         sql = """
             INSERT INTO derived (space, store, name, made, data)
             SELECT space, id, :name, :now, :data FROM stores
@@ -81,7 +81,8 @@ class DerivedTable:
         key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            # If two requests insert the same fact, the second waits here: it must release the object of the first.
+            # If two requests insert the same fact, the second waits here, because it must release the first one's
+            # object.
             tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
             sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
             old = tx.first(sql, **key, name=name)
@@ -104,7 +105,7 @@ class DerivedTable:
 
 
 LARGEST_ROW: Final = 64 << 10
-"""Largest number of bytes of a fact that is stored in the database; a larger fact is an object."""
+"""Largest size in bytes of a fact that is stored in the database; a larger fact is an object."""
 
 
 class DerivedSources:

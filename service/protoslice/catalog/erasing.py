@@ -31,7 +31,7 @@ from protoslice.catalog.uploads import release_uploads
 from protoslice.database.transactions import Database, Row, Transaction, Unaudited
 
 _SHOWN: Final = 100
-"""Largest number of names of each kind, and of other stores, that are shown."""
+"""Largest number of names of each kind that are shown, and largest number of other stores that are shown."""
 _PAGE: Final = 100
 _NO_STORE: Final = "0" * 64
 """An id that no store has."""
@@ -208,8 +208,8 @@ class Eraser:
                 WHERE m.space = k.space AND m.repository = k.repository AND m.store IS NOT NULL
             ) FROM kept_files k JOIN repositories r ON r.space = k.space AND r.id = k.repository
             WHERE k.space = :space AND k.store = :digest AND k.kind = 'blob' LIMIT :limit"""
-        # If other manifests may name the blob, keep it without a store: the next request searches the manifests'
-        # stores.
+        # If other manifests may name the blob, keep its row without a store. The next request for the blob then
+        # searches the stores of those manifests.
         moved = f"UPDATE kept_files SET store = '{_NO_STORE}' WHERE {_THESE} AND kind = 'blob' AND name = :name"
         async for repository, blob, is_named in self._each(blobs, digest):
             if is_named:
@@ -241,7 +241,7 @@ class Eraser:
                 await table.remove(path)
 
     async def _erase_files(self, digest: str) -> None:
-        """Delete hub files that are in no commit, and git objects, which can be computed again."""
+        """Delete the store's hub files that are in no commit, and git objects, which can be computed again."""
         histories = f"SELECT DISTINCT repository FROM kept_files WHERE {_THESE} AND kind LIKE 'git%' LIMIT :limit"
         async for (repository,) in self._each(histories, digest):
             await GitObjectTable(self._database, self._space, repository).clear()
@@ -308,7 +308,7 @@ class Eraser:
         drop_these(tx, tx.among(sql, sorted({*objects}), space=self._space), 0)
 
     async def _each(self, sql: str, digest: str) -> AsyncIterator[Row]:
-        """Yield rows that the caller removes; end when no rows are left or the caller removed none of the last page."""
+        """Yield rows, which the caller removes; end when none are left or the caller removed none of the last page."""
         values, before = {"space": self._space, "digest": digest, "limit": _PAGE}, list[Row]()
         while (rows := await self._database.read(lambda tx: tx.all(sql, **values))) and rows != before:
             for row in rows:

@@ -22,9 +22,9 @@ from protoslice.errors import NotFound
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
 _CLEARING: Final = "git-clearing"
-"""Kind of the row that tracks clearing.
+"""Kind of the row that records when the git objects of a repository are cleared.
 
-Each clearing sets a new version in the row, and sets the size to 1 until the clearing ends.
+Each clearing gives the row a new version. The row's size is 1 during a clearing, else 0.
 """
 _BLOB: Final = "git-blob"
 _GONE: Final = "gone"
@@ -38,7 +38,7 @@ _INSERT: Final = """
     WHERE kept_files.data IS NULL AND kept_files.path IS NOT NULL AND excluded.data IS NOT NULL"""
 """SQL that inserts an object; a pointer file replaces a plain file with the same text.
 
-From the plain file, git-lfs would take the wrong bytes.
+If the plain file remained, git-lfs would read the wrong bytes.
 """
 _ROWS: Final = 2000
 """Number of objects that one transaction writes."""
@@ -152,7 +152,7 @@ class GitObjectTable:
         return await self._database.read(work)
 
     async def clear(self) -> None:
-        """Delete commits and objects in several transactions; until the last one ends, `is_stale` returns True."""
+        """Delete commits and objects in several transactions; `is_stale` returns True until all transactions end."""
         await self._write(partial(self._note_clearing, 1))
         sql = f"DELETE FROM kept_files WHERE {_ALL} AND name IN (SELECT name FROM kept_files WHERE {_ALL} LIMIT :limit)"
         for kind in (_COMMIT, _OBJECT):

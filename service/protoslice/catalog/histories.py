@@ -34,7 +34,7 @@ HEAD: Final = "HEAD"
 """Name by which git refers to the branch `main`, unless a branch or tag has the same name."""
 COMMIT_DIGITS: Final = 40
 _NO_FILES: Final = hashlib.sha256(b"").hexdigest()
-"""Digest of no bytes, whose first 40 digits are the id of a commit without files."""
+"""SHA-256 digest of zero bytes; its first 40 digits are the id of a commit without files."""
 _LONGEST_TITLE: Final = 1000
 _LONGEST_MESSAGE: Final = 64 << 10
 _PAGE: Final = 250
@@ -199,7 +199,7 @@ class History:
         await self._database.write(work)
 
     async def by_id(self, commit: str) -> Commit:
-        """Return the newest commit with an id; raise `NoCommit` if this history has none."""
+        """Return the newest commit with an id; raise `NoCommit` if no commit has the id."""
         sql = f"""
             SELECT {_COMMIT} FROM commits c
             WHERE c.space = :space AND c.repository = :repository AND c.digits = :digits
@@ -226,7 +226,7 @@ class History:
         return found[0] if found else None
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
-        """Return a page of commits, from the commit at `place` to its ancestors, and the next page's place or None."""
+        """Return a page of commits, the commit at `place` and then its ancestors, and the next page's place or None."""
         sql = f"""
             WITH RECURSIVE line (id, depth) AS (
                 SELECT c.id, 1 FROM commits c
@@ -336,7 +336,7 @@ def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
 
 
 def thin_refs(tx: Transaction, key: Mapping[str, Any], most: int) -> list[Ref]:
-    """Delete and return the first `most` branches and tags if there are more of them; their commits become due."""
+    """If there are more than `most` branches and tags, delete and return the first `most`; their commits become due."""
     found = refs_of(tx, key, most + 1)
     if len(found) <= most:
         return []

@@ -79,7 +79,7 @@ class LabelSearch:
         return f"{alias}.label {'GLOB' if self.dialect == 'sqlite' else 'LIKE'} :pattern"
 
     def rows(self, alias: str) -> str:
-        """Return the SQL after FROM that selects the matching rows of `names` with a store."""
+        """Return the SQL after FROM that selects the rows of `names` that match the search and have a store."""
         has_store = f"{alias}.store IS NOT NULL"
         if self.by_trigrams and self.dialect == "sqlite":
             joined = f"name_trigrams t JOIN names {alias} ON {alias}.number = t.rowid"

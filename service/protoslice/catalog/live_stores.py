@@ -15,9 +15,9 @@ NAMING: Final = {
     "manifests": " AND r.pushed > 0",
     "kept_files": " AND r.kind <> 'blob'",
 }
-"""Tables whose rows count as names of a store, each with a condition.
+"""Tables whose rows count as names of a store, each with a condition on these rows.
 
-Rows for file paths, computed manifests and blobs do not count; a blob's store is named by its manifest.
+Rows for file paths, computed manifests and blobs do not count; the manifest of a blob names the blob's store.
 """
 
 
@@ -38,7 +38,7 @@ def lock_store(tx: Transaction, space: str, digest: str) -> bool:
 
 
 def require_store(tx: Transaction, space: str, digest: str | None) -> None:
-    """Raise `Conflict` if a store does not exist; otherwise, lock it until the transaction ends. Ignore None."""
+    """Raise `Conflict` if a store does not exist; otherwise, lock it until the transaction ends. None has no effect."""
     if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
 

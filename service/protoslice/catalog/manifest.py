@@ -39,13 +39,13 @@ def checked(stored: bytes, what: str) -> bytes:
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
-"""Approximate number of bytes that a file adds to the JSON, without its path."""
+"""Approximate number of bytes that a file adds to the JSON, in addition to its path."""
 LARGEST_INLINE: Final = 16 << 10
-"""Largest number of bytes of a record that is part of the manifest; a larger record is an object."""
+"""Largest size in bytes of a record that is part of the manifest; a larger record is an object."""
 LARGEST_INLINE_SUMS: Final = 4 * LARGEST_SUMLESS // (64 << 10)
-"""Largest number of bytes of block checksums that are part of a location.
+"""Largest size in bytes of the block checksums that are part of a location.
 
-These are the checksums of 16 MiB, the amount that one request to a bucket writes.
+This is the size of the checksums of 16 MiB of data, the amount that one request to a bucket writes.
 """
 LARGEST_HELD: Final = 4 << 10
 """Largest total size in bytes of a store's files that are part of the manifest.
@@ -161,7 +161,7 @@ class Manifest:
     indexed: bool = True
     """False if the root is no proto but, for example, a text or the table of a tensor bundle."""
     chunked: bool = False
-    """True if the store keeps an image, the root in serialized form, as it does for a chunked proto or a text."""
+    """True if the store keeps an image (the root in serialized form), as for a chunked proto or a text as the root."""
     schema: str | None = None
     """Fingerprint of the schema with which the root is read; None for a root without a type or an index."""
     planner: int | None = None
@@ -173,7 +173,7 @@ class Manifest:
     rules: tuple[str, ...] = ()
     """Rules by which the root was split into chunks, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
-    """Small records of the root, by name; each saves a durable write, and a read when the store is opened."""
+    """Small records of the root, by name; they save durable writes, and reads when the store is opened."""
     beside: Mapping[str, str] = field(default_factory=dict)
     """Keys of the objects that hold the larger records of the root, by the records' names."""
     row: int = field(default=0, compare=False)
@@ -260,7 +260,7 @@ class Manifest:
 
     @property
     def stored(self) -> tuple[ObjectLocation, ...]:
-        """The locations of the files, and of the side object, with decoded bytes of the root, if the store has one."""
+        """The locations of the files, and of the side object (decoded bytes of the root) if the store has one."""
         return (*self.objects, *([self.side] if self.side else []))
 
     @property
@@ -298,7 +298,7 @@ def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
-    """Return the checksums of objects by key, without repetition; leave out objects without checksums."""
+    """Return the checksums of each object once, by the object's key; leave out objects without checksums."""
     sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
     return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 
@@ -312,7 +312,7 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
-    """Parse the output of `stored_as_dict`; `sums` contains checksums by key if `raw` does not."""
+    """Parse the output of `stored_as_dict`; if `raw` lacks the checksums, `sums` has them, by key."""
     if "sums" in raw:
         sums = _decoded(raw["sums"])
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))

@@ -76,7 +76,7 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
     """Raise `Unsupported` unless the storage belongs to the catalogue `database`.
 
     If the storage has no marker, raise `NotFound`, or, if `mark` is True and the database has no stores yet, write
-    the marker. Without a database, check only the layout.
+    the marker. If `database` is None, check only the layout.
     """
     own = None if database is None else await marker_of(database)
     found = await read_marker(storage)
@@ -150,7 +150,7 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
 async def open_catalogue(
     storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
 ) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url` of an open storage.
+    """Yield the catalogue at `url`, which belongs to an open storage.
 
     If the storage has no marker, create the catalogue if `create` is True, else raise `NotFound`. Raise `Unsupported`
     if the storage is a backup.

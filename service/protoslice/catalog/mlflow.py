@@ -76,7 +76,7 @@ class MlflowTable:
     async def put(self, path: str, file: RepositoryFile) -> None:
         """Create or replace a file, unless it is unchanged.
 
-        Raise `Conflict` if its path is that of a folder, or if one of its folders is a file.
+        Raise `Conflict` if a folder has the same path, or if a file has the path of one of the folders above it.
         """
         folder = artifact_folder(check_file_path(path))
 
@@ -204,14 +204,14 @@ class MlflowTable:
     async def versions(self, folder: str) -> dict[str, bytes]:
         """Return the versions of the files below a folder, sorted by path.
 
-        The result ends after one file more than a store may hold.
+        The result has at most one file more than a store may hold.
         """
         return await self._database.read(lambda tx: self._versions(tx, folder))
 
     async def freeze(self, folder: str, version: bytes, store: str) -> None:
         """Record the store that was made from a version of a folder, unless the folder now has another version.
 
-        Otherwise, a slow replica would overwrite the record that another replica made for a later version.
+        Without this condition, a slow replica would overwrite the record that another replica made for a later version.
         """
         lock = """
             SELECT 1 FROM names
@@ -369,7 +369,7 @@ class ChangedFolders:
 
 
 def _range(folder: str) -> dict[str, str]:
-    """Return the bounds, in SQL parameters, of the paths below a folder."""
+    """Return SQL parameters with the bounds of the paths below a folder."""
     return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" sorts after "/"
 
 

@@ -26,7 +26,7 @@ from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 BLOCK: Final = 64
 """Number of objects that are reserved at a time for a space."""
 USABLE_SECONDS: Final = 3600.0
-"""Seconds for which reserved objects may be used; an upload has the rest of the day to write and publish them."""
+"""Seconds for which a reserved object may be taken; the upload then has the rest of the day to write and publish it."""
 _TRIES: Final = 4
 """Number of failed reservations after which a request fails."""
 
@@ -153,7 +153,7 @@ class NewObjects:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Wrap a transaction that publishes objects; if their rows are lost, discard all reservations and raise again.
+        """Wrap a publication of objects; if their rows are lost, discard all reservations and re-raise the error.
 
         The rows are lost if the database was reset to an older state, which lacks all rows that this process reserved.
         """

@@ -1,4 +1,4 @@
-"""Objects of the storage: writers reserve them, publish them with a first reference, and the collector deletes them.
+"""Objects of the storage: writers reserve them and publish them with a first reference; the collector deletes them.
 
 A foreign key can refer to an object only while the object's row exists; later references raise `ForeignKeyViolation`.
 A writer reserves rows before it writes bytes, so there are no bytes without a row. It must publish the objects within
@@ -119,7 +119,7 @@ class ObjectTable:
         await self._change(sql, [(space, each) for each in objects])
 
     async def delete(self, unused: Iterable[tuple[str, ReservedObject]]) -> None:
-        """Delete the rows of reserved objects, as pairs (space, object), of which no byte was written."""
+        """Delete the rows of reserved objects, given as pairs (space, object); no byte of these objects was written."""
         await self._change(f"DELETE FROM objects WHERE {_UNPUBLISHED}", unused)
 
     async def count_unpublished(self, seconds: float) -> int:

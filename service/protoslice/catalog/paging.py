@@ -55,7 +55,7 @@ class PageBudget:
 
 
 def first_item(cursor: str | None) -> int:
-    """Return the number of a page's first item, which the cursor contains; raise `InvalidInput` for another cursor."""
+    """Return the number of a page's first item, which the cursor contains; raise `InvalidInput` if there is none."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

@@ -42,7 +42,7 @@ _HEADS: Final = (
         AND NOT EXISTS (SELECT 1 FROM repositories h
             WHERE h.space = r.space AND h.folded = r.name)""",
 )
-"""SQL joins to the current versions of repositories, of the hub and of OCI.
+"""SQL joins from repositories, of the hub and of OCI, to their current versions.
 
 A name that exists in both protocols is listed once, as the hub's repository. `coalesce` keeps SQLite from reading the
 stores of all names of the space for each OCI repository.
@@ -50,7 +50,7 @@ stores of all names of the space for each OCI repository.
 
 
 class RepositoryMoved(NoRepository):
-    """The error for a name that a repository had before, or that differs from its name in case."""
+    """The error for a repository's former name, or for a name that differs from a repository's name only in case."""
 
     def __init__(self, name: str, current: str) -> None:
         super().__init__(name)
@@ -84,7 +84,7 @@ class RepositoryTable:
         self._place = {"space": usage.space, "protocol": protocol}
 
     async def create(self, name: str) -> RepositoryRow:
-        """Insert a repository; raise `RepositoryExists` if its name exists already, in upper or lower case."""
+        """Insert a repository; raise `RepositoryExists` if a name that differs at most in case exists already."""
         check_new(name)
         id = FIRST_ID + secrets.randbits(62)
 
@@ -124,7 +124,7 @@ class RepositoryTable:
         return found[:limit], len(found) > limit
 
     async def rename(self, name: str, new: str) -> None:
-        """Rename a repository and its artifacts; the old name leads to it until another repository uses that name.
+        """Rename a repository and its artifacts; the old name still works until another repository takes it.
 
         Raise `NoRepository` if the repository does not exist, and `RepositoryExists` if the new name is in use.
         """
@@ -200,7 +200,7 @@ class RepositoryTable:
         return RepositoryExists(name, name if row is None else row.name)
 
     def _folded(self, name: str) -> str | None:
-        """Return the lower-case name that must be unique in the space, or None for OCI, which has no capitals."""
+        """Return the lower-case name that must be unique in the space, or None for OCI, whose names lack capitals."""
         return name.lower() if self._place["protocol"] == HUB else None
 
     def _forget(self, tx: Transaction, name: str) -> int:
@@ -223,7 +223,7 @@ class RepositoryTable:
 
 
 def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: str) -> None:
-    """Compute the labels of a renamed repository's names again.
+    """Compute the labels of all names in a renamed repository again.
 
     The rows are deleted and inserted, because SQLite's index of labels follows only insertions and deletions.
     """
@@ -261,8 +261,8 @@ def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id:
 class NamedStore:
     """A store and one of its names in a repository.
 
-    The name is a branch or tag, or the id of a commit or the digest of a manifest that has no other name. For a
-    folder of artifacts with files in the store, `kind` is `FILE`.
+    The name is a branch or tag. A commit without a name appears with its id, and a manifest without a name with its
+    digest. For a folder of artifacts with files in the store, `kind` is `FILE`.
     """
 
     store: str
@@ -339,7 +339,7 @@ class ListedRepository:
 
 
 class RepositoryListing:
-    """A list of one space's repositories, of models or of datasets, whose names begin with a prefix."""
+    """A list of the model or dataset repositories of one space whose names begin with a prefix."""
 
     def __init__(self, database: Database, space: str, prefix: str, search: str, *, datasets: bool) -> None:
         self._database = database
@@ -355,7 +355,7 @@ class RepositoryListing:
         }
 
     async def rows(self, after: str) -> list[ListedRepository]:
-        """Return at most `WALKED` repositories that follow a name; if there is a search, some may not match it."""
+        """Return at most `WALKED` repositories that follow a name; some may not match the search, if there is one."""
         return await self._database.read(lambda tx: self._rows(tx, after))
 
     def _rows(self, tx: Transaction, after: str) -> list[ListedRepository]:

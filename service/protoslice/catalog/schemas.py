@@ -70,7 +70,7 @@ class SchemaTable:
         existing = "SELECT name, version FROM schemas WHERE space = :space"
 
         def work(tx: Transaction) -> tuple[SchemaRow, bool]:
-            tx.all("SELECT one FROM meta FOR UPDATE")  # a lock: concurrent schemas could contradict each other
+            tx.all("SELECT one FROM meta FOR UPDATE")  # a lock: two new schemas could contradict each other
             found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
             before = found.pop(name, None)
             if found != others:

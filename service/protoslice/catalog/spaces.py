@@ -90,14 +90,15 @@ class SpaceRow:
     held: SpaceUsage
     quota: Quota
     version: Sequence[int | None]
-    """The space's own limits and its usage, which a conditional write compares with the current ones."""
+    """The space's own limits and usage; a conditional write compares them with the current limits and usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """A counter that changes the usage of a space.
 
-    The fields hold the limits of the service, which apply where the space has no own limit; 0 means unlimited.
+    The fields hold the limits of the service. They apply to amounts for which the space has no own limit; 0 means
+    unlimited.
     """
 
     space: str
@@ -326,7 +327,7 @@ def _version(limits: Sequence[int | None], held: SpaceUsage) -> tuple[int | None
 
 
 def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:
-    """Subtract bytes from the usage of spaces, as pairs (space, bytes); a space may occur several times."""
+    """Subtract bytes from the usage of spaces, given as pairs (space, bytes); a space may occur several times."""
     sizes: dict[str, int] = {}
     for space, size in bytes_of_spaces:
         sizes[space] = sizes.get(space, 0) + size

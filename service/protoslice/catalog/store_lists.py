@@ -58,7 +58,7 @@ class StoreQuery:
     """
 
     name: str | None = None
-    """Part of a name or of a file's path, in upper or lower case."""
+    """Part of a name or of a file's path; upper and lower case make no difference."""
     type: str | None = None
     """Type of the root; an empty text selects stores without a type."""
     uploader: str | None = None
@@ -75,7 +75,7 @@ class StoreQuery:
 
     @property
     def order(self) -> Sort:
-        """The sort key that is used: stores of a single type or uploader are sorted by time instead."""
+        """The sort key that is used; a sort by type or uploader is replaced by time if a filter fixes that field."""
         fixed = {"type": self.type, "uploader": self.uploader}.get(self.sort)
         return self.sort if fixed is None else "created"
 
@@ -158,7 +158,7 @@ class StoreListing:
             chosen, walk = self._by_store(behind)
         rows = tx.planned(self._ordered(chosen), **values)
         found = [found_store(row) for row in rows if row[0] is not None]
-        if len(found) == len(rows) or len(found) >= limit:  # unless a row of nulls was added, all were considered
+        if len(found) == len(rows) or len(found) >= limit:  # without an added row of nulls, all rows were considered
             return found, None
         last = tx.first(f"SELECT {self._named} FROM ({walk}) w {self._sorted} LIMIT 1 OFFSET :walked - 1", **values)
         return found, None if last is None else tuple(last)

@@ -132,7 +132,7 @@ class StoreTable:
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
     async def last_with(self, tag: str) -> str | None:
-        """Return the digest of the store that last lost the tag `tag`, or None if the audit has no record of this."""
+        """Return the digest of the store that `tag` was last removed from, or None if the audit does not record it."""
         order = "ORDER BY at DESC, change DESC, n DESC LIMIT"
         sql = f"""
             SELECT detail FROM (SELECT * FROM audit WHERE space = :space AND subject = :tag {order} {_CHANGES}) newest
@@ -247,7 +247,7 @@ class StoreTable:
         raise Conflict("Another request is creating or restoring this store: try again")
 
     async def removed(self, *, limit: int, after: tuple[int, int] | None) -> list[tuple[int, int, str, str]]:
-        """Return stores whose removal can be undone, latest removal first: time, row id, digest, tags in JSON."""
+        """Return stores whose removal can be undone, latest removal first, as (time, row id, digest, JSON of tags)."""
         behind = "" if after is None else "AND (r.deleted, r.id) < (:time, :id)"
         other = "SELECT 1 FROM stores s WHERE s.space = r.space AND s.digest = r.digest AND s.deleted"
         sql = f"""
@@ -357,7 +357,7 @@ class StoreTable:
         return await self._database.read(work)
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
-        """Return the newest stores that have a file with a digest, each with the number of that file in the store."""
+        """Return the newest stores with a file of the digest `sha256`, each with the file's number in the store."""
         sql = """
             SELECT s.id, s.digest, f.n FROM file_digests f
             JOIN stores s ON s.space = f.space AND s.id = f.store
@@ -421,7 +421,7 @@ class StoreTable:
 def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[str]] | None:
     """Remove a store and its tags; return the store's size and the tags, or None if the store does not exist.
 
-    The caller must subtract both from the usage.
+    The caller must subtract the store and its tags from the usage.
     """
     row = tx.first(
         f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size", now=tx.now, space=space, digest=digest
@@ -446,7 +446,7 @@ def _find_by_files(tx: Transaction, space: str, id: int, digest: str | None) -> 
 
 
 def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -> str | None:
-    """Return a text that changes whenever `describe`, `remove` or a tag changes a store; None if it does not exist."""
+    """Return a text that changes whenever `describe`, `remove` or a tag changes a store; None for an unknown store."""
     lock = " FOR UPDATE" if locks else ""
     row = tx.first(f"SELECT id, description FROM stores WHERE {LIVE}{lock}", space=space, digest=digest)
     if row is None:
@@ -457,7 +457,7 @@ def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -
 
 
 def _check_version(tx: Transaction, space: str, digest: str, if_match: str | None) -> None:
-    """Lock the row of a store, and raise `Changed` unless `if_match` is the store's version; do nothing for None."""
+    """Unless `if_match` is None, lock the row of a store, and raise `Changed` if the store has another version."""
     if if_match is not None:
         check_unchanged(f"Store {digest[:12]}", _version(tx, space, digest, locks=True), if_match)
 

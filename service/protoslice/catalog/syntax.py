@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 VIEWS: Final = "views/"
-"""Prefix of revisions that are views, such as `views/main` of the branch `main`; no branch or tag begins with it."""
+"""Prefix of revisions that are views, such as `views/main` for the branch `main`; no branch or tag has this prefix."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -60,7 +60,7 @@ def is_id(ref: str) -> bool:
 
 
 def is_id_prefix(ref: str) -> bool:
-    """Return True if `ref` has the form of a store id, or of its first 12 or more digits."""
+    """Return True if `ref` has the form of a store id, or of at least the first 12 digits of one."""
     return _ID_PREFIX.fullmatch(ref) is not None
 
 
@@ -94,7 +94,7 @@ def is_commit(revision: str) -> bool:
 
 
 def is_short_commit(revision: str) -> bool:
-    """Return True if `revision` has the form of a commit id's first digits."""
+    """Return True if `revision` has the form of the first digits of a commit id."""
     return _SHORT.fullmatch(revision) is not None
 
 

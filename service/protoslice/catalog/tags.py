@@ -35,7 +35,7 @@ class StoredTag(Tag):
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag after an attempt to set it; `created` is True if the tag is new, and `is_set` if it was changed."""
+    """A tag after an attempt to set it; `created` is True if it is new, and `is_set` is True if the attempt set it."""
 
     tag: StoredTag
     created: bool
@@ -92,7 +92,7 @@ class TagTable:
         """Point tags at a store in one transaction; return each tag, sorted by name, with True if it is new.
 
         Raise `NotFound` if the store does not exist. Raise `Changed` if `if_match` is neither None nor the entity tag
-        of each tag. If `if_none_match` is True, raise `Changed` if a tag exists.
+        of each tag. If `if_none_match` is True, raise `Changed` if any of the tags exists.
         """
         names = sorted(map(check_tag, names))
 

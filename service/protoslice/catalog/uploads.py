@@ -51,7 +51,7 @@ A `complete` upload is partial and can be joined into another. A `gone` upload w
 
 @dataclass(frozen=True, slots=True)
 class SavedInspection:
-    """The saved state of an upload's inspection, which has `bytes` bytes and is the object at `key`.
+    """The saved state of an upload's inspection: an object at `key`, with a size of `bytes` bytes.
 
     The inspection has covered the first `after` bytes of the upload.
     """
@@ -139,7 +139,7 @@ class Upload:
         return self.request.type if self.request.root in {None, self.filename} else None
 
     def encode(self) -> str:
-        """Serialize to JSON the fields that are not stored in columns or rows of their own."""
+        """Serialize to JSON the fields that have no separate columns or rows."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in _APART:
             del data[name]
@@ -197,7 +197,7 @@ class ObjectChanges:
 
 @dataclass(frozen=True, slots=True)
 class XorbRow:
-    """A xorb, which is a container of chunks in Hugging Face's Xet protocol, that was uploaded in a session."""
+    """A xorb that was uploaded in a session; a xorb is a container of chunks in Hugging Face's Xet protocol."""
 
     size: int
     record: bytes
@@ -456,7 +456,7 @@ def expire_uploads(tx: Transaction, limit: int) -> int:
 
 
 async def release_uploads(database: Database) -> None:
-    """Delete the references, parts and xorbs of ended uploads, then set `modified`, which is 0 until then."""
+    """Delete the references, parts and xorbs of ended uploads, then set their column `modified`, 0 until then."""
 
     def work(tx: Transaction, limit: int) -> int:
         sql = "SELECT space, id FROM uploads WHERE state = 'gone' AND modified = 0 LIMIT :limit"

@@ -1,4 +1,4 @@
-"""Webhooks, to which spaces send their events, and the deliveries, which are written in a change's transaction."""
+"""Webhooks, to which spaces send their events, and deliveries of events, which are written together with a change."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class DeliveryTable:
         await self._database.write(lambda tx: tx.run(sql, **values, due=int(due * SECOND)), background=True)
 
     async def mark_dead(self, delivery: Delivery, error: str, *, most: int) -> None:
-        """Record the last failed attempt, and delete the oldest dead deliveries to the webhook beyond `most`."""
+        """Record the last failed attempt, and keep only the newest `most` dead deliveries to the webhook."""
         sql = """
             UPDATE deliveries SET dead = 1, attempts = attempts + 1, error = :error
             WHERE hook = :hook AND id = :id AND dead = 0"""
@@ -244,11 +244,11 @@ class DeliveryTable:
         await self._database.write(lambda tx: tx.run(sql, hook=delivery.hook, id=delivery.id), background=True)
 
     async def trim(self, hook: str, most: int) -> int:
-        """Delete the oldest waiting deliveries to a webhook beyond the newest `most`; return the number deleted."""
+        """Delete the waiting deliveries to a webhook except the newest `most`; return the number of deleted ones."""
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
-        """Delete deliveries that have been due for a week; no replica delivers anything in that case."""
+        """Delete deliveries that have been due for a week, which happens only if no replica makes deliveries."""
         sql = """
             DELETE FROM deliveries WHERE (hook, id) IN (
                 SELECT hook, id FROM deliveries WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit
@@ -259,7 +259,7 @@ class DeliveryTable:
             pass
 
     async def _trim(self, hook: str, *, dead: bool, most: int) -> int:
-        """Delete the oldest deliveries, dead or waiting, beyond the newest `most`; return the number deleted."""
+        """Delete the deliveries, dead or waiting, except the newest `most`; return the number of deleted ones."""
         kind = {"hook": hook, "dead": int(dead)}
 
         def work(tx: Transaction, limit: int) -> int:

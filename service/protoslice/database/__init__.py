@@ -30,7 +30,7 @@ _URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:
 _PROGRESS_SECONDS: Final = 10
 """Seconds between two warnings about a slow upgrade."""
 _LOCK_SECONDS: Final = 60
-"""Longest wait in seconds of a PostgreSQL upgrade for transactions of other programs, such as a dump."""
+"""Longest time in seconds for which a PostgreSQL upgrade waits for other programs' transactions, such as a dump."""
 EMPTY: Final = (
     "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this storage, or run "
     "`protoslice restore-backup` (again, if it was interrupted)"
@@ -91,9 +91,9 @@ def _default(storage: str) -> Path:
 
 
 async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]:
-    """Bring the schema up to date, and return the versions before and after; first copy a SQLite file.
+    """Upgrade the schema, and return its versions before and after; a SQLite file is copied first.
 
-    Log a warning every 10 seconds while this takes long. Raise `Unsupported` for an empty database if `create` is
+    If the upgrade takes long, log a warning every 10 seconds. Raise `Unsupported` for an empty database if `create` is
     False.
     """
     upgrading = _Upgrade(database, create)
@@ -136,7 +136,8 @@ class _Upgrade(Alteration):
             return
         self._refuse_running(tx)
         if self._database.dialect == "postgresql":
-            # The lock holds up processes that start to use the database; they then find that the schema has changed.
+            # The lock delays processes that start to use the database; after the wait, they find that the schema has
+            # changed.
             tx.run(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
             tx.run("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE")
             self._refuse_running(tx)

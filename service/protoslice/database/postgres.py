@@ -77,7 +77,7 @@ _REFUSALS: Final = tuple(
         ),
     )
 )
-"""Patterns of errors that a retry cannot change; libpq reports SQLSTATE 28, 3D and 42501 only as text."""
+"""Patterns of errors for which a retry is useless; libpq reports SQLSTATEs 28, 3D and 42501 only as text."""
 _USER: Final = re.compile(r"\b(user|role) \S+")
 _PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
@@ -144,7 +144,7 @@ class PostgresDatabase(Database):
         self._alone(work, _WRITING)
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
-        """Return descriptions of the connections of earlier versions, which have the same connection name.
+        """Return descriptions of the connections that earlier versions have opened, which use the same connection name.
 
         Connections that were idle for 150 seconds do not count: a pooler keeps connections of ended processes. A
         running service uses each of its connections at least once a minute.

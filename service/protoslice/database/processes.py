@@ -20,7 +20,7 @@ from protoslice.errors import Conflict, ProtosliceError
 FIRST_SCHEMA: Final = 11
 """First schema in which processes have rows."""
 SEEN_SECONDS: Final = 60
-"""Seconds after its last renewal for which a process counts as running."""
+"""Seconds for which a process counts as running after the last renewal of its row."""
 _RENEW_SECONDS: Final = 20
 _KEPT_SECONDS: Final = 86_400
 """Seconds without a renewal after which a row is deleted, because its process must have been killed."""
@@ -84,8 +84,8 @@ async def _renew(database: Database) -> None:
 async def settle_secrets(database: Database, own: Sequence[str]) -> None:
     """Record the fingerprints of this process's secrets; it signs with the first secret, and verifies with all.
 
-    Raise `Conflict` if another process cannot verify the signatures of this process, or the reverse. Log other
-    differences, which are normal during a rotation of secrets.
+    Raise `Conflict` if another process cannot verify the signatures of this process, or this process cannot verify
+    those of the other process. Log other differences, which are normal during a rotation of secrets.
     """
 
     def work(tx: Transaction) -> list[tuple[str, list[str]]]:

@@ -122,7 +122,7 @@ def version(tx: Transaction, dialect: str) -> int:
 
 
 def _trigrams(tx: Transaction) -> str:
-    """Return the name of `pg_trgm`'s operator class in PostgreSQL; create this extension if it is missing.
+    """Return the name of `pg_trgm`'s operator class in PostgreSQL; create the extension if it is missing.
 
     Raise `Unsupported` if the extension is not installed, and `StorageDenied` if the user may not create it.
     """

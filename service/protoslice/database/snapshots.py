@@ -175,13 +175,13 @@ def tables() -> list[tuple[str, list[str]]]:
 
 
 def _reading(path: Path) -> closing[sqlite3.Connection]:
-    """Open a file for reading, from any thread."""
+    """Open a file for reading; any thread may use the connection."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return closing(sqlite3.connect(uri, uri=True, check_same_thread=False))
 
 
 def _check_tables(path: Path) -> None:
-    """Raise `IntegrityError` unless a file has the tables of a catalogue, real tables and not views."""
+    """Raise `IntegrityError` unless a file has the tables of a catalogue, as real tables and not as views."""
     with _reading(path) as connection:
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, columns in tables():

@@ -1,7 +1,7 @@
 """Transactions on SQLite: one thread writes and commits in groups, and a few threads read.
 
-SQLite before 3.51.3 can lose the write-ahead log if several connections write or checkpoint at once ("WAL-reset
-bug"). With a lock file, only one process at a time writes, checkpoints or closes a connection, so older versions are
+SQLite before 3.51.3 can lose the write-ahead log if several connections write or checkpoint at once ("WAL-reset bug").
+With a lock file, only one process at a time writes, checkpoints or closes a connection, so older versions of SQLite are
 safe too.
 """
 
@@ -66,13 +66,13 @@ _GROUP: Final = 64
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait in seconds for the end of a transaction that has begun."""
 _STEPS: Final = 20_000
-"""Number of SQLite's machine instructions between two checks of the deadline."""
+"""Number of instructions of SQLite's virtual machine between two checks of the deadline."""
 _LOG_WAIT_SECONDS: Final = 0.1
 """Longest wait in seconds for readers of the log; writes are blocked meanwhile."""
 _LOG_PAUSE_SECONDS: Final = 1.0
-"""Seconds until the next attempt to shorten the log after a failed one, for example during a backup."""
+"""Seconds between a failed attempt to shorten the log, for example during a backup, and the next attempt."""
 _ALONE_SECONDS: Final = 0.5
-"""Seconds in which other connections may end, before an upgrade treats the file as shared."""
+"""Seconds for which an upgrade waits for other connections to end, before it treats the file as shared."""
 _LOOK_SECONDS: Final = 0.1
 """Seconds between two attempts to get the lock for writing."""
 
@@ -203,7 +203,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _own_connection(self) -> Iterator[tuple[sqlite3.Connection, int]]:
-        """Yield a new connection and the descriptor of the lock file; the lock is acquired only to close it."""
+        """Yield a new connection, and the lock file's descriptor; only the closing of the connection takes the lock."""
         self._file.check()
         with open(self._writer.lock, "ab") as lock, translated():
             connection = connect(self.path)

@@ -36,7 +36,7 @@ BUSY_MILLISECONDS: Final = 2000
 
 
 LOG_BYTES: Final = 16 << 20
-"""Size in bytes from which the writer shortens the log; SQLite alone never does this while reads overlap."""
+"""Size in bytes from which on the writer shortens the log; SQLite itself never does this while reads overlap."""
 
 
 _NETWORK: Final = re.compile(
@@ -106,7 +106,8 @@ class DatabaseFile:
     def rescue(self, connection: Connection) -> bool:
         """Write the rest of a removed log, which is still open, into the database; return True on success.
 
-        If another log is in its place, return False: it may belong to another process, which must not be disturbed.
+        If a new log is in its place, return False: the new log may belong to another process, which must not be
+        disturbed.
         """
         log = _logs(self.path)[0]
         if log not in {None, connection.logs[0]}:

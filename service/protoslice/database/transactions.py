@@ -142,7 +142,7 @@ AUDITED: Final = frozenset(
         "tokens", "webhooks",
     }
 )  # fmt: skip
-"""Tables of content and access, whose changes by requests must be in the audit, except the kinds in `Unaudited`."""
+"""Tables of content and access; requests must audit their changes to these, except the kinds in `Unaudited`."""
 UNAUDITED: Final = frozenset(
     {
         # The service's own records: `meta`, and rows of processes, transactions, backups and collections.
@@ -260,7 +260,8 @@ class Transaction(ABC):
     def record(self, change: bytes, schema: int) -> None:
         """Raise `Outdated` if the schema of the database is not `schema`; 0 accepts any schema.
 
-        PostgreSQL also saves the id `change` in a row, from which a later attempt can see that this one was committed.
+        PostgreSQL also saves the id `change` in a row, from which a later attempt can see that this attempt was
+        committed.
         """
 
 
@@ -273,7 +274,7 @@ class Alteration(ABC):
 
     @abstractmethod
     def prepare(self, tx: Transaction) -> None:
-        """Refuse the change by an error, or prepare it.
+        """Prepare the change, or raise an error to refuse it.
 
         In SQLite, no transaction is open at this time, but no other process can write.
         """

@@ -1,4 +1,4 @@
-"""Documents, which show files that are not protos by path: tensor headers, bundle indexes and record streams."""
+"""Documents, which give access by path to files other than protos: tensor headers, bundle indexes, record streams."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ RECORDS: Final = "records"
 """Name of the single field of a stream."""
 
 _LOOKED_AT: Final = 64
-"""Largest number of records that are searched for one that contains a path."""
+"""Largest number of records that are searched for a record that contains a path."""
 _PATH: Final = re.compile(r"records(?:\[(?P<number>[0-9]{1,18})\](?:\.(?P<rest>.+))?)?", re.DOTALL)
 
 Row = tuple[str, int, str | None, str | None, str | None, int | None, int, bool, str | None]
@@ -114,12 +114,12 @@ class Document(Protocol):
     ) -> tuple[str, str | None, _core.Rope]:
         """Return the kind, message type and bytes of the value at `path`.
 
-        Only `fields` are kept if they are not None. Values larger than `omit` bytes and the paths `without` are left
-        out.
+        If `fields` is not None, only these fields are kept. Values larger than `omit` bytes and the paths `without` are
+        left out.
         """
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
-        """Return at most `limit` rows of nodes below `path`, from the number `start`, and the number of all nodes."""
+        """Return at most `limit` rows of nodes below `path`, from node `start` on, and the number of all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class StreamDocument:
     ) -> tuple[str, str | None, _core.Rope]:
         """Return the value at a path in one record, as `Document.view` does.
 
-        Raise `InvalidInput` for a path that leads to no single record.
+        Raise `InvalidInput` for a path that does not lead into exactly one record.
         """
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:

@@ -147,7 +147,7 @@ class LocalModel(OpenedModel):
         return found if self._tags is None else tensors_with_tags(self.model, found, self._tags)
 
     def tagged(self, tags: Sequence[str]) -> LocalModel:
-        """Return the SavedModel's meta graph that has exactly these tags; this model must remain open meanwhile.
+        """Return the SavedModel's meta graph that has exactly these tags; this model must stay open while it is used.
 
         Args:
             tags: All tags of the meta graph.
@@ -280,7 +280,7 @@ class LocalModel(OpenedModel):
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
         """Return the elements of a tensor or of a slice as a rope, whose bytes are read on use.
 
-        Without a slice, the model's own checksums are compared for parts of at most 64 MiB.
+        If `slice` is None, parts of at most 64 MiB are compared with the model's own checksums.
 
         Args:
             tensor: Name, address or tensor.
@@ -381,7 +381,7 @@ def root_in(folder: FileSet, type: str | None = None, progress: Progress | None 
 
     `progress` receives the number of examined files, and the number of all files.
     """
-    # The first bytes of the files settle most folders; only a candidate in doubt is indexed.
+    # In most folders, the first bytes of the files show which file is the root; only a doubtful candidate is indexed.
     return _likeliest(folder, named=type is not None, progress=progress)[0]
 
 

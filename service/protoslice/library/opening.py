@@ -46,7 +46,7 @@ def open_proto(
         types: Message types in addition to the bundled ones.
         index: `Proto.index_bytes` of the same bytes, which makes the scan unnecessary.
         floor: Size in bytes of the smallest indexed message; smaller messages are parsed on use.
-        limits: Limits for hostile input.
+        limits: Limits that protect against hostile input.
         progress: Function that is called now and then with the number of bytes done and the total.
         storage_options: Options of the storage, if the source is a URI.
 
@@ -161,7 +161,7 @@ class _Types:
 
 
 class _DecodedBytes:
-    """A destination of decoded bytes: a text is kept in memory, records above 8 MiB in a temporary file."""
+    """A destination of decoded bytes: a text stays in memory, and records above 8 MiB are in a temporary file."""
 
     def __init__(self, form: Form) -> None:
         self._form = form

@@ -193,7 +193,7 @@ class RuleSplitter(Protocol):
     """An object that provides split rules, such as a class of another package; see `protoslice.splitters`."""
 
     def rules(self, proto: Proto, /) -> Sequence[str]:
-        """Return split rules for `proto`, based on its type and its index; return no rules to split it by size."""
+        """Return split rules for `proto`, based on its type and its index; an empty result splits the proto by size."""
 
 
 class Proto(SourceOwner):
@@ -259,7 +259,7 @@ class Proto(SourceOwner):
         Args:
             path: Path such as `graph.node[3]`; the whole proto if empty.
             fields: Paths below `path` to keep; all if None.
-            omit_larger_than: Size in bytes; larger bytes, strings and packed fields are left out.
+            omit_larger_than: Size in bytes; larger fields of bytes, strings or packed numbers are left out.
             omit: Paths below `path` to leave out.
 
         Returns:
@@ -398,7 +398,7 @@ class Proto(SourceOwner):
         return self.chunks.metadata
 
     def verify(self) -> None:
-        """Raise `CorruptModel` unless all checksums match: those of the index, and of the records of a chunked file.
+        """Raise `CorruptModel` unless all checksums of the index, and of the records of a chunked file, match.
 
         A chunked file is read completely; the bytes of other protos have no checksums.
 

@@ -62,7 +62,7 @@ class Copied:
     """The result of a backup or a restoration."""
 
     snapshot: str = ""
-    """Name of the snapshot, which is its time."""
+    """Name of the snapshot, which is the time at which the snapshot was made."""
     objects: int = 0
     bytes: int = 0
     """Number of bytes of the copied objects; `objects` is the number of these objects."""
@@ -290,7 +290,7 @@ class Copier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The sizes of an object and of its checksums in a storage, and the time of its last change; None if missing."""
+    """The sizes of an object and of its checksum object in a storage, and the object's last change; None if missing."""
 
     size: int | None = None
     sums: int | None = None
@@ -300,7 +300,7 @@ class Found:
 def _is_whole(size: int | None, there: Found) -> bool:
     """Return True if an object is complete, including the checksum object that every large object has.
 
-    `size` is the expected size of both together, or None if it is unknown.
+    `size` is the expected total size of the object and its checksum object, or None if it is unknown.
     """
     if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
         return False
@@ -476,7 +476,7 @@ async def _prune(target: Storage, only_there: set[str], done: Copied, keep: int)
     """Delete old snapshots of a backup, and the objects that only the deleted snapshots need."""
     oldest, *_ = await _keep_newest(target, keep)
     before = dict[str, str]()
-    with suppress(NotFound, ValueError):  # without the list, objects are only kept for longer
+    with suppress(NotFound, ValueError):  # a missing list only means that objects are kept for longer
         before = dict(json.loads((await target.get(GONE)).data))
     gone = {key: before.get(key, done.snapshot) for key in sorted(only_there)}
     useless = [key for key, since in gone.items() if since <= oldest]

@@ -31,13 +31,13 @@ from protoslice.storage import ObjectKey, Storage
 _log = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 86400.0
-"""Seconds after its removal in which a store can be restored."""
+"""Seconds for which a store can be restored after its removal."""
 EVERY_SECONDS: Final = 60.0
 """Seconds between two garbage collections of a service."""
 _PAGE: Final = 50
 """Number of manifests that are read at a time."""
 _TOLERATED_SECONDS: Final = 60.0
-"""Largest correction of the clock in seconds, between two readings, that does not count as a jump."""
+"""Largest correction of the clock between two readings, in seconds, that does not count as a jump."""
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -54,7 +54,7 @@ class GarbageReport:
     deleted: int = 0
     """Number of objects, dropped in this or an earlier collection, whose bytes this collection deleted."""
     leftovers: int = 0
-    """Number of deleted leftovers of interrupted writers in the storage, which are at least a day old."""
+    """Number of leftovers of interrupted writers, at least a day old, that were deleted from the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ async def _collect(
 async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tuple[float, JumpWatch]:
     """Return for how many seconds the database's clock must not be trusted, and the watch that decided this.
 
-    If the clock was set ahead, everything seems older than it is. Without a `watch`, continue the watch of the last
+    If the clock was set ahead, everything seems older than it is. If `watch` is None, continue the watch of the last
     process on this machine.
     """
 
@@ -195,7 +195,7 @@ async def empty_trash(storage: Storage, database: Database) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """An object that is kept because stores use some of its bytes, although no store uses the others."""
+    """An object that is kept because stores use some of its bytes, although no store uses its other bytes."""
 
     id: int
     key: str
@@ -206,7 +206,7 @@ class Stranded:
 
 
 async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
-    """Return the `objects` that keep bytes of the store `digest` when the store is erased.
+    """Return those of `objects` that still contain bytes of the store `digest` after an erasure of the store.
 
     If the store no longer exists, count all bytes that no other store uses.
     """
@@ -265,7 +265,7 @@ def _total(ranges: Ranges) -> int:
 
 
 def elapsed() -> float:
-    """Return the seconds of a clock that no one sets; if possible, it also counts while the machine sleeps."""
+    """Return the seconds of a clock that no one sets, and that, if possible, also counts while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -280,7 +280,7 @@ class JumpWatch:
     """A watch that detects that a clock was set ahead, by comparing it with `elapsed` at each call."""
 
     def __init__(self, kept: str = "") -> None:
-        """Continue with the value of `kept` from an earlier process, unless the machine was restarted since."""
+        """Continue with the value of `kept` from an earlier process, unless the machine was restarted since then."""
         self._seen: tuple[float, float] | None = None
         """The values of both clocks when they last agreed."""
         self._jumped: float | None = None

@@ -112,7 +112,7 @@ class Stores(Space):
         return await self.pages.tagged(check_tag(ref))
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """Return the id of the store that `ref` names, including names in repositories; see `Space.resolve`."""
+        """Return the id of the store that `ref` names; `ref` may be a name in a repository. See `Space.resolve`."""
         if "/" in ref and self._names is not None:
             return await self._names(self, ref)
         return await super().resolve(ref, trusting=trusting)
@@ -120,7 +120,7 @@ class Stores(Space):
     async def list(
         self, query: StoreQuery | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:
-        """Return a page of the stores that match `query`, or of all stores, newest first, if `query` is None."""
+        """Return a page of the stores that match `query`; if `query` is None, a page of all stores, newest first."""
         return await self.pages.page(query or StoreQuery(), limit=limit, cursor=cursor)
 
     async def delete(
@@ -215,7 +215,7 @@ class Stores(Space):
         return (await self.tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def bases(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Return the ids of the bases of uploads with these tags: the stores whose bytes the uploads may share.
+        """Return the ids of the bases, which are stores whose bytes uploads with these tags may share.
 
         See `TagCache.version_before`.
         """
@@ -227,7 +227,7 @@ class Stores(Space):
     ) -> Sequence[PiecePlace]:
         """Return places of the pieces in `wanted`, which maps digests to sizes.
 
-        Search the stores `refs`, or all stores if `refs` is None. Whole files of at least 1 MiB are found in all
+        Search the stores `refs`; if `refs` is None, search all stores. Whole files of at least 1 MiB are found in all
         stores. Other pieces are searched first in the stores `bases`, then in the stores that contain most of them
         according to the index of pieces.
         """
@@ -337,7 +337,7 @@ class Spaces:
         await map_concurrently(refresh, [*self._opened])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
-        """Return a page of spaces, the default space first; the cursor is the last name of the previous page."""
+        """Return a page of spaces, the default space first; the cursor is the last name on the page before."""
         if cursor is not None and not is_space(cursor):
             raise InvalidInput("the cursor is not one that this service returned")
         found = list[SpaceRow]()
