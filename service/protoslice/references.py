@@ -161,7 +161,7 @@ def authorization(service: str) -> dict[str, str]:
 
 
 def _saved(origin: str) -> str | None:
-    """Return the saved token of `origin`, which is renewed if it expires soon, or None if there is none."""
+    """Return the saved token of `origin`, which is renewed if it expires soon, or None if no token is saved."""
     saved = saved_token(origin)
     if saved is None or saved.grant is None:
         return None if saved is None else saved.token

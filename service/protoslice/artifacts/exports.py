@@ -26,7 +26,7 @@ MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG: Final = "application/vnd.docker.container.image.v1+json"
 _LAYER: Final = "application/vnd.ollama.image."
 TEXTS: Final = {"template": "template", "params": "params", "system": "system", "LICENSE": "license"}
-"""Kind of the layer that a file becomes without change, by the path of the file."""
+"""Paths of files that become layers without change, each with the kind of its layer."""
 MOST_TEXT: Final = 1 << 20
 """Largest size in bytes of a file that becomes a text layer."""
 _SUFFIX: Final = ".gguf"
@@ -86,7 +86,7 @@ CHATS: Final = (
 
 
 def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
-    """Return the path of the GGUF file of a quantization, or, if that is None, of the most common quantization.
+    """Return the path of the GGUF file with a quantization; if `quantization` is None, with the most common one.
 
     If `splits` is True, the path may be that of the first part of a split file.
 

@@ -72,7 +72,7 @@ class BlobLocations:
     async def found(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile | None:
         """Return the place of a blob's bytes, or None if the bytes are gone.
 
-        The place is usually the one in the blob's record. If the store there was removed, the store of another
+        Usually, this is the place in the blob's record. If that place is in a removed store, the store of another
         manifest may share the bytes. In that case, the record is corrected.
         """
         if await self.is_there(blob):
@@ -470,7 +470,7 @@ class ArtifactCommits:
             yield Ref("heads", MAIN, latest)
 
     async def head(self) -> Ref | None:
-        """Return the tag `latest`, or the tag that was set last, or None if neither has files."""
+        """Return the tag `latest`, else the tag that was set last; return None if neither tag has files."""
         if self._artifacts is None:
             return None
         for tag in (_LATEST, await self._artifacts.table.newest_tag()):

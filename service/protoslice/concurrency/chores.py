@@ -1,4 +1,4 @@
-"""The background work of a service: loops that are restarted after errors, and steps that are all executed."""
+"""The background work of a service: loops that are restarted after errors, and steps that all run despite errors."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Worker(Executor):
         return await super().run(_counted(call))
 
     async def run_if_large(self, weight: int, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which handles about `weight` bytes; use a thread if these are many bytes."""
+        """Return the result of `call`, which handles about `weight` bytes; use a thread only for many bytes."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def run_long(self, call: Callable[[], T]) -> T:

@@ -85,7 +85,7 @@ class LruCache(Generic[K, V]):
         return (value for value, _ in self._kept.values())
 
     def get(self, key: K) -> V | None:
-        """Return the value of `key`, which becomes the most recently used, or None if there is none."""
+        """Return the value of `key`, which becomes the most recently used value, or None if there is no value."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return None

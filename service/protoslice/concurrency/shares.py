@@ -13,7 +13,7 @@ from protoslice.errors import ClientLimit, TooMany
 LOOK_SECONDS: Final = 5.0
 """Seconds between two checks of the work for which other clients wait."""
 _SLOW: Final = 16
-"""Multiple of the lowest speed; slower work may be preempted for a client with fewer places."""
+"""Work below this multiple of the lowest speed may be preempted for a client that has fewer places."""
 
 
 class Shares:
@@ -151,7 +151,7 @@ class QueuedShares(Shares):
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Preempt slow work while other clients wait, beginning with the slowest since the last check."""
+        """Preempt slow work while other clients wait, beginning with the work that was slowest since the last check."""
         self._timer = None
         slow: list[tuple[float, Work]] = []
         for work in self._works:

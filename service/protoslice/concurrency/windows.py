@@ -12,7 +12,7 @@ LARGEST: Final = 1 << 20
 """Smallest and largest number of bytes of one read."""
 _ROOM: Final = 64 << 20
 _GROWTH: Final = 2
-"""Divisor of the bytes that a client has received, which yields the size of its next read.
+"""Divisor: the size of a client's next read is the number of bytes that the client has received, divided by this.
 
 A client that stalls early then costs little memory.
 """

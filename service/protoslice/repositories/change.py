@@ -16,7 +16,7 @@ from protoslice.stores import IngestRequest, Stores
 from protoslice.uploads import Upload
 
 _TRIES: Final = 30
-"""Most times that a change is repeated; each failed try means that another process has committed successfully."""
+"""Largest number of repetitions of a change; each failed try means that another process has committed a change."""
 
 
 class NoFile(NotFound):
@@ -65,7 +65,7 @@ class KnownFiles:
 
 
 class Change:
-    """A change of a branch, used as a context manager; unless committed, it only leaves garbage.
+    """A change of a branch, used as a context manager; without a commit, the change leaves only garbage.
 
     If no parent is expected and another change is committed first, this change is repeated on the new head. That is
     possible because its edits name paths, and because its new files are in the store that the first try made.

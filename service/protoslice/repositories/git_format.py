@@ -16,7 +16,7 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 
 PLAIN_BYTES: Final = 64 << 10
-"""Largest file in bytes that is stored in git itself."""
+"""Largest size in bytes of a file that is stored in git itself."""
 _SUFFIXES: Final = (
     "cfg", "csv", "html", "ini", "jinja", "json", "jsonl", "md", "pbtxt", "prototxt", "py", "rst", "sh", "toml", "tsv",
     "txt", "xml", "yaml", "yml",

@@ -37,16 +37,16 @@ _PAGE: Final = 250
 _ROWS: Final = 2000
 """Approximate number of rows that one transaction writes."""
 _INLINE: Final = 16 << 10
-"""Largest object in bytes that is saved in a row; a larger tree is computed again when needed."""
+"""Largest size in bytes of an object that is saved in a row; a larger tree is computed again when needed."""
 _SECONDS: Final = 20.0
 """Seconds that a request may spend on computing ids before it asks the client to try again."""
 _BYTES_OF_FILE: Final = 400
-"""The work per file when trees are computed, in the bytes that `run_if_large` compares."""
+"""The work for each file when trees are computed, as a number of bytes for `run_if_large`."""
 _BYTES_OF_OBJECT: Final = 100
 """The work per object, in the same unit."""
 _PLAIN: Final = "plain "
 _FOLDERS: Final = 50_000
-"""Most folders that one commit may have: each becomes an object, and even a small commit can name very many."""
+"""Largest number of folders in one commit: each becomes an object, and even a small commit can name very many."""
 
 
 class GitHistory:

@@ -208,7 +208,7 @@ class Repository:
         return found
 
     async def shown(self, revision: str) -> ShownCommit:
-        """Return the commit of a revision, or a view of a commit by its name, such as `views/main`, or by its id.
+        """Return the commit, or the view of a commit, that a revision means; `views/main` and ids of views mean views.
 
         Raise `NoCommit` when neither exists.
         """
@@ -289,8 +289,8 @@ class Repository:
     async def change(self, branch: str, *, parent: str | None = None) -> Change:
         """Return a change of a branch, which is an async context manager.
 
-        `parent` is the id, or the start of the id, of the commit that the branch must point at. If it points at another
-        commit, the change raises `BranchMoved`.
+        `parent` is the id, or the start of the id, of the commit that the branch must point at. If the branch points at
+        another commit, the change raises `BranchMoved`.
         """
         return Change(self.stores, self.log, await self.log.ref("heads", _branch(branch)), parent)
 
@@ -330,7 +330,7 @@ class Repositories:
         self._artifacts = RepositoryTable(stores.database, stores.quotas.usage, OCI)
 
     async def create(self, name: str) -> Repository:
-        """Create a repository; raise `RepositoryExists` if a repository has this name in any case."""
+        """Create a repository; raise `RepositoryExists` if a repository has this name, ignoring case."""
         return self._opened(await self._table.create(check_repository(name)))
 
     async def get(self, name: str) -> Repository:
@@ -344,7 +344,7 @@ class Repositories:
         return found
 
     async def current(self, name: str) -> Repository:
-        """Return the repository called `name` in any case, or else the last repository that had this name.
+        """Return the repository called `name`, ignoring case, or else the last repository that had this name.
 
         Raise `NoRepository` if there is neither.
         """
@@ -356,8 +356,8 @@ class Repositories:
     async def find(self, name: str, *, moved: bool = False) -> Repository:
         """Return the repository called `name`, in order to read it, even if it exists only in another protocol.
 
-        Raise `NoRepository` if it does not exist. For another case of the name or a former name, raise
-        `RepositoryMoved`, or with `moved`, return the repository.
+        Raise `NoRepository` if it does not exist. If `name` is a former name or differs in case, raise
+        `RepositoryMoved`; if `moved` is True, return the repository instead.
         """
         try:
             return await self.get(name)
@@ -383,7 +383,7 @@ class Repositories:
         await self._table.rename(check_repository(name), check_repository(new))
 
     async def remove(self, name: str) -> None:
-        """Remove a repository with its history and artifacts, and the stores that only they created.
+        """Remove a repository with its history and artifacts, and the stores that only these created.
 
         Stores that something else names stay.
         """

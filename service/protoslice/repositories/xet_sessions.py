@@ -24,13 +24,13 @@ from protoslice.stores import Stores
 from protoslice.uploads import NewUpload, Upload
 
 _MOST: Final = 10_000
-"""Most xorbs of a session."""
+"""Largest number of xorbs in a session."""
 _NAMED_FREE: Final = 16 << 30
-"""Bytes that the files of a shard may always have, regardless of the session's xorbs."""
+"""Total size in bytes that the files of a shard may always have, regardless of the session's xorbs."""
 _NAMED_TIMES: Final = 16
 """How often, beyond `_NAMED_FREE`, a shard may use each byte of the session's xorbs; every use is hashed."""
 _ROOM: Final = 16 << 20
-"""Bytes of memory for the chunk ends of the xorbs that one request reads."""
+"""Number of bytes of memory for the ends of the chunks in the xorbs that one request reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class XorbSession:
             )
 
     def new_objects(self) -> NewObjects:
-        """Return a `NewObjects` for the chunks of a xorb; its `end` discards the objects that `keep` did not get."""
+        """Return a `NewObjects` for the chunks of a xorb; its `end` discards all objects not passed to `keep`."""
         return self._stores.new_objects()
 
     async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:

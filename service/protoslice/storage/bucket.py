@@ -94,7 +94,7 @@ def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[st
     """Return the store options, extended so that obstore does not hash the bodies of requests to S3.
 
     TLS already protects the bodies, and hashing would read every upload a second time. Without TLS, the options stay
-    unchanged. They also stay unchanged if the operator has set the option or its environment variable.
+    unchanged. They also stay unchanged if the operator has set the option about hashing, or its environment variable.
     """
     told = _UNSIGNED in store or _UNSIGNED_VARIABLE in os.environ
     return dict(store) if scheme != "s3" or told or not encrypted else {**store, _UNSIGNED: "true"}
@@ -112,13 +112,13 @@ ABILITIES: Final = Abilities()
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 TRIES: Final = 2
-"""Consecutive requests without a single byte after which a stream fails; obstore also retries each request."""
+"""Number of consecutive requests without any bytes after which a stream fails; obstore also retries each request."""
 READ_SECONDS: Final = 15.0
 """Seconds within which a `stat`, a range read or one page of a listing must finish, retries included."""
 STREAMED: Final = 2 << 20
-"""Fewest bytes in a piece of a stream, except the last piece; half this size costs 10 % more processor time."""
+"""Smallest size in bytes of a stream's pieces, except the last piece; half this size costs 10 % more processor time."""
 LISTED: Final = 1000
-"""Most objects that a bucket lists in one response."""
+"""Largest number of objects that a bucket lists in one response."""
 
 # One request moves at most 16 MiB, so a minute is generous. obstore retries a stalled request.
 _CLIENT: ClientConfig = {
@@ -304,7 +304,7 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
-        """Upload `parts` as one object and return its entity tag; if `parts` raises, abort and raise that error."""
+        """Upload `parts` as one object and return its entity tag; if `parts` raises an error, abort and re-raise it."""
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(
                 self._store,

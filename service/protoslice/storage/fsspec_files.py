@@ -1,7 +1,7 @@
 """The backend of `fsspec+NAME://`, which reads files of any fsspec file system, such as WebDAV, SFTP or HDFS.
 
-It makes an entity tag from all facts that the file system reports about a file's version. These are the size, etag,
-checksum and times. After a read, the backend compares the tag again and accepts the bytes only if it is unchanged.
+The backend makes an entity tag from all facts that the file system reports about a file's version: size, etag, checksum
+and times. After a read, the backend makes the tag again, and accepts the bytes only if the tag is unchanged.
 """
 
 from __future__ import annotations

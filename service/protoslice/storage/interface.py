@@ -29,9 +29,9 @@ INTERFACE: Final = (2, 0)
 """The version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
 TRIES: Final = 8
-"""Most attempts to read an object that other writers keep replacing."""
+"""Largest number of attempts to read an object that other writers keep replacing."""
 PAGE: Final = 999
-"""Most objects in a page. A bucket lists 1000 in one response; the last one shows whether another page follows."""
+"""Largest number of objects in a page. A bucket lists 1000 objects; the last shows whether another page follows."""
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
@@ -78,7 +78,7 @@ class ObjectContent:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a listing, in key order. To get the next page, pass `after`; it is None on the last page."""
+    """A page of a listing, in key order. To get the next page, pass `after` to `list`; it is None on the last page."""
 
     items: tuple[ObjectStat, ...]
     after: ObjectKey | None
@@ -178,7 +178,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """Return exactly the bytes from `start` up to `end`; the two may be equal.
+        """Return exactly the bytes from `start` up to `end`; `start` and `end` may be equal.
 
         Raise `NotFound` if the key has no object. Raise `Conflict` when `if_etag` differs from the object's current
         entity tag. Raise `InvalidInput` unless 0 <= start <= end, and `IntegrityError` when the object ends before
@@ -189,8 +189,8 @@ class Storage(ABC):
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
         """Return the bytes of each span, in the order of `spans`, all from one version of the object.
 
-        Spans may overlap and may have any order. Nearby spans are read together. The other reads run concurrently, up
-        to a fixed number.
+        Spans may overlap and may have any order. Nearby spans are read together. Separate reads run concurrently, up to
+        a fixed number at a time.
         """
 
     @abstractmethod
@@ -200,8 +200,8 @@ class Storage(ABC):
         """Yield the bytes from `start` to `end`, or to the object's end when `end` is None.
 
         Pieces have about a mebibyte, are never empty, and are all from one version of the object. The errors are those
-        of `get_range`; they may be raised as late as the place where the bytes run out. Close the generator
-        (`aclosing`) when you leave it early.
+        of `get_range`; an error may come only after some pieces, at the place where the bytes run out. Close the
+        generator (`aclosing`) when you leave it early.
         """
 
     @abstractmethod
@@ -242,11 +242,11 @@ class Storage(ABC):
         """Remove an object durably; do nothing if the key has no object."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """Open an object for pread and mmap (if `abilities.open_file`)."""
+        """Open an object for pread and mmap; this needs `abilities.open_file`."""
         raise Unsupported(f"this storage cannot open {str(key)!r} as a file")
 
     async def free_bytes(self) -> int:
-        """Return how many more bytes can be written (if `abilities.free_space`)."""
+        """Return how many more bytes can be written; this needs `abilities.free_space`."""
         raise Unsupported("this storage does not report its free space")
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:

@@ -1,4 +1,4 @@
-"""A directory tree that is accessed through descriptors, so that no name or link leads outside. Calls block.
+"""A directory tree that is accessed through descriptors, so that no name or link leads out of it. All calls block.
 
 A new file first has a temporary name, and gets its final name when it is published durably.
 """
@@ -36,7 +36,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
-"""The mode of all files, which is private because some files are secrets and models are private."""
+"""The mode of all files, which only the owner may access, because models are private and some files are secrets."""
 _FOLDER_MODE: Final = 0o700
 _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
@@ -56,15 +56,15 @@ _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     errno.ENOTEMPTY: (Conflict, "a folder has that name"),
 }
 _WRITTEN = 64 << 10
-"""Most bytes in one `write` call.
+"""Largest number of bytes in one `write` call.
 
 For longer calls, the kernel searches for long runs of free memory. On Linux 6.18 with ext4, that search took several
 times as long as the write.
 """
 _AHEAD = 8 << 20
-"""Written bytes after which the kernel is asked to start write-back."""
+"""Number of written bytes after which the kernel is asked to start write-back."""
 _MOST: Final = 128
-"""Most folders in `KnownFolders`; each keeps one descriptor open."""
+"""Largest number of folders in `KnownFolders`; each folder keeps one descriptor open."""
 
 
 class explained:  # noqa: N801 - named as those of contextlib, whose generators take four times as many steps
@@ -157,8 +157,8 @@ class Tree:
                     except OSError:
                         _drop_empty(segments, chain)
                         raise
-                    # Another process may have made a folder without syncing it yet, so every folder not known as
-                    # durable is synced.
+                    # Another process may have made a folder without syncing it yet, so every folder that is not known
+                    # to be durable is synced.
                     self._known.sync(chain)
                     return
             except FileNotFoundError:
@@ -173,7 +173,7 @@ class Tree:
             _drop_empty(segments, chain)
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
-        """Yield the key and `os.stat_result` of each entry below the folder `segments`, except folders.
+        """Yield the key and `os.stat_result` of each entry, except folders, below the folder `segments`.
 
         The entries come in key order and begin after the key `after`.
         """
@@ -331,8 +331,8 @@ class StagingFile:
 class KnownFolders:
     """The folders that were recently synced, identified by inode.
 
-    A descriptor stays open for each, so that no other folder can get the same inode. Folders are never renamed, so a
-    folder that was synced into its parent stays in that parent until it is removed.
+    A descriptor stays open for each of these folders, so that no other folder can get the same inode. Folders are never
+    renamed, so a folder that was synced into its parent stays in that parent until it is removed.
     """
 
     def __init__(self) -> None:

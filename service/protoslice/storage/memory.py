@@ -1,6 +1,7 @@
 """The backend of `memory://`, which keeps objects in this process, for tests and for services without persistence.
 
-`memory://` opens a new namespace every time. `memory://name` opens the namespace `name`, which the process shares.
+`memory://` opens a new namespace every time. `memory://name` opens the namespace `name`, which is shared within the
+process.
 """
 
 from __future__ import annotations

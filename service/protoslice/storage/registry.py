@@ -1,4 +1,4 @@
-"""The storage backends by URI scheme, built in or plug-ins of the group `protoslice.storage`, and a storage test."""
+"""The storage backends by URI scheme, either built in or plug-ins (group `protoslice.storage`), and a storage test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
-"""A function that opens the storage at a URI without a request; the backend defines which options exist."""
+"""A function that opens the storage at a URI without sending a request; the backend defines which options exist."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
 READ_ONLY: Final = "This storage is read-only: it can serve stores, but not accept uploads"
 FOLDER: Final = ObjectKey("probe")
@@ -38,7 +38,7 @@ class Scheme:
 
     scheme: str
     package: str
-    """The backend's package with its version; for a backend added by `register`, its module."""
+    """The backend's package with its version; for a backend that `register` added, the backend's module."""
     abilities: Abilities | None
     """The abilities of a storage of this scheme; None when the factory does not declare them."""
     problem: str | None

@@ -88,7 +88,7 @@ def open_source(
     """Open the storage at an allowed prefix for reading; do not create a missing directory.
 
     `networks` are the non-public networks in which web sources may be. A redirect may lead into these networks only if
-    its URL is below `prefixes`.
+    its target is below one of `prefixes`.
     """
     place = parse_root(root)
     if place.scheme == "file":

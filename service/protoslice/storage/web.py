@@ -2,8 +2,9 @@
 
 Proxies from the environment are ignored. Each connection goes to an address that the address policy has checked, while
 TLS still verifies the certificate against the host name. Presigned links expire, so every range read follows the
-redirects again. A redirect may lead to a public address, or below the operator's prefixes to other addresses too. The
-entity tag comes from the last response, and later reads must match it.
+redirects again. A redirect may lead to a public address. If its target is below the operator's prefixes, it may also
+lead into the networks that the operator lists. The entity tag comes from the last response, and later reads must match
+it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _FAILURES: Final = (
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _NO_RANGE: Final = re.compile(r"bytes \*/([0-9]{1,19})")
 _SHORT: Final = 16 << 10
-"""Longest body of a redirect that is read, so that its connection can be reused."""
+"""Largest size in bytes of a redirect's body that is read to its end, so that the connection can be reused."""
 _STRONG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {

@@ -41,7 +41,7 @@ _CARRIERS: Final = tuple(IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9
 # The only range from which public IPv6 unicast addresses have been assigned so far.
 _PUBLIC: Final = IPv6Network("2000::/3")
 MOST_HOPS: Final = 5
-"""Most redirects that one request follows."""
+"""Largest number of redirects that one request follows."""
 _STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _LONGEST: Final = 8192
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")

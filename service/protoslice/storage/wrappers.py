@@ -30,7 +30,7 @@ T = TypeVar("T")
 LATE_SECONDS: Final = 2.0
 """Seconds after which a running call counts as late."""
 LATE_CALLS: Final = 1024
-"""Most late calls of a storage; beyond them, new calls are refused. This is a quarter of `max_connections`' default."""
+"""Number of late calls of a storage above which new calls are refused: a quarter of `max_connections`' default."""
 _UNDER_WAY: Final = frozenset({"stream", "write", "commit", "abort"})
 """The steps of streams and writers that were admitted earlier; they count as calls but are never refused."""
 
@@ -170,7 +170,7 @@ class MeteredStorage(InterceptedStorage):
 
 
 class LateCallLimit(InterceptedStorage):
-    """A storage that refuses calls with `StorageUnavailable` while more than `most` calls are `LATE_SECONDS` old.
+    """A storage that refuses calls with `StorageUnavailable` while more than `most` running calls are late.
 
     So a storage that hangs blocks a bounded number of callers, and a few slow calls do not affect other calls.
     """

@@ -31,7 +31,7 @@ This limits how many bytes a resumed upload reads again.
 class Appender:
     """A writer that appends to one upload; it writes a part while the previous part is committed and recorded.
 
-    With `apart`, no part is recorded before `finish`, so a failed request leaves the upload unchanged.
+    If `apart` is True, no part is recorded before `finish`, so a failed request leaves the upload unchanged.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Appender:
     def _enough(self) -> int:
         """Return the size at which the current part ends.
 
-        It grows with the upload, which limits the number of parts.
+        The size grows with the upload, which limits the number of parts.
         """
         return max(
             self._space.shared.options.uploads.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART)

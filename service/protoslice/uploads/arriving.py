@@ -25,9 +25,9 @@ from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_fr
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
 _STEP: Final = 64 << 20
-"""Approximate bytes indexed in one step; other long work can run between two steps."""
+"""Approximate number of bytes that are indexed in one step; other long work can run between two steps."""
 _DETECTABLE: Final = 64 << 10
-"""Bytes from which the framing of an upload can be detected if the request does not name it."""
+"""Number of bytes from which on an upload's framing can be detected if the request does not name the framing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ArrivingIndexes:
         return index
 
     async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
-        """Return `index` extended by the next parts; read no byte before the end of its last record."""
+        """Return `index` extended by the next parts; read no byte before the end of the index's last record."""
         known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
         begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
 
@@ -111,7 +111,7 @@ class ArrivingIndexes:
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
-    """Return the parts that contain bytes from `first` to `last`, preceded by the first part's offset."""
+    """Return the offset of the first part with bytes from `first` to `last`, and the list of all such parts."""
     begin, offset, found = 0, 0, list[ObjectLocation]()
     for part in parts:
         end = offset + part.size
@@ -126,9 +126,9 @@ _PAUSE: Final = 0.5
 """Seconds between two queries for an upload that readers wait for; all its readers share the query."""
 _LONGEST_WAIT: Final = 30.0
 _BYTES: Final = 4 << 20
-"""Most bytes of one response, unless its first record is longer."""
+"""Largest number of bytes in one response, unless its first record is longer."""
 _RECORDS: Final = 1 << 16
-"""Most records of one response, so that framing small records needs no more pieces than a rope may have."""
+"""Largest number of records in one response; with framing, more small records could be too many pieces for a rope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Arrived:
     upload: Upload
     records: Representation
     next: int | None
-    """The value of `after` for the next request; None when the upload has ended and this was its last record."""
+    """The value of `after` for the next request; None when the upload has ended and these are its last records."""
 
 
 class Arriving:
@@ -166,10 +166,10 @@ class Arriving:
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
-        """Yield the records after the first `request.after`, up to some MiB; they are readable within the context.
+        """Yield the records after the first `request.after` records, up to some MiB, for reading within the context.
 
-        Wait for the first of them. The result has no records when the wait is over or the upload has ended. Raise
-        `Conflict` when another replica has merged parts meanwhile; the caller can then try again.
+        Wait for the first of these records. The result has no records if none arrives in time, or if the upload has
+        ended. Raise `Conflict` when another replica has merged parts meanwhile; the caller can then try again.
         """
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)

@@ -49,7 +49,7 @@ class Body:
     """True when the upload ends with this body."""
     checksum: Checksum | None = None
     sha256: bytes | None = None
-    """The expected SHA-256 of the whole upload; such an upload ends with this body and has a path."""
+    """The expected SHA-256 of the whole upload, or None; such an upload ends with this body and has a path."""
 
     @property
     def is_checked(self) -> bool:

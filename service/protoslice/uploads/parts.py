@@ -139,7 +139,7 @@ def _power(size: int) -> int:
 
 
 READ_AT_ONCE: Final = 8 << 20
-"""Bytes of a file that one call reads, so that neighbouring extents of one object share reads."""
+"""Number of bytes of a file that one call reads, so that neighbouring extents of one object share reads."""
 
 
 class Composer:

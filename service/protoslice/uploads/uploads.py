@@ -64,7 +64,7 @@ class LockHolder:
         self._preempted = True
 
     def _was_preempted(self) -> bool:
-        """Return True when only the next holder cancelled this task, and nothing else did, such as a shutdown."""
+        """Return True if only the next holder, and nothing else such as a shutdown, cancelled this task."""
         return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -240,7 +240,7 @@ class Uploads:
     ) -> Created:
         """Create a store of several files, each made of one upload or of consecutive uploads.
 
-        The files in `taken` are shared with other stores. `digests` are the expected SHA-256 by path.
+        The files in `taken` are shared with other stores. `digests` maps paths to the expected SHA-256 of their files.
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
@@ -259,10 +259,10 @@ class Uploads:
     async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
         """Save a part of a file and return its id; parts may arrive in any order and repeatedly.
 
-        The protocol recognizes the part by `mark`, which becomes its metadata. It must use the part before the part
-        expires.
+        The protocol that sends the part recognizes it by `mark`, which becomes the part's metadata. The part must be
+        used before it expires.
         """
-        # The path makes compaction and joining find a state of the inspection, as for any file.
+        # With a path, compaction and joining find a saved state of the inspection, as for any file.
         wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=mark)
         upload = await self.create(wanted)
         await self.append(upload.id, Body(pieces=pieces, offset=0, last=True))
@@ -490,7 +490,7 @@ async def make_store(
 ) -> Created:
     """Create a store of `files`, each made of consecutive uploads, and of files `taken` from other stores.
 
-    `digests` are the expected SHA-256 by path.
+    `digests` maps paths to the expected SHA-256 of their files.
     """
     space.shared.options.uploads.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
     async with await Ingest.begin(space, request) as ingest:
