@@ -88,7 +88,7 @@ CHATS: Final = (
 def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
     """Return the path of the GGUF file with a quantization; if `quantization` is None, with the most common one.
 
-    If `splits` is True, the path may be that of the first part of a split file.
+    If `splits` is True, the result may be the path of the first part of a split file.
 
     Raise `ManifestUnknown` if there is no GGUF file. Raise `InvalidInput` if all files have other quantizations,
     whose names Ollama shows. Raise `Unsupported` if there are only split files.

@@ -164,7 +164,7 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
-    """Return the type by which lists of referrers are filtered: the manifest's own type, or that of its config."""
+    """Return the type by which lists of referrers are filtered: the type of the manifest, else of its config."""
     found = raw.get("artifactType")
     if not found and media_type not in _INDEXES and isinstance(config, dict):
         found = config.get("mediaType")

@@ -1,6 +1,6 @@
 """Facts derived from stores, which are deleted with the stores.
 
-A small fact is part of its row; a larger one is an object of the storage.
+A small fact is part of its row; a larger fact is an object of the storage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DerivedTable:
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
     async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
-        """Return the fact `name` of several stores, by store digest; leave out missing facts and those in objects."""
+        """Return the fact `name` of several stores, by store digest; leave out missing facts and facts in objects."""
         sql = """
             SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
             WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name

@@ -48,8 +48,8 @@ _ROWS: Final = 2000
 class GitObjectRow:
     """A git object, which has `data` or a source; the source is a file of a store, or the store's trees.
 
-    The `path` is empty if the source is the store's trees. A pointer file has both data and the path of its file. For
-    a commit, `path` is the commit's place in the history, and `store` is None.
+    The `path` is empty if the source is the store's trees. A pointer file has data, and the path of the file that it
+    points to. For a commit, `path` is the commit's place in the history, and `store` is None.
     """
 
     id: str

@@ -37,7 +37,7 @@ def shown_name(protocol: str, repository: str, name: str) -> str:
 
 
 def label(space: str, protocol: str, repository: str, name: str) -> str:
-    """Return the label by which a name is searched and sorted; it begins with the space."""
+    """Return the label by which a name is searched and sorted; the label begins with the space's name."""
     return f"{space}\n{shown_name(protocol, repository, name).casefold()}"
 
 

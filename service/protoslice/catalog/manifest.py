@@ -22,7 +22,7 @@ _DIGEST = 65  # a line feed and 64 hex digits
 
 
 def with_digest(data: bytes) -> bytes:
-    """Return `data` with its SHA-256 appended, by which `checked` detects damage."""
+    """Return `data` followed by its SHA-256, with which `checked` detects damage."""
     return data + b"\n" + hashlib.sha256(data).hexdigest().encode()
 
 
@@ -161,7 +161,7 @@ class Manifest:
     indexed: bool = True
     """False if the root is no proto but, for example, a text or the table of a tensor bundle."""
     chunked: bool = False
-    """True if the store keeps an image (the root in serialized form), as for a chunked proto or a text as the root."""
+    """True if the store keeps an image (the root in serialized form), because the root is a chunked proto or a text."""
     schema: str | None = None
     """Fingerprint of the schema with which the root is read; None for a root without a type or an index."""
     planner: int | None = None

@@ -230,7 +230,7 @@ class ObjectWriter:
         await self._writer.write(batch)
 
     async def commit(self) -> ObjectLocation:
-        """Finish the object and its checksums; both are durable when this returns."""
+        """Finish the object and its checksums, and return when all of these bytes are durable."""
         return await self._objects._commit(self._key, self._writer, self.sums.finish())
 
     async def abort(self) -> None:

@@ -18,7 +18,7 @@ from protoslice.database.transactions import SECOND, Database, Transaction
 from protoslice.errors import Conflict
 
 UNFINISHED_SECONDS: Final = 86_400.0
-"""Seconds after its reservation in which an object may be published."""
+"""Seconds for which an object may be published after its reservation."""
 LARGEST_SUMLESS: Final = 16 << 20
 """Largest size in bytes of an object whose checksums are in manifests; larger objects have a checksum object."""
 _UNPUBLISHED: Final = "space = :space AND id = :id AND unpublished IS NOT NULL"

@@ -329,7 +329,7 @@ def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> li
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository, with the store of its current version or None; times are in microseconds since the epoch."""
+    """A repository, with the store of its current version, if any; times are in microseconds since the epoch."""
 
     id: int
     name: str

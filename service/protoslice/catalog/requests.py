@@ -37,7 +37,7 @@ class IngestRequest:
     report: bool = False
     """True if the response must include a report on the model."""
     of_commit: bool = False
-    """True for a store of a commit or manifest, which is removed with its last name."""
+    """True if a commit or manifest makes the store; the store is then removed together with its last name."""
     strict: bool = False
     """True to refuse a model that lacks files or that does not match its own checksums."""
 

@@ -130,7 +130,7 @@ class StoreListing:
         self._keys = _KEYS[self._sort]
         self._order = "DESC" if query.descending else "ASC"
         self._search = None if query.name is None else LabelSearch.of(dialect, space, query.name)
-        # The index of uploaders, like that of types, is sorted by time within each value.
+        # The indexes of uploaders and of types are sorted by time within each uploader or type.
         index = next((name for name in query.filters if name in {"uploader", "type"}), "")
         served = {self._sort, index} if self._sort == "created" else {self._sort}
         self._served = [_CONDITIONS[name] for name in query.filters if name in served]

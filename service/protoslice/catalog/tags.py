@@ -89,7 +89,7 @@ class TagTable:
     async def put(
         self, names: Sequence[str], store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> list[tuple[StoredTag, bool]]:
-        """Point tags at a store in one transaction; return each tag, sorted by name, with True if it is new.
+        """Point tags at a store in one transaction; return the tags, sorted by name, each with True if it is new.
 
         Raise `NotFound` if the store does not exist. Raise `Changed` if `if_match` is neither None nor the entity tag
         of each tag. If `if_none_match` is True, raise `Changed` if any of the tags exists.

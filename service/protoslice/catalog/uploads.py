@@ -45,7 +45,8 @@ _NAMELESS: Final = "model.pb"
 State = Literal["open", "complete", "stored", "failed", "gone"]
 """State of an upload.
 
-A `complete` upload is partial and can be joined into another. A `gone` upload was removed or has expired.
+A `complete` upload is a partial upload with all its bytes, which can be joined into another upload. A `gone` upload was
+removed or has expired.
 """
 
 
@@ -389,7 +390,7 @@ class UploadTable:
         return await self._database.read(lambda tx: dict(tx.all(sql, space=self._space, now=tx.now)))
 
     async def xorbs(self, id: str) -> dict[str, int]:
-        """Return the sizes of a session's xorbs, by name."""
+        """Return the size in bytes of each xorb of a session, by the xorb's name."""
         sql = "SELECT name, size FROM xorbs WHERE space = :space AND upload = :id"
         return await self._database.read(lambda tx: dict(tx.all(sql, **self._key(id))))
 

@@ -178,7 +178,7 @@ def _cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[st
 
 
 class DeliveryTable:
-    """The deliveries to all webhooks: waiting ones, and dead ones, which are no longer retried."""
+    """The deliveries to all webhooks: they are either waiting, or dead, which means that they are no longer retried."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -244,7 +244,7 @@ class DeliveryTable:
         await self._database.write(lambda tx: tx.run(sql, hook=delivery.hook, id=delivery.id), background=True)
 
     async def trim(self, hook: str, most: int) -> int:
-        """Delete the waiting deliveries to a webhook except the newest `most`; return the number of deleted ones."""
+        """Delete the waiting deliveries to a webhook except the newest `most`; return how many were deleted."""
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
@@ -259,7 +259,7 @@ class DeliveryTable:
             pass
 
     async def _trim(self, hook: str, *, dead: bool, most: int) -> int:
-        """Delete the deliveries, dead or waiting, except the newest `most`; return the number of deleted ones."""
+        """Delete the dead or the waiting deliveries except the newest `most`; return how many were deleted."""
         kind = {"hook": hook, "dead": int(dead)}
 
         def work(tx: Transaction, limit: int) -> int:

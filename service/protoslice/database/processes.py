@@ -82,7 +82,7 @@ async def _renew(database: Database) -> None:
 
 
 async def settle_secrets(database: Database, own: Sequence[str]) -> None:
-    """Record the fingerprints of this process's secrets; it signs with the first secret, and verifies with all.
+    """Record the fingerprints of the secrets with which this process signs (the first secret) and verifies (all).
 
     Raise `Conflict` if another process cannot verify the signatures of this process, or this process cannot verify
     those of the other process. Log other differences, which are normal during a rotation of secrets.

@@ -1,7 +1,8 @@
 """The schema of the catalogue: numbered SQL files, which are applied in order.
 
-A file applies to both engines, unless its name contains the dialect of one engine, as in `0009.sqlite.sql`. Alembic
-would require SQLAlchemy, a second way to use the database. Plain files, which can only upgrade, need neither.
+A file applies to both engines, unless its name contains the dialect of one engine, as in `0009.sqlite.sql`. Alembic is
+not used, because it would require SQLAlchemy, a second way to use the database. Plain files, which can only upgrade,
+are sufficient.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def open_proto(
     Raises:
         NotFound: There is no such file or type.
         CorruptModel: The bytes are not a valid proto.
-        Unsupported: The file is of another kind.
+        Unsupported: The file is of a kind other than a proto.
 
     Examples:
         >>> with protoslice.open("model.onnx") as proto:

@@ -68,7 +68,7 @@ def viewed_revision(revision: str) -> str | None:
 
 
 def counterpart(commit: str) -> str:
-    """Convert the id of a commit to the id of its view, or the reverse.
+    """Convert the id of a commit to the id of its view, or the id of a view to the id of its commit.
 
     The ids of views change with the version of the model readers, because the bytes may change.
     """

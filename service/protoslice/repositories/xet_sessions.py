@@ -131,7 +131,7 @@ class XorbSession:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     async def _sizes(self) -> dict[str, int]:
-        """Return the sizes of the uploaded xorbs by hash."""
+        """Return the size in bytes of each uploaded xorb, by the xorb's hash."""
         return await self._table.xorbs(self._upload.id)
 
 
@@ -145,8 +145,8 @@ class XorbSessions:
     async def begin(self, client: str) -> str:
         """Begin a session of a client and return its id.
 
-        The session counts as an open upload until a shard has used its xorbs. Raise `QuotaExceeded` if the space has no
-        room left. Raise `TooMany` if too many uploads are open.
+        The session counts as an open upload until a shard has used its xorbs. Raise `QuotaExceeded` if the quota of the
+        space is used up. Raise `TooMany` if too many uploads are open.
         """
         await self._stores.quotas.check(stored_bytes=1)  # clients show an error of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)

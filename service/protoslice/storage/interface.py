@@ -120,7 +120,7 @@ class Writer(ABC):
     async def write(self, piece: Buffer) -> None:
         """Append a piece; wait if the storage is slower than the caller.
 
-        The caller may reuse the buffer afterwards. Raise `StorageFull` when the storage has no room. After any error,
+        The caller may reuse the buffer afterwards. Raise `StorageFull` when the storage is full. After any error,
         only `abort` may be called.
         """
 

@@ -58,7 +58,7 @@ def check_allowed(url: str, prefixes: Sequence[str]) -> None:
 
 
 def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, int]:
-    """Return the longest prefix that contains `place` and has at most `most` segments, and its number of segments."""
+    """Return the longest prefix that contains `place` and has at most `most` segments, and how many it has."""
     roots = {parse_root(prefix): prefix for prefix in prefixes}
     for length in range(most, -1, -1):
         root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))

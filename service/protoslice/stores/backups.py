@@ -397,7 +397,7 @@ class Checked:
 async def check(
     storage: Storage, database: Database, worker: Worker, *, read: bool = False, delete_unknown: bool = False
 ) -> Checked:
-    """Compare the objects of a storage with its catalogue.
+    """Compare the objects of a storage with the storage's catalogue.
 
     If `read` is True, also compare all bytes of the stores with their checksums. If `delete_unknown` is True, delete
     the objects that are not in the catalogue, except new ones.

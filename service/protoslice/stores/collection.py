@@ -282,7 +282,7 @@ class JumpWatch:
     def __init__(self, kept: str = "") -> None:
         """Continue with the value of `kept` from an earlier process, unless the machine was restarted since then."""
         self._seen: tuple[float, float] | None = None
-        """The values of both clocks when they last agreed."""
+        """The values of the watched clock and of `elapsed` when these clocks last agreed."""
         self._jumped: float | None = None
         with suppress(ValueError, TypeError):
             where, clock, passed, jumped = json.loads(kept or "[]")

@@ -188,7 +188,7 @@ class Stores(Space):
         return Restored(store, tuple(found.taken))
 
     async def files(self, ref: str) -> Mapping[str, FileRef]:
-        """Return the files of the store that `ref` names, by path, in the form that `Ingest.take` accepts.
+        """Return the files, by path, of the store that `ref` names, in the form that `Ingest.take` accepts.
 
         Leave out files that are external objects.
         """
@@ -294,7 +294,7 @@ class Spaces:
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> None:
-        """Set some limits of a space, by column name; other replicas notice within seconds.
+        """Set some limits of a space, given by column name; other replicas notice within seconds.
 
         Raise `Changed` if `if_match` is neither None nor the space's version.
         """

@@ -155,7 +155,7 @@ class Arrived:
 
 
 class Arriving:
-    """The records of the uploads in one storage, both running and ended."""
+    """The records of the running and ended uploads in one storage."""
 
     def __init__(self, storage: Storage, worker: Worker, records: UploadTable, results: Results) -> None:
         self._storage = storage
