@@ -90,8 +90,8 @@ def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = Fal
 
     If `splits` is True, the result may be the path of the first part of a split file.
 
-    Raise `ManifestUnknown` if there is no GGUF file. Raise `InvalidInput` if all files have other quantizations,
-    whose names Ollama shows. Raise `Unsupported` if there are only split files.
+    Raise `ManifestUnknown` if there is no GGUF file. Raise `InvalidInput` if all files have other quantizations; Ollama
+    shows the message, which lists the files. Raise `Unsupported` if there are only split files.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
     whole = [path for path in found if not _SPLIT.search(path) or (splits and _FIRST.search(path))]

@@ -66,9 +66,9 @@ class ManifestContent:
 def parse(data: bytes, media_type: str) -> ManifestContent:
     """Parse a manifest that was sent with the Content-Type `media_type`.
 
-    If `media_type` is empty, the manifest's own field `mediaType` counts. Raise `ManifestInvalid` unless the data is
-    a JSON manifest of that type. Raise `LimitExceeded` for more blobs and manifests than a store can hold, and for
-    annotations that are too long for lists of referrers.
+    If `media_type` is empty, the manifest's own field `mediaType` counts. Raise `ManifestInvalid` unless the data is a
+    JSON manifest of that type. Raise `LimitExceeded` if the manifest names more blobs and manifests than a store can
+    hold, or if its annotations are too long for lists of referrers.
     """
     try:
         raw = parse_json(data)

@@ -115,7 +115,8 @@ class BlobLocations:
     async def find(self, digest: Digest) -> RepositoryFile | None:
         """Return the place of a blob that a manifest names, or None if the blob was never uploaded.
 
-        Raise `ManifestBlobUnknown` if the blob was uploaded but is gone: the client does not expect to send it again.
+        Raise `ManifestBlobUnknown` if the blob was uploaded but is gone: the client does not expect that it must send
+        the blob again.
         """
         found = await self._table.find_blob(digest)
         if found is None or not found.has_come:
@@ -247,7 +248,7 @@ class ArtifactRepository:
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
-        """Return the open store that contains a blob, and the blob's path; create a store if the blob is in none."""
+        """Return the open store that contains a blob, and the blob's path; create a store if no store contains it."""
         recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
@@ -274,7 +275,8 @@ class ArtifactRepository:
 
         If `media_type` is empty, the media type in the manifest counts. The result contains the digests of blobs and
         manifests that were never sent. Raise `LimitExceeded` for more than 64 tags. Raise `ManifestInvalid` or
-        `ManifestBlobUnknown` if the manifest cannot be accepted, and `DigestInvalid` if `ref` is another digest.
+        `ManifestBlobUnknown` if the manifest cannot be accepted, and `DigestInvalid` if `ref` is the digest of other
+        data.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])

@@ -31,7 +31,7 @@ from protoslice.catalog.uploads import release_uploads
 from protoslice.database.transactions import Database, Row, Transaction, Unaudited
 
 _SHOWN: Final = 100
-"""Largest number of names of each kind that are shown, and largest number of other stores that are shown."""
+"""Largest number of names of each kind, and largest number of other stores, that an erasure shows."""
 _PAGE: Final = 100
 _NO_STORE: Final = "0" * 64
 """An id that no store has."""
@@ -47,7 +47,7 @@ _ENDED: Final = f"space = :space AND state NOT IN ('open', 'gone') AND (record L
 
 @dataclass(frozen=True, slots=True)
 class Erasable:
-    """The data that an erasure of a store removes from a space, and the data that it leaves."""
+    """The data that an erasure of a store removes from a space, and the data that the erasure leaves there."""
 
     space: str
     digest: str

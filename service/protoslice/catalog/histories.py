@@ -180,7 +180,7 @@ class History:
         return await self._move(replace(ref, version=None), commit, RefExists(ref.name), new=new)
 
     async def move(self, ref: Ref, commit: Commit) -> Ref:
-        """Point `ref` at a new commit and return the new ref; raise `BranchMoved` if it changed since it was read."""
+        """Point `ref` at a new commit and return the new ref; raise `BranchMoved` if `ref` has changed since."""
         return await self._move(ref, commit, BranchMoved(ref.name), new=True)
 
     async def remove(self, kind: Kind, name: str) -> None:

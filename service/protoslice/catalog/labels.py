@@ -51,8 +51,8 @@ def files_label(space: str, paths: Iterable[str]) -> str:
 class LabelSearch:
     """A search for a part of a name or of a file's path.
 
-    An index of trigrams finds a term anywhere in a name. The term needs three ordinary characters in a row. Other
-    terms are found only at the beginning of a name.
+    An index of trigrams finds a term anywhere in a name. For this, the term needs three ordinary characters in a row.
+    Other terms are found only at the beginning of a name.
     """
 
     dialect: str

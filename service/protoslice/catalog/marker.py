@@ -170,10 +170,10 @@ async def open_catalogue(
 
 
 async def upgrade_catalogue(uri: str, options: Mapping[str, str], url: str | None) -> tuple[int, int]:
-    """Create the catalogue at `url` or upgrade its schema; return its version before and after.
+    """Create the catalogue at `url` or upgrade its schema; return the schema's version before and after.
 
-    Raise `Unsupported` if the storage has another layout, belongs to another catalogue or is a backup. Nothing is
-    then created or changed.
+    Raise `Unsupported` if the storage has another layout, belongs to another catalogue or is a backup. In these cases,
+    nothing is created or changed.
     """
     file_of(url, uri)
     found = None

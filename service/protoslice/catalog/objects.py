@@ -1,8 +1,8 @@
 """Objects of the storage: writers reserve them and publish them with a first reference; the collector deletes them.
 
-A foreign key can refer to an object only while the object's row exists; later references raise `ForeignKeyViolation`.
-A writer reserves rows before it writes bytes, so there are no bytes without a row. It must publish the objects within
-a day. The column `unpublished` holds the time of the reservation, and NULL once the object is published.
+A foreign key can refer to an object only while the object's row exists; later references raise `ForeignKeyViolation`. A
+writer reserves rows before it writes bytes, so there are no bytes without a row. The writer must publish the objects
+within a day. The column `unpublished` holds the time of the reservation, and NULL once the object is published.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class FilePaths:
         """Add a path.
 
         Raise `InvalidInput` if it is malformed or conflicts with another path, and `LimitExceeded` if there are too
-        many.
+        many paths.
         """
         if len(self._sorted) >= MAX_FILES:
             raise LimitExceeded(f"a store holds at most {MAX_FILES} files")

@@ -211,8 +211,8 @@ class StoreTable:
     async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store; set its tags again unless other stores now have them.
 
-        If the store was uploaded again meanwhile, that store gets the tags. Return None if the store neither exists
-        nor was removed.
+        If the store was uploaded again meanwhile, the newly uploaded store gets the tags. Return None if the store
+        neither exists nor was removed.
         """
 
         def work(tx: Transaction) -> RestoredRow | None:
@@ -369,7 +369,7 @@ class StoreTable:
         )
 
     async def with_pieces(self, digests: Collection[bytes]) -> list[tuple[int, str, bytes]]:
-        """Return, for each piece, the newest stores that contain it: row id, digest, and digest of the piece."""
+        """Return, for each piece, the newest stores that contain it: row id, store digest and piece digest."""
         sql = f"""
             SELECT s.id, s.digest FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store
             WHERE p.space = :space AND p.digest = :piece AND s.deleted IS NULL

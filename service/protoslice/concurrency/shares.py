@@ -68,7 +68,7 @@ class Shares:
 
 
 class Work(Protocol):
-    """Work on bytes that a client sends, which has a place or waits for one."""
+    """Work on bytes that a client sends; the work has a place, or waits for a place."""
 
     def progress(self) -> tuple[int, float]:
         """Return the number of bytes that have arrived, and the seconds that the work has waited for them."""

@@ -35,7 +35,8 @@ _FIELDS: Final = {
 def message_of(source: RangeSource, path: str, type_name: str) -> bytes:
     """Return the header of `source` as a serialized message of the type `type_name`.
 
-    The message is serialized in small parts, so that only the result is large. Raise `Unsupported` for a pipeline.
+    The message is serialized in small parts, so that only the result is large. Raise `Unsupported` for a diffusers
+    pipeline.
     """
     message = schema.bundled().message_class(type_name)
     if path.rpartition("/")[2] == PIPELINE:

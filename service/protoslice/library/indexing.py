@@ -1,8 +1,8 @@
 """Preparation of files for views: decoding and indexing of serialized, chunked and text protos.
 
-`decode` writes decoded bytes to a side, which is another source of bytes. For a chunked proto, these are its compressed
-records, decoded; for a text, they are the whole message. For a serialized message, nothing is decoded. `index` then
-indexes the proto. Both functions block.
+`decode` writes decoded bytes to a side, which is another source of bytes. For a chunked proto, these are the decoded
+contents of its compressed records; for a text, they are the whole message. For a serialized message, nothing is
+decoded. `index` then indexes the proto. Both functions block.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
 class KnownFiles:
     """The files of commits by SHA-256.
 
-    A commit is read at most once, and only if a digest is not in the earlier commits. Files of other repositories are
-    not found.
+    A commit is read at most once, and only if a digest was not found in the commits that were read before. Files of
+    other repositories are not found.
     """
 
     def __init__(self, stores: Stores, commits: AsyncIterator[Commit]) -> None:

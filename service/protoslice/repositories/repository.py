@@ -323,7 +323,7 @@ class Repositories:
     """The repositories over `stores`."""
 
     def __init__(self, stores: Stores, *, pushed: Callable[[str], PushedTags] | None = None) -> None:
-        """Set up the repositories; `pushed` returns the tags that a repository has in another protocol, by its name."""
+        """Set up the repositories; `pushed` returns the tags of a repository, by its name, in another protocol."""
         self._stores = stores
         self._pushed = pushed
         self._table = RepositoryTable(stores.database, stores.quotas.usage, HUB)
@@ -385,7 +385,7 @@ class Repositories:
     async def remove(self, name: str) -> None:
         """Remove a repository with its history and artifacts, and the stores that only these created.
 
-        Stores that something else names stay.
+        Stores that something else names are kept.
         """
         removed = await self._table.remove(check_repository(name))
         if await self._table.get(name) is None:  # else an older repository, whose name differs in case, is left

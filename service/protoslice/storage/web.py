@@ -186,7 +186,7 @@ def _asked(url: WebUrl) -> httpcore.URL:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRange:
-    """The bytes of a range, fewer if the object ends earlier, and the object's facts."""
+    """The bytes of a range (fewer if the object ends earlier), and the object's facts."""
 
     stat: ObjectStat
     data: bytes

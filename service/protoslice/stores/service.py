@@ -237,7 +237,7 @@ class Stores(Space):
 
 
 _OPENED: Final = 256
-"""Largest number of spaces in memory; each is small, since all share opened stores, threads and caches."""
+"""Largest number of spaces in memory; each space is small, since all spaces share opened stores, threads and caches."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 

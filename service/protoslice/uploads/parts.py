@@ -82,7 +82,7 @@ async def bytes_of(
 async def change(
     space: Space, records: UploadTable, held: Upload, upload: Upload, objects: NewObjects | None = None
 ) -> Upload:
-    """Replace the record of an upload and extend its expiry as the options say; see `UploadTable.change`."""
+    """Replace the record of an upload, and extend the upload's expiry as the options say; see `UploadTable.change`."""
     keep_seconds = space.shared.options.uploads.kept_seconds(begun=upload.is_begun)
     return await records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
 

@@ -144,7 +144,7 @@ class Uploads:
         self._locks = UploadLocks()
 
     def begun_by(self, client: str | None) -> Uploads:
-        """Return the uploads as a client sees them: only those that it created; None sees all uploads."""
+        """Return the uploads that `client` created and can see, or all uploads if `client` is None."""
         if client is None:
             return self
         seen = copy.copy(self)
@@ -433,8 +433,8 @@ class Uploads:
     async def _finished(self, upload_id: str) -> Upload:
         """Return the record of a complete upload that may be joined.
 
-        Raise the upload's failure if it has failed. Raise `InvalidInput` when it is incomplete or was joined from
-        others.
+        If the upload has failed, raise its failure. Raise `InvalidInput` when the upload is incomplete or was joined
+        from other uploads.
         """
         held = await self._current(upload_id)
         upload = held
@@ -470,7 +470,7 @@ class Uploads:
 async def stored(space: Space, upload: Upload) -> Upload:
     """Return the upload as `stored` with its store, or as `failed` with the reason.
 
-    Raise errors that may be temporary.
+    Errors that may be temporary are raised instead.
     """
     try:
         made = await make_store(space, {upload.filename: [upload]}, upload.request, digests_of(upload))
