@@ -19,7 +19,7 @@ REMOVED: Final = "removed"
 FOLDERS: Final = "mlflow-artifacts:/"
 """Prefix of the names of MLflow's artifact folders."""
 FILES: Final = "~"
-"""First character of labels that consist of file paths; it sorts after letters and digits, with which names begin."""
+"""First character of labels that consist of file paths; it sorts after the first characters of all names."""
 _LONGEST: Final = 1500
 """Largest number of bytes in a label of file paths; PostgreSQL's index refuses entries above 2700 bytes."""
 _TRIGRAM: Final = 3

@@ -192,7 +192,7 @@ def listed_name(name: str) -> RepositoryName:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A digest in OCI's form, `sha256:<hex>` or `sha512:<hex>`; the constructor raises `DigestInvalid` otherwise."""
+    """A digest in OCI's form, `sha256:<hex>` or `sha512:<hex>`; other text raises `DigestInvalid`."""
 
     text: str
 

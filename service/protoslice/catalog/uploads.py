@@ -457,7 +457,7 @@ def expire_uploads(tx: Transaction, limit: int) -> int:
 
 
 async def release_uploads(database: Database) -> None:
-    """Delete the references, parts and xorbs of ended uploads, then set the uploads' `modified`, which was 0."""
+    """Delete the references, parts and xorbs of ended uploads, then replace the 0 in the uploads' `modified`."""
 
     def work(tx: Transaction, limit: int) -> int:
         sql = "SELECT space, id FROM uploads WHERE state = 'gone' AND modified = 0 LIMIT :limit"

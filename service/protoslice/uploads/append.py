@@ -217,7 +217,7 @@ class Appender:
         self._upload = self._held
 
     async def _state(self) -> tuple[int, bytes] | None:
-        """Return the number of inspected bytes and the inspection's state if it should be saved now; else None."""
+        """Return the number of inspected bytes and the state of the inspection, or None if no save is due now."""
         inspection, saved = self._inspection, self._upload.saved
         if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None
