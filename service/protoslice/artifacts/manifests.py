@@ -68,7 +68,7 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
 
     If `media_type` is empty, the manifest's own field `mediaType` counts. Raise `ManifestInvalid` unless the data is a
     JSON manifest of that type. Raise `LimitExceeded` if the manifest names more blobs and manifests than a store can
-    hold, or if its annotations are too long for lists of referrers.
+    hold. Also raise it if the annotations are too long for lists of referrers.
     """
     try:
         raw = parse_json(data)

@@ -155,8 +155,7 @@ async def purge_commits(database: Database) -> None:
         done, counted, stores = 0, Counter[str](), defaultdict[str, set[str]](set)
         for space, repository, id in tx.all(due, limit=limit):
             key = {"space": space, "repository": repository}
-            # Requests that point a name at a commit wait for this lock; otherwise, the commit could be deleted
-            # meanwhile.
+            # Requests that point a name at a commit wait for this lock; otherwise, such a commit could be deleted.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
             gone: Row | None = (id, None)
             while gone is not None and gone[0] is not None and done < limit:

@@ -81,8 +81,7 @@ class DerivedTable:
         key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            # If two requests insert the same fact, the second waits here, because it must release the first one's
-            # object.
+            # If two requests insert the same fact, the second waits here, and then releases the first one's object.
             tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
             sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
             old = tx.first(sql, **key, name=name)

@@ -136,8 +136,7 @@ class _Upgrade(Alteration):
             return
         self._refuse_running(tx)
         if self._database.dialect == "postgresql":
-            # The lock delays processes that start to use the database; after the wait, they find that the schema has
-            # changed.
+            # The lock delays processes that start to use the database; they then find that the schema has changed.
             tx.run(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
             tx.run("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE")
             self._refuse_running(tx)

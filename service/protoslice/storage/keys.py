@@ -26,7 +26,7 @@ class ObjectKey:
     - No segment is empty, `.` or `..`, or contains a control character or a backslash.
     - The first segment is not `.protoslice`, which is reserved for backends.
     - A key has at most 768 bytes and 32 segments, and a segment at most 255 bytes. The strictest backend allows a
-      little more, which leaves room for a prefix.
+      little more, which leaves some bytes for a prefix.
     """
 
     text: str
