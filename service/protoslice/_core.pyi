@@ -74,7 +74,7 @@ _Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
 
 @final
 class Bundle:
-    """The index of a TensorFlow tensor bundle. All entries are in memory, serialized until they are read."""
+    """The index of a TensorFlow tensor bundle. Its entries are in memory; each stays serialized until it is read."""
 
     def __new__(cls, source: RangeSource, *, limits: Limits | None = None) -> Self: ...
     @property
@@ -117,7 +117,7 @@ class Limits:
 
 @final
 class RecordScanner:
-    """A scanner that indexes a stream of records, which the caller feeds in pieces."""
+    """A scanner that indexes a stream of records. The caller feeds the stream to it in pieces."""
 
     def __new__(cls, framing: str, *, limits: Limits | None = None) -> Self: ...
     def feed(self, piece: bytes) -> None: ...
@@ -179,7 +179,7 @@ class Records:
 
 @final
 class Rope:
-    """A sequence of extents of numbered sources and of literal bytes."""
+    """A sequence of bytes, composed of literal bytes and of extents, which are ranges of numbered sources."""
 
     def __new__(cls, pieces: Sequence[bytes | tuple[int, int, int] | Rope]) -> Self: ...
     @property
@@ -204,7 +204,7 @@ class Rope:
 
 @final
 class Scanner:
-    """A scanner that makes the index of a proto, which the caller feeds in pieces."""
+    """A scanner that makes the index of a proto. The caller feeds the proto to it in pieces."""
 
     def __new__(
         cls,
@@ -261,7 +261,7 @@ class Pattern:
     def __new__(cls, text: str) -> Self: ...
     @property
     def weight(self) -> int:
-        """The largest work for one byte of a name, as a multiple of the smallest expressions' work."""
+        """The most work that one byte of a name takes, as a multiple of the work with the smallest expressions."""
 
     def are_in(self, names: list[bytes]) -> list[bool]:
         """Return True for each name that contains a match, and False for each other name."""
@@ -475,7 +475,7 @@ class Computed:
 
 @final
 class ChunkHasher:
-    """The hash of a chunk, which a writer needs before it writes the chunk's record."""
+    """A hasher of a chunk. A writer needs the hash before it writes the chunk's record."""
 
     def __new__(cls, size: int) -> Self: ...
     def update(self, data: SourceRope) -> None: ...
@@ -596,7 +596,7 @@ class Statistics:
 
 @final
 class Delta:
-    """The distances between the elements of two tensors of one type, which are read piece by piece."""
+    """The distances between the elements of two tensors of the same type. The tensors are read piece by piece."""
 
     def __new__(cls, dtype: str) -> Self: ...
     def read(self, one: SourceRope, other: SourceRope, start: int, end: int) -> None: ...

@@ -22,7 +22,7 @@ class Keywords:
         self._keywords = keywords
 
     def __get_pydantic_json_schema__(self, schema: Any, describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Return pydantic's schema of the annotated type with the keywords added."""
+        """Return pydantic's schema of the annotated type, with these keywords added to it."""
         return describe(schema) | self._keywords
 
 
@@ -32,7 +32,7 @@ def like(*examples: object) -> Keywords:
 
 
 OMITTED: Final = "omitted"
-"""An annotation for a member that the JSON leaves out if it has its default value."""
+"""An annotation for a member that the JSON leaves out if the member has its default value."""
 
 SECRET: Final = "secret"
 """An annotation for a member that grants access.
@@ -92,15 +92,15 @@ class Store:
     schema: Sha256 | None
     """The fingerprint of the schema with which the root is read; None for an unknown type."""
     planner: Positive | None
-    """The version of the algorithm that chose the chunks; None for a store without chunks. Version 3 (2 in older
-    stores) means that the store kept the chunks of an uploaded chunked file."""
+    """The version of the algorithm that chose the chunks; None for a store without chunks. Version 3 (in older
+    stores, version 2) means that the store kept the chunks of an uploaded chunked file."""
     rules: tuple[str, ...] = ()
     """The split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if there is a root."""
     records_file: Annotated[str | None, like("train.tfrecord")] = None
     """The path of a file that is a stream of records, which `file=` of `/records` accepts. It is None if no such file
-    was recognized. Streams of delimited records are not recognized. Stores of earlier versions have None."""
+    was recognized. Streams of delimited records are not recognized, nor are streams in stores of earlier versions."""
     uploader: Annotated[str | None, like("ci")] = None
     """The name of the token or account that created the store; None if the service required no credentials."""
     uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None
@@ -153,7 +153,7 @@ class RepositorySummary:
     """The kind of registry client that created the repository."""
     ref: Annotated[str | None, like("ann/resnet@main")]
     """The name of the current version under `/v1/stores`. The current version is `main`, the tag `latest`, or the tag
-    set last.
+    that was set last.
 
     `ref`, `store`, `type`, `size` and `files` are None for a repository without files, and for an MLflow folder that
     was never requested."""
@@ -188,7 +188,7 @@ class SignInTerms:
 
 @dataclass(frozen=True, slots=True)
 class SignedUrl:
-    """A signed URL, which needs no token."""
+    """A signed URL. A request to this URL needs no token."""
 
     url: Annotated[str, SECRET]
     expires: datetime
@@ -217,12 +217,12 @@ class EventLetter:
     written: datetime
     attempts: int
     error: str
-    """The reason of the last failure; empty before the first attempt."""
+    """The reason why the last attempt failed; empty before the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """The response to a request to deliver failed events again. `letters` is the number of these events."""
+    """The answer to a request that failed events be delivered again. `letters` is the number of these events."""
 
     letters: Count
 
@@ -233,17 +233,17 @@ class AuditEntry:
 
     at: datetime
     who: Annotated[str, like("ci")]
-    """The name of the token or account that made the change. For a command on the storage, it is the name of the
-    system's user. It is empty for the service itself, and if the service requires no credentials."""
+    """The name of the token or account that made the change. For a command that was run directly on the storage, it is
+    the operating system's user. It is empty for the service itself, and if the service requires no credentials."""
     what: Annotated[str, like("tag.set")]
     subject: Annotated[str, like("resnet:3")]
     """The changed object: the id of a store or token, or the name of another object."""
     detail: dict[str, Any]
     transaction: str
-    """An id that changes share if they were made together."""
+    """An id that is the same for all changes that were made together."""
     who_id: Annotated[str, like("kU3x9QbW1z")] = ""
     """The id of the token, or of the account at an issuer. Several tokens or accounts may have the same name. The id is
-    `local` for a system's user, and empty if it is unknown."""
+    `local` for a user of the operating system, and empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Space:
     """The bytes of uploaded objects. Objects of removed stores count until `gc` deletes them."""
     stores: int = 0
     quota_bytes: int = 0
-    """The maximum of stored bytes; 0 for no limit."""
+    """The maximum number of stored bytes; 0 for no limit."""
     quota_stores: int = 0
     """The maximum number of stores; 0 for no limit."""
     quota_open_uploads: int = 0
@@ -304,7 +304,7 @@ class ChunkEntry:
     index: Count
     kind: Annotated[str, Keywords(enum=["message", "bytes"])]
     type: str | None
-    """The full name of the message type; None for bytes, and if the type is unknown."""
+    """The full name of the message type; None for a chunk of plain bytes, and if the type is unknown."""
     path: str
     size: Count
     """The size in bytes."""
@@ -325,7 +325,7 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """The offset of the first byte after the piece in the piece's file."""
+        """The offset, in the file, of the first byte after the piece."""
         return self.offset + self.size
 
 
@@ -404,7 +404,7 @@ class TensorEntry:
     file: str | None
     """The file that contains the elements; None if no file or several files contain them."""
     role: Annotated[Role, like("weight")]
-    """The role of the tensor. The elements of all weights are the parameters of the model."""
+    """The role of the tensor. The elements of all tensors with the role `weight` are the model's parameters."""
     kind: Annotated[Kind, like("convolution")]
     """The kind of the layer that uses the tensor. It follows from the operator that uses the tensor. In a model without
     a graph, it follows from words in the tensor's name."""
@@ -425,9 +425,9 @@ class TensorBranch:
     """The size of the elements in bytes. Strings do not count."""
     elements: Count
     dtype: Annotated[str | None, like("F32")]
-    """The data type with the most bytes; None if it is unknown."""
+    """The data type whose tensors have the most bytes; None if this type is unknown."""
     kind: Annotated[Kind | None, like("attention")]
-    """The kind of layer with the most bytes; None without tensors."""
+    """The kind of layer whose tensors have the most bytes; None without tensors."""
     last: Annotated[str | None, OMITTED] = None
     """The name of the last group in a range. The names in a range have only the parent's prefix in common."""
     address: Annotated[str | None, OMITTED] = None
@@ -462,7 +462,7 @@ class TensorStatistics:
     elements: Count
     """The number of elements in the slice or tensor."""
     looked_at: Count
-    """The number of elements that were read. It is smaller than `elements` for a sample."""
+    """The number of elements that were read. It is smaller than `elements` if only a sample was read."""
     zeros: Count
     nans: Count
     infinities: Count
@@ -511,14 +511,14 @@ class TensorDelta:
     elements: Count
     """The number of elements of each tensor."""
     looked_at: Count
-    """The number of compared elements. It is smaller than `elements` for a sample."""
+    """The number of compared elements. It is smaller than `elements` if only a sample was compared."""
     changed: Count
     """The number of compared elements that differ."""
     incomparable: Count
     """The number of changed elements that are NaN or infinite in at least one of the tensors. `max`, `mean`, `relative`
     and `cosine` leave them out."""
     max: float | None
-    """The maximum distance; None without finite elements, and if a 64-bit float cannot hold it."""
+    """The maximum distance; None without finite elements, and if a 64-bit float cannot hold the distance."""
     mean: float | None
     """The mean distance; None without finite elements."""
     relative: float | None
@@ -532,7 +532,7 @@ Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class TensorMove:
-    """A tensor of two models, and how much its elements changed. The first model describes a removed tensor."""
+    """A tensor of two models, and the change of its elements. A removed tensor is described as in the first model."""
 
     name: str
     address: str
@@ -547,7 +547,8 @@ class TensorMove:
     kind: Annotated[Kind, like("linear")]
     """The kind of the layer that uses the tensor."""
     layer: Annotated[str, like("model.layers.0")]
-    """The tensor's name up to the end of its first number. A name without a number is cut after its first step."""
+    """The tensor's name up to the end of its first number. A name without a number is cut at the first `.`, `/` or `:`
+    after its beginning."""
     change: Move
     """The change. `reshaped` means that type or shape differ. `compared` means that type, shape and name are equal."""
     delta: TensorDelta | None
@@ -556,7 +557,7 @@ class TensorMove:
 
 @dataclass(frozen=True, slots=True)
 class EqualTensors:
-    """Equal tensors of two models: those of one kind in a layer or a run of layers without compared differences."""
+    """The equal tensors of one kind in a layer, or in each layer of a run. A run consists of consecutive layers."""
 
     layer: Annotated[str, like("model.layers.0")]
     """The layer of the tensors, as in `TensorMove`, or the first layer of a run."""
@@ -630,7 +631,7 @@ class GraphNode:
     op: Annotated[str, like("Conv")]
     path: Annotated[str, like("graph.node[3]")]
     hops: Count
-    """The number of links from the node in `around` to this node; 0 without `around`."""
+    """The number of links from the node that `around` selects to this node; 0 without `around`."""
     attributes: tuple[tuple[str, str], ...]
     """The names and values of the attributes as text. Long values are truncated."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
@@ -665,7 +666,7 @@ class Neighbourhood:
     graph: Annotated[str, like("graph")]
     """The path of the graph to which the nodes belong."""
     around: str | None
-    """The path of the node that `around` selects; None without `around`."""
+    """The path of the node that the parameter `around` selects; None without this parameter."""
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     more: bool
@@ -697,18 +698,18 @@ class GraphBlock:
     """A part of a graph: a single node, or a block of neighbouring nodes."""
 
     id: int | None
-    """The number of this block, which a client passes to list the block's parts. A node has none."""
+    """The number of this block, which a client passes to list the block's parts; None for a single node."""
     kind: Annotated[str, like("repeat")]
     """The kind: `node`, `group`, `repeat`, `round` or `part`. The nodes of a `group` have names with a common prefix. A
-    `repeat` consists of parts that look the same, and a `round` is one of them. A `part` joins neighbours, because a
-    level has at most 64 parts."""
+    `repeat` consists of parts that look the same, and a `round` is one of these parts. A `part` joins neighbouring
+    items, because a level has at most 64 parts."""
     name: Annotated[str, like("encoder.layer")]
     """The name of the node, or the common part of the names of a block's nodes; empty if there is none."""
     number: int | None
     """The number of the first item in a round or a part; None for other kinds."""
     items: Count
-    """The number of items, which are nodes, groups, or rounds of a repeat. If there are many items, neighbours are
-    joined to one part."""
+    """The number of items, which are nodes, groups, or rounds of a repeat. If there are many items, neighbouring
+    items are joined to one part."""
     first: Count
     """The position of the first node in the order of the whole graph."""
     nodes: Count
@@ -748,7 +749,7 @@ class GraphLevel:
     block: Count
     """The number of the block; 0 is the whole graph."""
     trail: tuple[int, ...]
-    """The numbers of the blocks on the way from the whole graph to this block, including both."""
+    """The numbers of the blocks on the way from the whole graph to this block. Both ends are included."""
     nodes: Count
     """The number of nodes in the graph."""
     parts: tuple[GraphBlock, ...]
@@ -777,7 +778,8 @@ class GraphSection:
     elements: Count
     """The number of elements of the weights that these nodes use or hold."""
     spans: tuple[tuple[int, int], ...]
-    """The positions of these nodes in the graph's order. Each span is the position of a first node and a node count."""
+    """The positions of these nodes in the graph's order. Each span holds the position of its first node, and the number
+    of its nodes."""
     nodes: tuple[GraphStep, ...]
     """The first of these nodes."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
@@ -849,7 +851,7 @@ class ModelReport:
     tensors: Count | None
     """The number of tensors; None if they cannot be listed."""
     files: Annotated[tuple[str, ...], LOCAL] = ()
-    """The files other than the root that contain tensors; empty in the report of a service."""
+    """The files other than the root that contain tensors; empty in a report that a service sends."""
     missing: tuple[str, ...] = ()
     """The files that the model refers to, but that are missing."""
     duplicates: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class RecordPosition:
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """Parse the 16 bytes that `to_bytes` returned; raise `InvalidInput` for another length."""
+        """Parse the 16 bytes that `to_bytes` returned; raise `InvalidInput` for any other length."""
         if len(serialized) != 16:
             raise InvalidInput(f"A serialized position has 16 bytes, not {len(serialized)}")
         return cls(*struct.unpack(">QQ", serialized))
@@ -73,7 +73,7 @@ _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
 
 Recovery = Callable[[SkippedRegion], object]
-"""A function that receives each skipped region. Reading ends there if it returns False or raises StopIteration."""
+"""A function that receives each skipped region. If it returns False or raises StopIteration, reading ends."""
 
 
 class RecordReader(SourceOwner):
@@ -356,7 +356,7 @@ class RecordWriter(ClosedAtEnd):
         return self._core
 
     def _tell(self, error: OSError) -> None:
-        """Raise `StorageError` with the file's name for an error of a file at a path. Return for a file object.
+        """Raise `StorageError` with the file's name if the file was opened by its path. Return for a file object.
 
         The caller then raises the file object's error unchanged.
         """

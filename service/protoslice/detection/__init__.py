@@ -124,7 +124,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judge one value, and return the offset of the next field. It is negative if the message cannot continue."""
+        """Judge one value, and return the offset of the next field. It is negative if the message cannot go on."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)
@@ -295,7 +295,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 HEAD = 64 * 1024
-"""The bytes at the start of a file that detection reads. It ignores all further bytes."""
+"""The number of bytes at the start of a file that detection reads. Detection ignores all further bytes."""
 
 BY_NAME = 0.5
 """The confidence in a type that follows only from the file's name."""
@@ -537,7 +537,7 @@ def _field_names(name: str) -> frozenset[str]:
 
 
 def has_required_fields(name: str, evidence: Evidence) -> bool:
-    """Return True when `evidence` contains the fields that identify the type `name`, or if there are no such fields."""
+    """Return True when `evidence` contains the fields that identify the type `name`, or no fields identify it."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])
 
 

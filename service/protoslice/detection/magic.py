@@ -132,7 +132,7 @@ def is_table(head: bytes, size: int | None) -> bool:
     """Return True when `head` begins the index of a tensor bundle.
 
     The first entry of an index has an empty key, and its value is a BundleHeaderProto. The index of an old checkpoint
-    has no such header. It is recognized only if `head` is the whole file, by the end of the table.
+    has no such header. It is recognized by the end of the table, and only if `head` is the whole file.
     """
     ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
     blocks = head, _literal(head)

@@ -63,7 +63,7 @@ Shape and checksum may be None.
 Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
 """The slices of a tensor. Each has a start and a length per dimension, and an index entry.
 
-A length of None means the whole dimension. An entry is None if the index lacks it.
+A length of None means the whole dimension. An entry is None if the index has no entry for the slice.
 """
 
 
@@ -88,14 +88,14 @@ def _place(entry: Entry) -> dict[str, object]:
 _MOST_STRING_BYTES: Final = 64 << 20
 _CHECKSUM: Final = 4
 _SHORT: Final = 0xFFFF_FFFF
-"""The largest string length that the checksum covers as four bytes. Larger lengths take eight bytes."""
+"""The largest length of a string that the checksum covers as four bytes. It covers larger lengths as eight bytes."""
 
 
 def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
     """Return the `count` strings in `data`, which belong to the tensor `name`.
 
     `crc` is the masked checksum of the strings; None skips the comparison. Raise `CorruptModel` if a checksum or
-    length does not match, and `LimitExceeded` for more than 64 MiB.
+    length does not match, and `LimitExceeded` for strings of more than 64 MiB.
     """
     if data.size > _MOST_STRING_BYTES:
         raise LimitExceeded(
@@ -154,12 +154,12 @@ _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 _OPTIMIZED: Final = "optimizer/_trainable_variables/"
 """The prefix of weights that a Keras checkpoint stores under the optimizer instead of under the model."""
 _COPIES: Final = "_all_variables/"
-"""The key prefix under which Keras exports store second copies of the variables under `variables/`."""
+"""The key prefix of second copies. Models exported by Keras have them besides the variables under `variables/`."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
 class Bundle:
-    """The tensor bundle format, which TensorFlow's checkpoints have since version 2 of the checkpoint format."""
+    """The tensor bundle format. TensorFlow's checkpoints are bundles since version 2 of the checkpoint format."""
 
     name = "tensor bundle"
 
@@ -193,7 +193,7 @@ class BundleTensors(Tensors):
             error.path = error.path or prefix + _ENDING
             raise
         # Places that matched their checksum: shard, offset, size, checksum. The size is needed because an empty
-        # tensor has the same offset as the next tensor: its match says nothing about that tensor.
+        # tensor has the same offset as the next tensor: a match of the empty tensor says nothing about the next one.
         self._sound: set[tuple[int, int, int, int]] = set()
         super().__init__(len(self._bundle), self._tensor, self._called, self._found)
 
@@ -239,7 +239,7 @@ class BundleTensors(Tensors):
     def _found(self, name_or_address: str) -> Sequence[int]:
         """Return the number of the tensor with this key or address.
 
-        If none has it, return the numbers of all tensors with this name in the object graph.
+        If no tensor has it, return the numbers of all tensors with this name in the object graph.
         """
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):

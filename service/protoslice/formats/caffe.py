@@ -21,7 +21,7 @@ _RAW_TYPES: Final = {0: "F64", 1: "F32", 2: "F16", 3: "I32", 4: "U32"}
 """A map from the number in `raw_data_type` to a dtype. NVCaffe and OpenCV write `raw_data`."""
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
 _SMALL_FIELD: Final = 1024
-"""The byte limit of fields that are read in full. A shape beyond it has more than Caffe's limit of 32 dimensions."""
+"""The byte limit of fields that are read in full. A larger shape has more than 32 dimensions, Caffe's maximum."""
 
 
 class Caffe(ProtoFormat):

@@ -101,7 +101,7 @@ class _Maker:
         return elements(data, builder.dtype, shape, lack)
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
-        """Return the values in the field `member` of the array that is the found message `number`; None if absent."""
+        """Return the values in the field `member` of the array in the found message `number`; None if it is absent."""
         path = self._found[number].path
         # The values are a separate message, which the search lists directly after the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None

@@ -1,4 +1,4 @@
-"""Core ML models: layer weights, constants of ML programs, blob files with their elements, and packages."""
+"""Core ML models: layer weights, constants of ML programs, blob files that hold elements, and packages."""
 
 from __future__ import annotations
 
@@ -141,7 +141,10 @@ _NAMING: Final = ("attributes", "name", "")
 
 
 class Constants:
-    """A builder that makes tensors from the messages that a search found in one model. These messages have numbers."""
+    """A builder that makes tensors from the messages that a search found in one model.
+
+    The number of a message is its position among these messages.
+    """
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
@@ -254,13 +257,13 @@ class Constants:
 
 
 def operations_of(model: Model) -> Mapping[str, Kind]:
-    """Return a map from the names of an ML program's constants to the kind of layer that uses each."""
+    """Return a map from the names of an ML program's constants to the kinds of the layers that use the constants."""
     fields = Fields(name=[3, 1], op=[1], inputs=[2, 2, 1, 1], outputs=[3, 1], keyed=True)
     return kinds_in(model.proto, _OPERATION, fields).values
 
 
 def _held(found: _core.Finding) -> list[int]:
-    """Return the numbers of the fields that hold or locate a constant's values. The last one is in effect."""
+    """Return the numbers of the fields that hold or locate a constant's values; the last field counts."""
     return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
 
 

@@ -126,7 +126,7 @@ def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repe
 
 
 def _is_there(proto: RootProto, path: str) -> bool:
-    """Return True when the value of the field at `path` is large."""
+    """Return True when the field at `path` still has a value, and this value is large."""
     # The index lists every occurrence of every field, but a oneof keeps only the member that was written last.
     try:
         return proto.document.view(path)[2].size >= _LEAST

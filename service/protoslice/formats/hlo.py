@@ -1,4 +1,4 @@
-"""XLA's HLO messages: constants of programs, arguments and results of snapshots, constants of GPU executables."""
+"""XLA's HLO messages: constants of programs, arguments and results of snapshots, and constants of GPU executables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class Hlo(ProtoFormat):
 
 
 class _Maker:
-    """A builder that makes tensors from the messages that a search found in one model. These messages have numbers."""
+    """A builder that makes tensors from the messages that a search found in one model.
+
+    The number of a message is its position among these messages.
+    """
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
@@ -206,7 +209,7 @@ def _kind(path: str) -> str:
 
 
 def _name(found: _core.Finding) -> str:
-    """Return the name `COMPUTATION/INSTRUCTION` of a literal, or its path if it is in no named message.
+    """Return the name `COMPUTATION/INSTRUCTION` of a literal, or its path if no named message contains it.
 
     For a member of a tuple, the member's number follows the name.
     """

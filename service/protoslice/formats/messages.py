@@ -176,7 +176,7 @@ def numbers(
 def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
     """Return the elements in `data`; raise `CorruptModel` if the size does not match `dtype` and `shape`.
 
-    `data` may be None for a tensor without elements. If other data is missing, the error message is `lack`.
+    `data` may be None for a tensor without elements. If other tensors lack data, the error message is `lack`.
     """
     if data is None and lack and element_count(shape):
         raise CorruptModel(lack)
@@ -210,7 +210,7 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Rope:
 
 
 def _values(run: bytes, wire: int, offset: int) -> bytes:
-    """Return the values in a run of fields without the tags."""
+    """Return the values in a run of fields, without the tags of these fields."""
     values = bytearray()
     at = 0
     while at < len(run):

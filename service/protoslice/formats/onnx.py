@@ -215,7 +215,7 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
 
 
 def _role(path: str) -> str:
-    """Return the tensor's holder, which depends on the field that contains the tensor."""
+    """Return the value of `Tensor.holder`, which depends on the field that contains the tensor."""
     field = path.rpartition(".")[2].partition("[")[0]
     sparse = {"values": "sparse_values", "indices": "sparse_indices"}
     return sparse.get(field) or {"initializer": "initializer", "": "tensor"}.get(field, "attr")

@@ -1,7 +1,7 @@
 """Extraction of parts of ONNX graphs as models, and inference of element types from operators.
 
-Neither reads weights. `onnx_operators.json` holds rules for the types of each operator's outputs.
-`tools/onnx_operators.py` derives these rules from `onnx.defs`.
+Neither extraction nor inference reads weights. `onnx_operators.json` holds rules for the types of each operator's
+outputs. `tools/onnx_operators.py` derives these rules from `onnx.defs`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ElementTypes:
         return found
 
     def _rules(self, node: Maker) -> Sequence[str]:
-        """Return the type rules for the outputs of a node; none for an operator that is not in the table."""
+        """Return the type rules for the outputs of a node. An operator that is not in the table has no rules."""
         domain = _domain(node.domain)
         opset = self._opsets.get(domain, 0)
         if (domain, node.operator) in self._own or not opset or opset > _table()["opsets"].get(domain, 0):
@@ -406,7 +406,7 @@ def graph_of(proto: OnnxProto) -> Graph:
 
 
 def _parsed(proto: OnnxProto, type_name: str) -> Iterator[tuple[re.Match[str] | None, Any]]:
-    """Yield each message of a type, parsed without its large fields, with the match of its path.
+    """Yield the match of each message's path, and the message, parsed without its large fields.
 
     The match says in which graph the message is; it is None for messages elsewhere.
     """

@@ -55,7 +55,7 @@ _ATTRIBUTES: Final[Mapping[type, tuple[tuple[str, int], tuple[str, int]]]] = {
 Each entry has a field and a type number for a single value, and both for a list of values.
 """
 _NAMED: Final = frozenset({"data", "feed", "fetch"})
-"""The operations with a `name` attribute. It names an input or output of the program."""
+"""The operations whose `name` attribute is the name of an input or output of the program."""
 _MOST_TRANSLATED: Final = 64 << 20
 """The byte limit for all names of values in a program that is translated from JSON."""
 
@@ -222,7 +222,7 @@ class _Translation:
     def __init__(self) -> None:
         self.program: Any = schema.bundled().message_class(PROGRAM)()
         self._names: dict[int, str] = {}
-        """The names of values by number. A value without a name is called `%` and its number."""
+        """The names of values by number. A value without a name gets a name of `%` and its number."""
         self._room = _MOST_TRANSLATED
 
     def add(self, holder: Any, parent: int, depth: int) -> list[int]:
@@ -329,8 +329,8 @@ class Paddle:
     def tensors(self, model: Model) -> Tensors:
         """Return all parameters, sorted by name.
 
-        This call reads the headers of a file with all parameters. If each parameter has a file, the headers are read on
-        access.
+        If one file holds all parameters, this call reads all headers in it. If each parameter has a separate file, the
+        file's header is read when the tensor is accessed.
         """
         wanted = variables(model)
         combined = next((path for path in _combined(model.root) if path in model.files), None)

@@ -116,7 +116,7 @@ class Heads:
     def details(self, *, rows: bool = False) -> dict[str, object]:
         """Return the levels of detail of the next blob as lists of offsets.
 
-        If `rows` is set, return its row numbers and height instead. Raise `CorruptModel` for malformed data, and
+        If `rows` is set, return the blob's row numbers and height instead. Raise `CorruptModel` for malformed data, and
         `LimitExceeded` for more than 131,072 numbers.
         """
         with self._blaming():
@@ -136,7 +136,7 @@ class Heads:
             raise self._bad(f"{what} has version {version}, but only version 0 is supported", back=4)
 
     def _levels(self) -> None:
-        """Skip the levels of detail. They are offsets of sequences, which reading elements does not need."""
+        """Skip the levels of detail. They are offsets of sequences, which are not needed to read elements."""
         for length in self._level_lengths():
             self._skip(length)
 
@@ -275,7 +275,7 @@ def _apart(model: Model) -> Sequence[str]:
 
 
 def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
-    """Return the tensor of each file. Its name is the file's path relative to the common folder of the files.
+    """Return the tensor of each file. The tensor's name is the file's path relative to the common folder of the files.
 
     If a file has an error, the data of its tensor is `Unreadable`.
     """

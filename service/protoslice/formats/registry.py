@@ -90,7 +90,7 @@ def _used(format: Format, model: Model) -> Tensors:
 def formats_of(model: Model) -> Sequence[Format]:
     """Return the formats that match `model`.
 
-    If none matches, return the fallback format for known message types, or nothing for other files.
+    If no format matches, return the fallback format for known message types, or nothing for other files.
     """
     found = [each for each in _all() if _matches(each, model)]
     return found or [each for each in (_OTHERWISE,) if _matches(each, model)]

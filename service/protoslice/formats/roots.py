@@ -43,7 +43,7 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
 
 
 def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
-    """Return `files` in the order of how likely each is the root.
+    """Return `files` ordered by how likely each file is the root, the likeliest first.
 
     Known names come first, then kinds decide (protos first), then sizes (the largest first). Within a model of several
     files, the file that names the others comes first. Variants of a file come after the file.

@@ -405,7 +405,7 @@ def _of_pipeline(model: Model) -> Tensors:
 
 
 def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:
-    """Return the tensors of all files, with the metadata of the files. Keys with different values are left out."""
+    """Return the tensors and the metadata of all files. Metadata keys with different values are left out."""
     metadata, unequal = dict[str, str](), set[str]()
     for file in files.values():
         unequal.update(key for key, text in file.metadata.items() if metadata.setdefault(key, text) != text)

@@ -84,7 +84,7 @@ _VARINTS: Final = {
     "I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17, **dict.fromkeys(_INTS, 7)
 }  # fmt: skip
 _BYTES: Final = dict.fromkeys(("F8_E5M2", "F8_E4M3FN", "F8_E4M3FNUZ", "F8_E4M3B11FNUZ", "F8_E5M2FNUZ", "F4_E2M1"), 18)
-"""Three maps from dtypes to field numbers. The values have a fixed width, are varints, or take a byte per element."""
+"""Three maps from dtypes to field numbers. They are for fixed-width values, for varints, and for a byte per value."""
 _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
 _EMPTY: Final = Rope.joined(())
@@ -346,8 +346,9 @@ ReadSignatures = Callable[[int], tuple[Sequence[Signature], int]]
 def signatures(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
     """Return the number of meta graphs, and a function that reads the signatures of one of them.
 
-    If `tags` is not None, the number is 1, and the function reads the first meta graph with exactly these tags. It
-    raises `NotFound` if no meta graph has them, and `LimitExceeded` above 4 MiB. Raise `Unsupported` for other roots.
+    If `tags` is not None, the number is 1, and the function reads the first meta graph with exactly these tags. The
+    function raises `NotFound` if no meta graph has them, and `LimitExceeded` above 4 MiB. Raise `Unsupported` for any
+    other root.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")

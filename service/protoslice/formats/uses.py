@@ -68,7 +68,7 @@ _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
 _FOLDED: Final = re.compile(r"(?:^|/)Constant(?:_[0-9]+)?(?:_output_[0-9]+)?$")
 """The names of Constant nodes' values, which graph optimizers turn into initializers."""
 _LEARNED: Final = [["weight"], ["bias"], ["gamma"], ["beta"], ["alpha"], ["scale"], ["w"], ["b"]]
-"""The last words of names of tensors with one learned number."""
+"""The last words in the names of tensors that hold one learned number."""
 _STATISTICS: Final = ("running_mean", "moving_mean", "running_var", "moving_variance")
 
 _OPERATORS: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (

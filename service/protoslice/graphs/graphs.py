@@ -65,11 +65,11 @@ class Dialect:
     tensorflow_inputs: bool = False
     """True when inputs have TensorFlow's syntax: `node`, `node:output` and `^node`."""
     values_are_reassigned: bool = False
-    """True when several nodes may make values of one name. A node then takes the value made last before the node."""
+    """True when several nodes may make values of one name. A node then takes the value that was last made before it."""
     numbers: bool = False
     """True when numbers identify the values, instead of names."""
     kinds: int = 0
-    """The number from which fields represent operations if `op` is empty. A node's operation is the field that is set.
+    """The first number of the fields that stand for operations if `op` is empty. A node sets its operation's field.
     """
     declares: str = ""
     """The message type that declares a value and its type; empty if nodes state the types of their values."""
@@ -318,7 +318,7 @@ def dialects_of(type_name: str | None) -> Sequence[Dialect]:
 MAX_GRAPHS: Final = 200
 """The most graphs that are listed."""
 _LARGER: Final = 10
-"""The factor for the main graph. An inner graph is the main graph if it has more nodes by this factor."""
+"""An inner graph with more than this many times the nodes of the outermost graph is the main graph."""
 _SMALL: Final = 4096
 """The size in bytes up to which the fields of a node are kept, such as attributes and the list of operands."""
 _MAX_MAKERS: Final = 200_000
@@ -440,7 +440,7 @@ class Graphs:
         if self.dialect.numbers or self.dialect.tensorflow_inputs:  # outputs have the names of their nodes
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
-        # The numbers of inner graphs' nodes lie between those of the graph's nodes.
+        # The numbers of inner graphs' nodes lie between the numbers of the graph's nodes.
         for node in range(first, min(len(self._found), first + _MAX_MAKERS)):
             if any(map(fits, self.made(node, _MAX_MADE))) and self.node_path(node).rpartition(".")[0] == path:
                 yield node
@@ -450,7 +450,7 @@ class Graphs:
         return self._found[node].path
 
     def called(self, node: int) -> str:
-        """Return the name of a node, which may be very large; empty if the node has no name."""
+        """Return the name of a node, even of a very large node; empty if the node has no name."""
         return schema.text_of(self.links.name(node))
 
     def operator(self, node: int, message: Any) -> str:

@@ -22,7 +22,7 @@ _MAX_VALUES: Final = 64
 _MAX_STEPS: Final = 200
 _MAX_SPANS: Final = 1000
 _MAX_PORTS: Final = 500
-"""The most inputs of a section, and the most outputs. A part of a model may have as many."""
+"""The most inputs of a section, and the most outputs. An extracted part of a model may have just as many."""
 # Uploaded nodes may be as large as the whole file.
 _ROOM: Final = 4 << 20
 """The bytes of nodes and declarations that are parsed for one level."""
@@ -60,7 +60,7 @@ class Ends:
 _Part = tuple[int | None, int, int, int]
 """A part of a block: the part's block number or None, its first node, this node's place, and the number of nodes."""
 _Valued = tuple[int | None, GraphValue]
-"""A pair of a node and a value. The node takes or makes the value; it is None if no such node is known."""
+"""A pair of a node and a value. The node takes or makes the value; None stands for an unknown node."""
 
 
 class GraphOutline:
@@ -268,7 +268,7 @@ class _Messages:
         self._nodes: dict[int, Any] = {}
 
     def of(self, node: int) -> Any:
-        """Return the message of a node; an empty message beyond the limit."""
+        """Return the message of a node; an empty message once the limit is reached."""
         if node not in self._nodes:
             message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
             self._left -= size
@@ -276,7 +276,7 @@ class _Messages:
         return self._nodes[node]
 
     def declaration(self, data: bytes) -> Any:
-        """Parse the declaration of a value. Return an empty message if it is damaged or beyond the limit."""
+        """Parse the declaration of a value. Return an empty message if it is damaged, and once the limit is reached."""
         self._left -= len(data)
         message = schema.bundled().message_class(self._graphs.dialect.declares)
         try:
@@ -289,7 +289,7 @@ class _Messages:
         return self._graphs.operator(node, self.of(node))[:_LONGEST]
 
     def value(self, node: int, slot: int) -> str:
-        """Return the name of a node's input in a slot; empty if the node has no such slot, or beyond the limit."""
+        """Return the name of a node's input in a slot; empty if there is no such slot, or if the limit is reached."""
         self._slots -= slot + 1
         if self._slots < 0:
             return ""

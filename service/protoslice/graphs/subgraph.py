@@ -118,8 +118,8 @@ def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
 def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
     """Return the nodes that match the query's search, and True if there are more.
 
-    Without a search, return last and first nodes of the graph, about half each. If the graph consists of cycles, it has
-    no such nodes, and all its nodes are returned in order.
+    Without a search, return last and first nodes of the graph, about as many of each. If the graph consists of cycles,
+    it has no such nodes, and all its nodes are returned in order.
     """
     links, limit = graphs.links, query.limit
     if query.search is not None:
@@ -168,7 +168,7 @@ def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
 
 
 def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
-    """Return the values between the nodes, as many as fit into the limit, and True if none is missing."""
+    """Return the values between the nodes, as many as fit into the limit, and True if no value is missing."""
     edges, room = list[GraphEdge](), _ROOM
     for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
         room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)

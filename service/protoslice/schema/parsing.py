@@ -45,7 +45,7 @@ def serialized(text: bytes, read_by: TypeSchema) -> bytes:
 
 
 def serialized_as(text: bytes, message: Message) -> bytes:
-    """Parse `text` into the empty `message`, and return it serialized; raise `CorruptModel` if it does not parse."""
+    """Parse `text` into the empty `message`, and serialize it; raise `CorruptModel` if `text` does not parse."""
     try:
         _parse(_present(text.decode(), message), message)
         return message.SerializePartialToString(deterministic=True)
@@ -56,7 +56,7 @@ def serialized_as(text: bytes, message: Message) -> bytes:
 
 
 def _present(text: str, message: Message) -> str:
-    """Replace names of Paddle's fields and enum values from before version 3 in `text` with the current names."""
+    """Update `text`: replace the names that Paddle's fields and enum values had before version 3."""
     if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
         return text
     return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)

@@ -174,7 +174,7 @@ class Undeclared:
         known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         try:
             has_unknown = known.ByteSize() != message.ByteSize()
-        except EncodeError:  # it lacks required fields
+        except EncodeError:  # the message lacks required fields
             has_unknown = True
         if has_unknown or _reaches_any(message.DESCRIPTOR):
             self._walk(message)
@@ -285,7 +285,7 @@ FORMS: Final = ("json", "text", "jsonl", "texts")
 """The forms of rendering. The last two render a stream with varint lengths, as lines of JSON or as texts."""
 
 _NO_MEMORY: Final = "alloc failed"
-"""A part of the runtime's error message if memory is short. The rendered message is not faulty then."""
+"""A part of the runtime's error message when memory is exhausted. The rendered message itself is not faulty then."""
 
 
 def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
@@ -362,7 +362,8 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 def _types(descriptor_set: bytes) -> MessageTypes:
     """Return the types of a canonical set with the service's JSON names of fields.
 
-    A field's JSON name is the one that the schema declares. Otherwise it is the field's own name, not in camel case.
+    A field's JSON name is the name that the schema declares. If the schema declares none, it is the field's own name,
+    not in camel case.
     """
     files = FileDescriptorSet.FromString(with_well_known(descriptor_set))
     messages = [message for file in files.file for message in file.message_type]

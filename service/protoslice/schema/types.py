@@ -125,7 +125,7 @@ class MessageTypes:
         return (self._types.canonical_with_any if keep_any else self._types.canonical)(full_name)
 
     def declarations(self) -> Declarations:
-        """Return the declarations of the set, which `differing` of another set takes."""
+        """Return the declarations of the set, which can be passed to `differing` of another set."""
         return self._types.declarations()
 
     def differing(self, others: Declarations) -> str | None:

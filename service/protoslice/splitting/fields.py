@@ -38,7 +38,7 @@ class Shape:
     """The properties of a field. For a map, `key` and `value` are the fields of its entries.
 
     `may_be_empty` is True if an empty message is a valid value of the field. `siblings_optional` is True if a message
-    without the other fields is valid. Required fields make them False.
+    without the other fields is valid. Required fields make these two attributes False.
     """
 
     name: str

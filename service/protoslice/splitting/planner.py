@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A planned chunk of `size` bytes. It is the part at `path`, or the elements in `run` if that is set.
+    """A planned chunk of `size` bytes. It is the part at `path`, or the elements in `run` if `run` is set.
 
     `inside` holds the chunks that are taken out of this chunk.
     """
@@ -224,7 +224,7 @@ class _Planner:
         return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
 
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
-        """Plan `value`, an element or a map's value. Return the bytes that remain of it, and add chunks to `held`."""
+        """Plan an element or a map's value; add chunks to `held`, and return the bytes that remain of `value`."""
         part = self.message(value, depth)
         may_be_empty = (step.field if step.field.key is None else step.field.map_value).may_be_empty
         if part.size >= self._policy.min_chunk and may_be_empty:
@@ -301,7 +301,7 @@ def _length(value: str | bytes) -> int:
 
 
 def _addressed(each: Shape, key: Any) -> bool:
-    """Return True when TensorFlow can find the map entry with this key by the key in metadata."""
+    """Return True when the key in metadata leads TensorFlow to the right map entry."""
     # TensorFlow truncates integer keys to 32 bits.
     kind = each.map_key.type
     return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)

@@ -159,9 +159,9 @@ class Omissions:
 class FieldOmissions:
     """The parts to omit from a field.
 
-    `whole` omits the whole field. `keep` is the index from which elements are omitted; None omits none. `gone` has the
-    keys of omitted map entries. `at` has the omissions in the field's messages by index or map key, and by None for a
-    singular field.
+    `whole` omits the whole field. `keep` is the index from which elements are omitted; None omits no elements. `gone`
+    has the keys of omitted map entries. `at` has the omissions in the field's messages by index or map key. For a
+    singular field, its only key is None.
     """
 
     whole: bool = False

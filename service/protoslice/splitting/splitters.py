@@ -65,7 +65,7 @@ class ComposableSplitter(Splitter):
         fields_in_parent: Fields | None = None,
         policy: SplitPolicy | None = None,
     ) -> None:
-        """Take the message `proto`. A child also takes its parent splitter and its message's path in the parent's.
+        """Take the message `proto`. A child also takes its parent splitter, and the path to `proto` from the parent.
 
         `proto_as_initial_chunk` is False if all of the message is split into other chunks. `policy` defaults to the
         parent's policy.

@@ -1,4 +1,4 @@
-"""Streams of protos, whose records are found by number, in every framing. See `docs/how-to/models/records.md`."""
+"""Streams of protos in every framing. Their records are found by number. See `docs/how-to/models/records.md`."""
 
 from protoslice.streams.records import Records, open_records
 

@@ -111,7 +111,7 @@ def _fits(head: bytes, framing: Framing, size: int) -> bool:
     records, source = _core.Records(scanner.finish(len(head))), BytesSource(head)
     places = [records.place(number) for number in range(min(records.count, 8 * _TRIED))]
     full = [(start, end) for _, start, end, _ in places if end > start][:_TRIED]
-    # A file that ends within a record is a truncated stream, or not a stream at all. Several sound records decide it.
+    # A file that ends within a record may be no stream at all. Several sound records show that it is a cut-off stream.
     least = _TRIED if records.fault is not None and len(head) == size else 1
     return len(full) >= least and all(_is_message(source, start, end) for start, end in full)
 

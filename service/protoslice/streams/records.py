@@ -24,11 +24,11 @@ from protoslice.streams.shards import is_pattern, shards_among
 from protoslice.uris import is_uri
 
 _READ_AT_ONCE: Final = 8
-"""The most changes between shards in one response that returns only parts of records."""
+"""The most times that a response with parts of records may switch between shards."""
 
 
 _PACKED: Final = 64 << 10
-"""The bytes of compressed chunks that are read together. They may decompress to a thousand times as many."""
+"""The bytes of compressed chunks that are read together. They may decompress to a thousand times as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class JoinedRecords:
         return []
 
     def batch_end(self, number: int, most: int) -> int:
-        """Return the number after the last record to read together with the record `number`.
+        """Return the end of the batch that begins with record `number`: the number after the last record in it.
 
-        The records in between have at most `most` bytes. Records in chunks are read as whole chunks.
+        The records of the batch have at most `most` bytes. Records in chunks are read as whole chunks.
         """
         at, begin = self.shard_of(number)
         most = min(most, _PACKED) if self.framing in CHUNKED else most
@@ -188,7 +188,7 @@ Again = Callable[..., "Records"]
 _BATCH: Final = 1 << 18
 """The bytes of records that are read at a time."""
 _NEAR: Final = 16
-"""The largest distance between two wanted records that are read at once, with the records in between."""
+"""The largest distance between two wanted records that are read at once, together with the records between them."""
 
 
 class Records(SourceOwner, Sequence[bytes]):
@@ -555,7 +555,8 @@ _LOOKED_AT: Final = 64
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
     """Return the full name of the records' type; None if it is unknown.
 
-    The type is the one that the file declares, the usual type for `filename`, or the type of the first record.
+    The type is the type that the file declares, else the usual type for `filename`, else the type of the first record
+    that is not empty.
     """
     with suppress(CorruptModel, LimitExceeded):  # a later read of the record reports the damage
         if records.framing in CHUNKED and (declared := _declared(source)):

@@ -21,7 +21,7 @@ _RECORDS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """The message type of a stream's records. Both attributes are None if it is unknown."""
+    """The message type of a stream's records. Both attributes are None if the type is unknown."""
 
     name: str | None
     flat: _core.Schema | None
@@ -76,9 +76,9 @@ class KeyIndex:
         self._table.sort()
 
     def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
-        """Return, for each of `values`, the sorted numbers of the records with this value, which may be none.
+        """Return, for each of `values`, the sorted numbers of the records with this value, or no numbers.
 
-        Raise `LimitExceeded` for more than `max_records` records in total. A repeated value counts repeatedly.
+        Raise `LimitExceeded` for more than `max_records` records in total. A repeated value counts again.
         """
         found, left = dict[str, Sequence[int]](), self.max_records
         for value in values:
@@ -129,9 +129,9 @@ class RecordPart:
 
     path: str = ""
     fields: tuple[str, ...] = ()
-    """The paths below `path` to return; empty for all."""
+    """The paths below `path` to return; empty for all paths."""
     omit_larger_than: int | None = None
-    """The size in bytes above which fields are left out; None leaves out none."""
+    """The size in bytes above which fields are left out; None leaves out no field."""
 
     def params(self) -> list[tuple[str, str]]:
         """Return the part as query parameters."""
@@ -144,7 +144,7 @@ WHOLE: Final = RecordPart()
 
 @dataclass(frozen=True, slots=True)
 class RecordChoice:
-    """The records to return: first a range, then records by number, by key, and in a sample. The default is all."""
+    """The records to return: first a range, then records by number, by key, and in a sample. All records by default."""
 
     range: str | None = None
     numbers: tuple[int, ...] = ()

@@ -71,7 +71,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
 def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
     """Return the common name of the shards `paths`, such as `train@8`.
 
-    If they have none, return the pattern `wanted`, or the first path without a pattern.
+    If they have no common name, return the pattern `wanted`, or the first path without a pattern.
     """
     sets = _sets(paths)
     if len(sets) == 1 and sum(map(len, sets.values())) == len(paths):

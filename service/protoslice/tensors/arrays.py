@@ -126,7 +126,7 @@ class LazyArray:
         return iter(self[...])
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the elements that `index` selects. It may contain integers, slices, `...` and None, as in NumPy.
+        """Return the elements that `index` selects. `index` may contain integers, slices, `...` and None, as in NumPy.
 
         Raise `InvalidIndex`, which is an `IndexError`, for other indices and for indices out of range.
         """
@@ -236,8 +236,8 @@ def slice_text(wanted: Slice) -> str:
 def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Return the elements in `data` as a writable array; raise `IntegrityError` if `data` does not fit `shape`.
 
-    The array is a view if `data` is writable, and otherwise a copy. A quantized tensor becomes an array of bytes, whose
-    rows consist of blocks.
+    The array is a view of `data` if `data` is writable, and otherwise a copy. A quantized tensor becomes an array of
+    bytes, whose rows consist of blocks.
     """
     quantized = DTYPES.get(dtype)
     if quantized is not None and quantized.block is not None:
@@ -274,7 +274,7 @@ def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[A
 def shape_of(text: str) -> tuple[int, ...]:
     """Return the shape in `text`, the value of the header X-Tensor-Shape, with or without brackets.
 
-    Raise `IntegrityError` for another text.
+    Raise `IntegrityError` for any other text.
     """
     plain = text.strip().strip("[]()").strip().rstrip(",")
     try:

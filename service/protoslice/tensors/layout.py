@@ -16,9 +16,9 @@ from protoslice.tensors.model import Data, Deferred, Encoding, Filled, Stored, S
 from protoslice.tensors.slices import TensorSlice, whole
 
 LEAST: Final = 1 << 30
-"""The bytes that any request may compute."""
+"""The number of bytes that every request may compute, even if it reads few stored bytes."""
 PER_STORED: Final = 64
-"""The bytes that a request may compute for each stored byte that it reads."""
+"""The number of bytes that a request may compute for each stored byte that it reads."""
 
 
 class OverBudget(LimitExceeded):
@@ -55,7 +55,7 @@ def stored_bytes(data: Rope) -> int:
 def distinct_bytes(data: Rope) -> int:
     """Return the size in bytes of the part of `data` that comes before the repetitions of one element.
 
-    The repetitions continue up to the end. Return the whole size if there are none.
+    The repetitions continue up to the end. Return the whole size if no element repeats.
     """
     if data.core.piece_count == 1:
         (piece,) = data.core.pieces()
@@ -158,7 +158,7 @@ def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlic
     distinct = distinct_bytes(elements)
     if distinct == elements.size:
         return gathered
-    # Selected elements keep their order. After the first repeated element, all others are equal to it.
+    # Selected elements keep their order. All elements after the first repeated element are equal to it.
     before = _selected_before(-(-distinct // dtype.width), shape, cut)
     if before >= cut.count:
         return gathered

@@ -20,7 +20,7 @@ from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.model import Tensor, Unreadable
 
 _COMPARED: Final = 64
-"""The most entries with one hash that are compared with the key. Above it, equal hashes count as equal keys."""
+"""The most entries with one hash that are compared with the key. If there are more, equal hashes mean equal keys."""
 
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
@@ -98,7 +98,7 @@ class TensorList(Sequence[Row]):
         numbers: Callable[[str], Sequence[int]] | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take `make`, which builds the tensor with a number, and `key`, which returns only its name and address.
+        """Take `make`, which builds the tensor with a given number, and `key`, which returns only its name and address.
 
         `key` should cost less than `make`. `numbers` finds tensors by name or address; it replaces the built-in index.
         All functions must be thread-safe. `metadata` holds the texts that the files contain besides tensors, by key.
@@ -352,7 +352,7 @@ def row(tensor: Tensor) -> dict[str, Any]:
 
 
 class UniqueNames:
-    """A collector of tensor names, which makes a unique label for each tensor once all are known."""
+    """A collector of tensor names. Once all names are known, it makes a unique label for each tensor."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:
         """Set `reserved`, the labels that no tensor may get."""
@@ -369,7 +369,7 @@ class UniqueNames:
         self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
 
     def labels(self) -> Iterator[str]:
-        """Yield a unique label for each tensor, which can be encoded in UTF-8.
+        """Yield a unique label for each tensor. Every label can be encoded in UTF-8.
 
         The label is the name, or the address if the name is shared or reserved.
         """

@@ -51,7 +51,7 @@ class Model:
 
     @cached_property
     def detection(self) -> Detection:
-        """The kind and type of the root. Unless the caller has detected them, this reads the root's first bytes."""
+        """The kind and type of the root. Unless the caller has detected them, access reads the root's first bytes."""
         if self.detected is not None:
             return self.detected
         source = self.files.get(self.root)
@@ -103,7 +103,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The first elements of a tensor. The last of these repeats to the end of the tensor; without any, all are zero."""
+    """The first elements of a tensor. The last of them is repeated to the end; without any, all elements are zero."""
 
     first: Stored
 

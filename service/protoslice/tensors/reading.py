@@ -98,7 +98,7 @@ class Place:
 
 
 def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> ReadableTensor:
-    """Return the elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
+    """Return the elements of `tensor`, or only the elements that `slice_` selects, in one of `FORMS`.
 
     If `compare` is True, the read counts varints, and a full read compares the checksums of parts up to 64 MiB.
     A `CorruptModel` error names the tensor.
@@ -137,7 +137,7 @@ def is_resolved(tensor: Tensor) -> bool:
 
 
 def resolve(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return a copy of `tensor` with located elements and counted varints, and the copy's memory in bytes, roughly."""
+    """Return a copy of `tensor` with located elements and counted varints, and the copy's rough memory in bytes."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
@@ -145,7 +145,7 @@ def resolve(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def locate(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return a copy of `tensor` with located elements, and the copy's memory in bytes, roughly.
+    """Return a copy of `tensor` with located elements, and the copy's approximate memory in bytes.
 
     If the model has an error, return the tensor unchanged. Reading the tensor then raises the error.
     """
@@ -362,7 +362,7 @@ class _Joined:
 class Converted:
     """A converter of many tensors to one dtype.
 
-    All tensors of one stored dtype share a single computed source, so that the sources of the file stay few.
+    All tensors of one stored dtype share a single computed source, so that the file has only a few sources.
     """
 
     def __init__(self, to: Dtype, sources: SourceList) -> None:

@@ -180,7 +180,7 @@ class Safetensors:
     ) -> None:
         """Set the `metadata` of the model's files, which every written file gets.
 
-        `shard_bytes` is the most bytes of elements in a shard; only a single tensor may exceed it. None makes one file.
+        `shard_bytes` is the most bytes of elements in a shard; only a single tensor may exceed it. None means one file.
         """
         self._align = layout.align or 1
         self._most = shard_bytes

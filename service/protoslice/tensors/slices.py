@@ -116,7 +116,7 @@ def _range(item: int | slice, length: int, place: int) -> range:
 
 
 def _parts(found: range) -> tuple[int, int, int]:
-    # Without a normal form, an empty range may start outside of the dimension, and a single index may have any step.
+    # The parts are normalized: an empty range could start outside of the dimension, and a single index have any step.
     count = len(found)
     return (found.start if count else 0, found.step if count > 1 else 1, count)
 

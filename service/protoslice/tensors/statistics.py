@@ -18,7 +18,7 @@ from protoslice.tensors.model import Tensor
 from protoslice.tensors.reading import ReadableTensor, dequantized, is_resolved, read, resolve
 
 SAMPLE: Final = 1 << 24
-"""The default number of elements that are read at most."""
+"""The default maximum number of elements to read."""
 _BINS: Final = 64
 RUNS: Final = 64
 """The most runs of neighbouring elements in a sample. Each run is a separate read."""
@@ -28,8 +28,9 @@ _READ_AT_ONCE: Final = 8 << 20
 def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> Job[TensorStatistics]:
     """Return the statistics of `tensor`, or of a slice of the tensor.
 
-    If there are more than `sample` elements, read only evenly spread runs of elements. A `sample` of 0 reads all.
-    An element that repeats up to the end is read once. Raise `OverBudget` if the request would compute too many bytes.
+    If there are more than `sample` elements, read only evenly spread runs of elements. A `sample` of 0 means all
+    elements. An element that repeats up to the end is read once. Raise `OverBudget` if the request would compute too
+    many bytes.
     """
     tensor = tensor if is_resolved(tensor) else resolve(tensor)[0]
     # Quantized elements are dequantized: users want statistics of the numbers, not of the blocks.
@@ -86,8 +87,8 @@ def runs_and_repeats(
 ) -> tuple[list[tuple[int, int]], int]:
     """Return the runs of elements to read among `count`, and the number of further times that the last element counts.
 
-    All elements from number `distinct` on are equal. If the elements before it fit into a sample, they are read, and
-    the statistics cover all elements.
+    All elements from number `distinct` on are equal. If the elements before number `distinct` fit into a sample, they
+    are read, and the statistics cover all elements.
     """
     runs = list(runs_of(distinct, sample, most_runs))
     if distinct < count and runs == [(0, distinct)]:
@@ -96,7 +97,7 @@ def runs_and_repeats(
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
-    """Return byte ranges that together hold the elements from `start` up to `end`, of `width` bytes each.
+    """Return byte ranges that together hold the elements from `start` up to `end`. Each element has `width` bytes.
 
     Each range is read in one step of a job.
     """

@@ -1,1 +1,1 @@
-"""Former import paths for formats of other packages, until 0.3: use `protoslice.formats`."""
+"""The former import paths for formats of other packages, kept until 0.3. Import from `protoslice.formats` instead."""

@@ -1,3 +1,3 @@
-"""Former import path, until 0.3: use `protoslice.formats`."""
+"""The former import path, kept until 0.3. Import from `protoslice.formats` instead."""
 
 from protoslice.tensors.dtypes import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Former import path, until 0.3: use `protoslice.formats.messages`."""
+"""The former import path, kept until 0.3. Import from `protoslice.formats.messages` instead."""
 
 from protoslice.formats.messages import *  # noqa: F403
 from protoslice.formats.messages import TensorBuilder, resolve_location
