@@ -26,16 +26,16 @@ from protoslice.serving.stored import SUM_BLOCK
 from protoslice.storage import Span
 
 _WINDOW: Final = 4 << 20
-"""Bytes that are compared at a time; a multiple of the block size."""
+"""The number of bytes that are compared at a time; a multiple of the block size."""
 _LEAST: Final = 1 << 20
-"""Size in bytes from which a file is compared with the base; smaller files share objects with each other."""
+"""The size in bytes from which a file is compared with the base; smaller files share objects with each other."""
 
 FindBase = Callable[[], Awaitable[OpenStore | None]]
 """A function that finds the store that files are compared with, or returns None."""
 
 
 async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
-    """Return the base of an upload: the store `named`, or else the store of the first tag, or None without either.
+    """Return the base of an upload: the store `named`, or else the store of the first tag; None if there is neither.
 
     Raise `NotFound` when the store `named` does not exist.
     """
@@ -78,7 +78,7 @@ class BaseStore:
         return self._store
 
     async def file(self, path: str) -> _BaseFile | None:
-        """Return the base's file at `path`, or its only file; return None if its bytes are not in the storage."""
+        """Return the base's file at `path`, or else its only file; None if the file's bytes are not in the storage."""
         store = await self.store()
         if store is None:
             return None
@@ -170,9 +170,9 @@ class _BaseFile:
         self._at = 0
 
     def alike(self, at: int, data: bytes) -> Iterator[Span]:
-        """Yield the parts of `data`, which begins at offset `at`, whose blocks have the base's checksums.
+        """Yield the parts of `data` whose blocks have the base's checksums.
 
-        This call blocks.
+        `data` begins at offset `at`. This call blocks.
         """
         sums, end = _core.BlockSums(), min(at + len(data), self._stored.size)
         sums.update(data)

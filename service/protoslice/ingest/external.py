@@ -25,9 +25,9 @@ from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
 SECONDS: Final = 600
-"""Most seconds that one registration may spend on reading objects."""
+"""The most seconds that one registration may spend on reading objects."""
 REQUESTS: Final = 100_000
-"""Most reads of the root for one registration."""
+"""The most reads of the root for one registration."""
 
 
 async def register(space: Space, files: Mapping[str, str], request: IngestRequest) -> Created:
@@ -136,7 +136,7 @@ class _Registration:
 
 
 class _Bounded:
-    """A source that limits the reads of an object during indexing: to `REQUESTS` reads, and none after `end`."""
+    """A source that allows at most `REQUESTS` reads of an object during indexing, and none after a call of `end`."""
 
     def __init__(self, source: RangeSource) -> None:
         self.size = source.size

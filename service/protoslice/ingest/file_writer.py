@@ -1,4 +1,4 @@
-"""Files of an ingest as they arrive: written, scanned and hashed in batches; slow work delays the client."""
+"""The files of an ingest: they are written, scanned and hashed in batches as they arrive. Slow work delays clients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from protoslice.ingest.sharing import Layout, Sharing
 from protoslice.serving.finding import FileRef
 
 BATCH = 1 << 20
-"""Bytes per batch: a change of threads for each piece would cost more than the work on it."""
+"""The number of bytes per batch. A change of threads for each piece would cost more than the work on the piece."""
 FULL_PACK = 256 << 20
-"""Size in bytes at which a pack is committed and a new pack begins."""
+"""The size in bytes at which a pack is committed and a new pack begins."""
 OTHER_DIGEST: Final = "The digest does not match the received bytes: nothing was stored"
 """The error message for a wrong digest; it does not reveal whether a file with this digest is stored."""
 _CLOSED: Final = "The file is closed"
@@ -234,7 +234,7 @@ class FileWriter:
     ) -> None:
         """Append an extent of another store's object; `pieces` are the extent's bytes, which are inspected.
 
-        The bytes are also written if the object is not in `worth`, or if the extent is too small to be shared.
+        The bytes are written instead if the object is not in `worth`, or if the extent is too small to be shared.
         """
         if not self._sharing.takes(extent, worth, goes_on=self._layout.ends_before(extent)):
             async for piece in pieces:

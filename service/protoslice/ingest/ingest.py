@@ -117,10 +117,10 @@ class Ingest:
         self._files.append(file)
 
     async def take(self, files: Mapping[str, FileRef]) -> None:
-        """Add files of other stores by path; this writes nothing and only reads their first bytes.
+        """Add files of other stores by path. Only their first bytes are read, and nothing is written.
 
-        Files whose objects are not worth sharing are copied. Raise `LimitExceeded` beyond the ingest's limit. Raise
-        `Conflict` when an object is missing or damaged.
+        Files whose objects are not worth sharing are copied instead. Raise `LimitExceeded` beyond the ingest's limit.
+        Raise `Conflict` when an object is missing or damaged.
         """
         shared = await self._worker.run(lambda: _shared(files))  # a commit may name ten thousand files
         try:
@@ -133,8 +133,9 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` when it differs. With this digest,
-        nothing is written for a small file whose store already exists. Only that store's manifest is read.
+        `expected_sha256` is the digest of the only file; raise `ChecksumMismatch` if the file has another digest. If
+        the digest is given, nothing is written for a small file whose store already exists: only that store's manifest
+        is read.
         """
         self._take_over()
         try:

@@ -61,7 +61,7 @@ class Inspection:
         return self._sha.digest()
 
     def take(self, piece: bytes | memoryview, sums: _core.BlockSums | None = None) -> None:
-        """Take the next bytes of the file, and add them to the block checksums `sums` if not None."""
+        """Take the next bytes of the file, and add them to the block checksums `sums`, unless `sums` is None."""
         self.size += len(piece)
         with self._scanning():
             self._sha.update(piece, sums, self._scanner)
@@ -107,8 +107,8 @@ class Inspection:
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
         """Restore an inspection from the result of `save`; raise if file, type, schema or format version differ.
 
-        With the file's `head`, a state of another path is accepted, unless this path makes the file another type of
-        proto.
+        If the file's `head` is given, the state of a file at another path is accepted, unless `path` makes the file a
+        proto of another type.
         """
         first, _, scanner = checked(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)

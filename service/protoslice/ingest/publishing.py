@@ -34,7 +34,7 @@ MERGED: Final = _core.Plan.MERGED_VERSION
 """The version of plans that were made from chunk sizes for chunked roots."""
 _TRIES: Final = 8
 _FOUND: Final = 100
-"""Most files of a store whose paths are indexed, so that a search finds the store."""
+"""The most files of a store whose paths are indexed, so that a search finds the store."""
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:
@@ -103,7 +103,7 @@ async def drafted(
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
-    """Publish a store and its tags; if the store exists, only set the tags; if it is damaged, replace it."""
+    """Publish a store and its tags. If the store exists, only set the tags, or replace the store if it is damaged."""
     report = None
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)

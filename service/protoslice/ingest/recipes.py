@@ -25,15 +25,15 @@ from protoslice.serving.representation import Representation
 View = Callable[[str], Awaitable[OpenStore]]
 """A function that opens the store with an id."""
 _TAKEN: Final = 1000
-"""Most whole files of stores that are added in one step."""
+"""The most whole files of stores that are added in one step."""
 _WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
     """Create the files of a recipe; raise `ChecksumMismatch` if a file differs from its size or digest in the recipe.
 
-    `view` opens the stores that the recipe copies from. Events are executed as they arrive. Bytes that were written
-    before an error become garbage; `ingest.room` limits their number.
+    `view` opens the stores that the recipe copies from. The recipe's events are executed as they arrive. Bytes
+    that were written before an error become garbage; `ingest.room` limits their number.
     """
     reader, writing = RecipeReader(), _Writing(ingest, view)
     async for piece in body:

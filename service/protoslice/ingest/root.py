@@ -29,7 +29,7 @@ from protoslice.tensors.model import Model
 
 
 def check_kept(kept: RulesByType) -> None:
-    """Raise an error that names type and rule unless all rules parse and apply to their bundled types."""
+    """Raise an error, which names type and rule, unless all rules parse and apply to their bundled types."""
     for type_name, rules in kept.items():
         try:
             _core.Plan.rules(rules)
@@ -122,16 +122,16 @@ class DecodedBytes:
 
 
 _TEXT_AT_ONCE: Final = 64 << 10
-"""Largest text in bytes that this process parses, which takes some milliseconds.
+"""The largest text in bytes that this process parses, which takes some milliseconds.
 
 Longer text is parsed in another process, because it would hold the GIL too long.
 """
 _DECODED_RATIO: Final = 128
-"""Most decoded bytes per byte of a compressed chunked proto."""
+"""The most decoded bytes per byte of a compressed chunked proto."""
 _DECODED_FREE: Final = 16 << 20
 """Decoded bytes that a compressed chunked proto may always have, regardless of its size."""
 _DECODED_HELD: Final = 64 << 20
-"""Largest chunk, in bytes of memory, that is decoded as a whole because it cannot be decoded in pieces.
+"""The largest chunk, in bytes of memory, that is decoded as a whole because it cannot be decoded in pieces.
 
 Decoding needs two or three times as much memory.
 """
@@ -153,7 +153,7 @@ class RootRecords:
     kept: bool = False
     """True when the plan was kept from a chunked root."""
     merged: bool = False
-    """True for a chunked root; its image is the merged chunks."""
+    """True for a chunked root, whose image consists of the merged chunks."""
     rules: tuple[str, ...] = ()
     """The rules of the plan in canonical form."""
 
@@ -171,7 +171,7 @@ class BoundedSide(Side, Protocol):
 
     @property
     def room(self) -> int:
-        """Most bytes that may be written."""
+        """The most bytes that may be written."""
 
 
 def prepare_root(
@@ -186,8 +186,9 @@ def prepare_root(
 ) -> RootRecords | None:
     """Prepare a root; return None for a file that is not a proto but that a format reads.
 
-    Raise `NotAModel` for any other file. Raise it too for a file that does not parse, if weak evidence made it a proto.
-    `kept_rules` apply to roots whose request has no rules. `texts` allows parsing a text of known type.
+    Raise `NotAModel` for any other file. Raise it too for a file that was taken for a proto on weak evidence and
+    does not parse. `kept_rules` apply to roots whose request has no rules. If `texts` is set, a text of a known type
+    may be parsed.
     """
     detection = received.detection
     text_type = request.type_or(detection.type_name) if texts and detection.kind == "text" else None

@@ -9,13 +9,13 @@ from typing import Final
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 
 LEAST_SHARED: Final = 256 << 10
-"""Smallest part of a file that is shared, in bytes; a reader may have to read up to half of this in addition."""
+"""The size in bytes of the smallest shared part of a file. A reader may have to read up to half of it in addition."""
 MOST_EXTENTS: Final = 4096
-"""Most shared parts in the files of one store."""
+"""The most shared parts in the files of one store."""
 HEAVY: Final = 4 << 20
-"""Shared bytes of an object from which a reference to it is always worthwhile."""
+"""The number of shared bytes from which a reference to an object is always worthwhile."""
 MOST_LIGHT: Final = 32
-"""Most objects of which a store shares fewer than `HEAVY` bytes."""
+"""The most objects of which a store shares fewer than `HEAVY` bytes."""
 
 
 class Sharing:

@@ -26,11 +26,11 @@ from protoslice.storage import Span
 
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
-"""Most entries."""
+"""The most entries in each part of the memory cache."""
 _RECORD: Final = -1
-"""The offset in the key of a record; in the key of a block, it is the block's offset."""
+"""The offset in the key of a record. The key of a block has the offset of the block instead."""
 _ENTRY: Final = 400
-"""Approximate overhead of an entry in bytes, on top of its data."""
+"""The approximate overhead of an entry in bytes, on top of its data."""
 
 
 class MemoryBlocks:
@@ -43,7 +43,7 @@ class MemoryBlocks:
     def __init__(self, room: int) -> None:
         self._lock = threading.Lock()
         self.scan_room = room // 10
-        """Most bytes kept of one stream: half of the memory for blocks that were read once."""
+        """The most bytes kept of one stream: half of the memory for blocks that were read once."""
         self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
@@ -93,9 +93,9 @@ Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
 
 _READERS: Final = 4
 _UNWRITTEN: Final = 32 << 20
-"""Most bytes that wait for the disk. If the disk is slower than the storage, only part of the data is cached."""
+"""The most bytes that wait for the disk. If the disk is slower than the storage, only part of the data is cached."""
 _PAUSE_SECONDS: Final = 60
-"""Seconds without writes after the disk has failed."""
+"""The number of seconds without writes after the disk has failed."""
 _log = logging.getLogger(__name__)
 
 
@@ -158,7 +158,7 @@ class BlockCache:
             await asyncio.gather(*self._writing)
 
     async def record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the record called `name` from the cache, or call `read`, which must return it verified."""
+        """Return the record called `name` from the cache, or call `read`, which must return the verified record."""
         return await self._records.get(name, lambda: self._record(name, read))
 
     async def _record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -202,7 +202,7 @@ class BlockCache:
         missing = tuple(span for data, span in zip(found, spans, strict=True) if data is None)
         if not missing:
             return [data for data in found if data is not None]
-        # Reading the disk is part of the shared flight. Otherwise a caller that read the disk just before another
+        # Reading the disk is part of the shared fetch. Otherwise a caller that read the disk just before another
         # caller's fetch ended would fetch the blocks again.
         filled = iter(await self._flights.get((name, missing), lambda: self._filled(name, missing, sums, fetch)))
         return [next(filled) if data is None else data for data in found]

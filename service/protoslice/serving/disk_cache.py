@@ -32,10 +32,10 @@ SEGMENT: Final = 4 << 20
 _FOLDER: Final = "protoslice"
 _BLOCK: Final = 64 << 10
 _OPEN: Final = 512
-"""Most segments that a process keeps open, so that reading a block in the page cache takes one system call."""
+"""The most segments that a process keeps open, so that reading a block in the page cache takes one system call."""
 # A reader of many small ranges reads each block several times. That alone must not make the block more valuable.
 AGAIN_SECONDS: Final = 10
-"""Seconds after a segment's last use before the next use marks the segment as used again."""
+"""The number of seconds after a segment's last use before the next use marks the segment as used again."""
 # The mark is in the mode, not in the file name: a rename would disturb other processes that open the file.
 _USED_AGAIN: Final = stat.S_IXUSR
 """The bit of a file's mode that marks a segment as used again."""
@@ -108,7 +108,7 @@ class DiskBlocks:
         os.close(self._root)
 
     def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
-        """Return verified blocks of one segment if its file is open and they are in the page cache; else None."""
+        """Return verified blocks of one segment if its file is open and the blocks are in the page cache; else None."""
         with self._lock:
             segment = self._opened.get(_file(name, start))
         if segment is None:
@@ -202,7 +202,7 @@ class DiskBlocks:
             self.evicted += len(removed)
 
     def _open(self, name: str, *, write: bool = False) -> int | None:
-        """Return a descriptor of the entry called `name`; create a missing entry if `write`, else return None."""
+        """Return a descriptor of the entry called `name`. If it is missing, create it for a write; else return None."""
         path = _path(name)
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
         try:

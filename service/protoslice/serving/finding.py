@@ -29,9 +29,9 @@ from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput,
 from protoslice.facts import PiecePlace, Removed, Store
 
 STALE_SECONDS: Final = 60.0
-"""Seconds for which earlier results stay valid while the database does not answer."""
+"""The number of seconds for which earlier results stay valid while the database does not answer."""
 _TAG: Final = 400
-"""Approximate memory of a cached tag in bytes, on top of its name."""
+"""The approximate memory of a cached tag in bytes, on top of its name."""
 
 ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
 """The cached tags: space and name of each tag, with its store's id and the time of the read."""
@@ -102,21 +102,21 @@ class TagCache(TagTable):
 
 
 LEAST_FOUND: Final = 1 << 20
-"""Size in bytes of the smallest file that clients can find by digest. A smaller file is quickly sent again."""
+"""The size in bytes of the smallest file that clients can find by digest. A smaller file is quickly sent again."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 StoredPath = tuple[str, str]
 """The id of a store, and the path of a file in this store."""
 CACHED_BYTES: Final = 16 << 20
-"""Approximate bytes of cached manifests: about five thousand manifests with one small file each."""
+"""The approximate bytes of cached manifests: about five thousand manifests with one small file each."""
 _ENTRY: Final = 1000
 _FILE: Final = 400
-"""Approximate memory per file of a cached manifest in bytes, on top of the encoded size.
+"""The approximate memory per file of a cached manifest in bytes, on top of the encoded size.
 
 `_ENTRY` is the same per manifest.
 """
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
-"""Most tags shown with a store; `Tags.page` lists all tags in pages."""
+"""The most tags shown with a store; `Tags.page` lists all tags in pages."""
 _FOREIGN: Final = "the cursor is not one that this service returned for this list"
 _LONGEST_CURSOR: Final = 8192
 _BEHIND: Final = 1 << 63
@@ -264,7 +264,10 @@ class StorePages:
         return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
 
     async def described(self, manifest: Manifest, *, keep: bool = False) -> Store:
-        """Return the store of a manifest with up to `TAGS_SHOWN` tags; with `keep`, the store outlives its commits."""
+        """Return the store of a manifest with up to `TAGS_SHOWN` tags.
+
+        If `keep` is set, the store remains even after its commits are removed.
+        """
         tags, uploader, description, of_commits = await self._table.about(manifest.id, TAGS_SHOWN)
         if keep and of_commits:
             await self._table.keep(manifest.id)
@@ -331,7 +334,7 @@ class StorePages:
         return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader, found.description)
 
     async def _shown(self, listed: ListedStore) -> Store | None:
-        """Return the store of a row; return None for a damaged store, which is logged, and for a deleted one."""
+        """Return the store of a row; return None for a damaged store, which is logged, and for a deleted store."""
         try:
             return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader, listed.description)
         except IntegrityError:

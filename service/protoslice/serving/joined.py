@@ -19,7 +19,7 @@ from protoslice.serving.stored import SUM_BLOCK, Readable, StoredFile, StoredObj
 from protoslice.storage import Span, Storage
 
 _TURN: Final = 64
-"""Files after which other tasks get a turn."""
+"""The number of files after which other tasks get a turn."""
 
 _ALL: Final = (1 << 63) - 1
 """The largest 64-bit number, used where a batch needs no limit."""

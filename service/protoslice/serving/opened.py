@@ -31,7 +31,7 @@ from protoslice.storage import ObjectKey, Span, Storage
 from protoslice.tensors.model import Model, RootProto
 
 AWAY_SECONDS: Final = 2.0
-"""Seconds for which a store counts as fresh after the database did not answer a query about it."""
+"""The number of seconds for which a store counts as fresh after the database did not answer a query about it."""
 _STORE: Final = "store"
 """The kind under which `Results` keeps opened stores."""
 
@@ -54,7 +54,7 @@ class OpenStores:
         return opened if fresh else None
 
     def get_stale(self, space: str, store_id: str) -> OpenStore | None:
-        """Return the opened store if its row was read in the last minute; used while the database does not answer.
+        """Return the opened store if its row was read in the last minute. Used while the database does not answer.
 
         The store then counts as fresh for `AWAY_SECONDS`, so that not every reader waits for the database.
         """
@@ -79,7 +79,7 @@ class OpenStores:
             store = await assemble()
             store.seen_at = store.read_at = self._worker.loop.time()
             known = self._find(place)
-            if known is None or known.manifest.row <= manifest.row:  # a newer row means it was uploaded again
+            if known is None or known.manifest.row <= manifest.row:  # a newer row: the store was uploaded again
                 self._results.put((manifest.row, _STORE), store, store.weight)
                 self._use(place, store)
             return store
@@ -121,13 +121,13 @@ class OpenStores:
 _READS = "reads"
 """The name under which the saved reads are stored among a store's facts."""
 _STEP = 4 << 20
-"""Bytes that are compared with their checksums in one step."""
+"""The number of bytes that are compared with their checksums in one step."""
 _WEIGHT = 20 << 10
-"""Approximate memory of an opened store in bytes, without the parts that are counted separately."""
+"""The approximate memory of an opened store in bytes, without the parts that are counted separately."""
 _FILE_WEIGHT = 1500
-"""Approximate memory per file in bytes."""
+"""The approximate memory per file in bytes."""
 _RECORD_WEIGHT = 2
-"""Approximate memory per byte of a record: the record itself, and its form in the core."""
+"""The approximate memory per byte of a record: the record itself, and its form in the core."""
 
 T = TypeVar("T")
 
@@ -205,7 +205,7 @@ class StoreReads:
 
 
 class OpenStore:
-    """An opened store: its manifest, root and open files. Views are functions over it, and it caches their results."""
+    """An opened store: its manifest, root and open files. Views are functions of the store, which caches results."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class OpenStore:
         self.reads = StoreReads(self._objects, derived, worker)
         """The small reads of remote objects, which are saved with the store."""
         self.weight = self._weigh()
-        """Approximate memory of the store in bytes, without results of views."""
+        """The approximate memory of the store in bytes, without results of views."""
 
     @property
     def row(self) -> int:
@@ -395,8 +395,8 @@ async def is_sound(
 ) -> bool:
     """Return True when every object of a store is readable.
 
-    With `verify`, also compare every block of the objects with its checksum. Objects in `seen` are skipped because they
-    are known to be sound. The function adds further sound objects to `seen`.
+    If `verify` is set, also compare every block of the objects with its checksum. Objects in `seen` are skipped because
+    they are known to be sound. The function adds further sound objects to `seen`.
     """
     try:
         for name, key in manifest.beside.items():
@@ -422,7 +422,7 @@ def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
 
 
 async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
-    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, matches its checksums."""
+    """Raise `NotFound` or `IntegrityError` unless an object has its size and, if `verify` is set, its checksums."""
     found = await open_object(storage, stored, worker, verify=verify)
     try:
         if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:

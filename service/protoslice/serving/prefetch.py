@@ -14,23 +14,23 @@ from itertools import pairwise
 from typing import Final
 
 _SMALL_READ: Final = 256 << 10
-"""Largest read that is saved; a larger read may take a round trip each time."""
+"""The size in bytes of the largest read that is saved. A larger read may take a round trip each time."""
 _ROOM: Final = 8 << 20
 _HELD_READ: Final = 2 * _SMALL_READ
-"""Largest read that is kept among the recent reads, in whole blocks."""
+"""The size in bytes of the largest read, in whole blocks, that is kept among the recent reads."""
 _RECENT_BYTES: Final = 8 << 20
-"""Most bytes of recent reads; they are kept because the next read is often nearby or was predicted."""
+"""The most bytes of recent reads; they are kept because the next read is often nearby or was predicted."""
 _AHEAD_BYTES: Final = 4 << 20
-"""Most bytes of the reads that one prediction covers."""
+"""The most bytes of the reads that one prediction covers."""
 _ROW: Final = struct.Struct("<IQI")
 """The object's number, the offset, and the length of the bytes that follow."""
 _JUMP: Final = 64 << 10
-"""Distance between two reads from which the second read counts as a jump."""
+"""The distance between two reads from which the second read counts as a jump."""
 _CLOSE: Final = 512
-"""Largest difference between equal steps; names of parts differ in length, so steps differ a little."""
+"""The largest difference between steps that count as equal. Steps differ a little, like the lengths of parts' names."""
 _PERIOD: Final = 8
 _MOST: Final = 64
-"""Most reads that one prediction covers."""
+"""The most reads that one prediction covers."""
 
 
 class SavedReads:

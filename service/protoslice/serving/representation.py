@@ -27,9 +27,9 @@ Each span may read up to two additional blocks.
 """
 
 _LONG = 2 << 20
-"""Bytes from which an extent gets its own stream; for a shorter extent, the extra request would not pay off."""
+"""The number of bytes from which an extent is read as a separate stream. Shorter extents do not justify a request."""
 _AHEAD = 2
-"""Reads of a remote storage that start before their turn."""
+"""The number of reads of a remote storage that start before their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Representation:
     ) -> AsyncGenerator[bytes | memoryview, None]:
         """Yield the verified bytes from `start` to `end`.
 
-        Each piece is as large as `window` allows; without a window, it has 1 MiB.
+        Each piece is as large as `window` allows; if `window` is None, it has 1 MiB.
         """
         end = min(end, self.size)
         near = all(source.is_near for source in self.sources[:1])  # all sources of a store are in one storage
@@ -139,7 +139,7 @@ class Representation:
                 start = batch.stop
 
     def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
-        """Return the verified bytes from `start` to `end` if a single piece has them without waiting; else None."""
+        """Return the verified bytes from `start` to `end` if one piece has them and no read must wait; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None

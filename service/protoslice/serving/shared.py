@@ -107,14 +107,14 @@ class _Source(InterceptedStorage):
 
 
 READY_SECONDS = 2
-"""Seconds within which a ready storage responds."""
+"""The number of seconds within which a ready storage responds."""
 READ_TAG_BYTES: Final = 2 << 20
-"""Approximate bytes of cached tags, which are valid for at most a minute."""
+"""The approximate bytes of cached tags, which are valid for at most a minute."""
 _READ_TAGS: Final = 1 << 20
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4
 _LEAST_FREE: Final = 128 << 20
-"""Free bytes on a disk below which no store is accepted; the removal of stores needs some of these bytes."""
+"""The free bytes on a disk below which no store is accepted; the removal of stores needs some of these bytes."""
 
 
 class Shared:
@@ -218,9 +218,9 @@ class Space:
         return self.shared.open_stores.get_fresh(self.space, store_id)
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
-        """Return the store id for `ref`: an id, the start of an id, or a tag; raise `NotFound` if none matches.
+        """Return the store id for `ref`: an id, the start of an id, or a tag; raise `NotFound` if nothing matches.
 
-        With `trusting`, the tag may come from the cache and be up to `trust_seconds` old.
+        If `trusting` is set, the tag may come from the cache and be up to `trust_seconds` old.
         """
         if is_id(ref):
             return ref

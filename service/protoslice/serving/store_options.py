@@ -22,21 +22,21 @@ from protoslice.serving.cache import CacheOptions
 from protoslice.storage.wrappers import LATE_CALLS
 
 RulesByType = Mapping[str, Sequence[str]]
-"""Split rules by the full name of the root's type."""
+"""A map from the full name of a root's type to split rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOptions:
-    """Limits and lifetimes of uploads."""
+    """The limits and lifetimes of uploads."""
 
     max_bytes: int = MAX_UPLOAD_BYTES
     max_open: int = MAX_OPEN_UPLOADS
     max_open_per_client: int = 0
-    """Most open uploads of one client; 0 means no limit."""
+    """The most open uploads of one client; 0 means no limit."""
     begin_seconds: float = UPLOAD_BEGIN_SECONDS
-    """Seconds for which an upload without any bytes is kept."""
+    """The number of seconds for which an upload without any bytes is kept."""
     lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
-    """Seconds for which an idle upload is kept, and also the result of a finished upload."""
+    """The number of seconds for which an idle upload is kept. The result of a finished upload is kept as long."""
     part_bytes: int = UPLOAD_PART_BYTES
     """The size of a part. If the process is killed, at most this many unacknowledged bytes are lost."""
 
@@ -64,7 +64,7 @@ class StoreOptions:
     register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The options of external objects' storages, by URI scheme."""
     late_calls: int = LATE_CALLS
-    """Most late calls of a storage of external objects; beyond them, new calls are refused."""
+    """The most late calls of one storage of external objects. If more calls are late, new calls are refused."""
     rules: RulesByType = field(default_factory=dict)
     """The default split rules by type; they apply to roots whose request has no rules."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
@@ -73,9 +73,9 @@ class StoreOptions:
     quota: Quota = NO_QUOTA
     """The default quota of a space."""
     entries: int = 0
-    """Most tags, commits and similar entries in one space; 0 means no limit."""
+    """The most tags, commits and similar entries in one space; 0 means no limit."""
     trust_seconds: float = 0
-    """Seconds for which readers of bytes use a cached tag or an opened store without asking the database.
+    """The number of seconds for which readers of bytes use a cached tag or an opened store without asking the database.
 
     If this process moves a tag or removes a store, readers see the change immediately.
     """

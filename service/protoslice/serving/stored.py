@@ -57,7 +57,7 @@ class Computed:
     """False, because every read needs a worker thread."""
 
     def __init__(self, source: RangeSource, worker: Worker, spend: Callable[[float], None] | None = None) -> None:
-        """Set up the source; after each read, `spend` gets its processor time in seconds, and may raise an error."""
+        """Set up the source; after each read, `spend` gets the read's processor time in seconds, and may raise."""
         self.size = source.size
         self.stored = source.stored if isinstance(source, _core.Computed) else source.size
         """The number of stored bytes from which this source computes its bytes."""
@@ -96,12 +96,12 @@ class Computed:
 
 
 SUM_BLOCK = 64 << 10
-"""Bytes that one checksum covers."""
+"""The number of bytes that one checksum covers."""
 
 CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
 _BESIDE = 2
-"""Most spans per call, when spans are split into several concurrent calls."""
+"""The most spans per call, when spans are split into several concurrent calls."""
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ class StoredObject:
         return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
 
     def sums_of(self, start: int, end: int) -> bytes:
-        """Return the checksums of the blocks from `start` to `end`, or b"" if unknown or `start` is inside a block."""
+        """Return the checksums of the blocks from `start` to `end`, or b"" if unknown or if `start` is in a block."""
         if self._sums is None or start % SUM_BLOCK:
             return b""
         return self._sums[
@@ -224,7 +224,7 @@ class StoredObject:
         ]
 
     def save_reads(self, number: int, saved: SavedReads | None) -> None:
-        """Use `saved` for the following reads of this object, which has the number `number`; None stops this."""
+        """Use `saved` for the following reads of this object, which has the number `number`. None ends the use."""
         self._saved = None if saved is None else (number, saved)
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -309,7 +309,7 @@ class StoredObject:
     async def _next(self, start: int, end: int) -> bytes | None:
         """Return bytes that need no stream: cached blocks, or bytes of a file that may change.
 
-        Return None otherwise.
+        Return None if there are no such bytes.
         """
         if self._is_unsteady:
             return (await self._ranges([(start, end)]))[0]
@@ -425,7 +425,7 @@ class StoredObject:
     def _verify(self, data: bytes | memoryview, start: int, end: int | None = None) -> None:
         """Verify bytes that begin at the offset `start` of the object.
 
-        With `end`, verify only the bytes before `end`.
+        If `end` is not None, verify only the bytes before `end`.
         """
         bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums, end)
         if bad is not None:
@@ -438,7 +438,7 @@ class StoredObject:
 
 
 def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
-    """Complete the rest of the previous piece to a block and yield it; then yield the remaining piece uncopied."""
+    """Yield the rest of the previous piece, completed to a block; then yield the remaining piece without copying."""
     head = SUM_BLOCK - len(rest) if rest else 0
     if rest:
         yield memoryview(b"".join((rest, piece[:head])))

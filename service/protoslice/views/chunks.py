@@ -25,20 +25,20 @@ from protoslice.versions import CPB
 
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
-"""Bytes that each chunk adds to a slice of work, on top of its own length."""
+"""The number of bytes that each chunk adds to a slice of work, on top of its own length."""
 # Saved facts with another version number come from older planners, perhaps for other chunks. Version 2 of the digests
 # was a single table of all chunks.
 _DIGESTS: Final = "digests-3"
 _HASHES: Final = "hashes-2"
 _GROUP: Final = 512
-"""Chunks per group. The digests of a group are saved together, so a page only rewrites the groups that it changed."""
+"""The number of chunks in a group. The digests of a group are saved together: a page rewrites only changed groups."""
 _DIGEST_SIZE: Final = 32
 _UNKNOWN: Final = bytes(_DIGEST_SIZE)
 _ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 _FACTS_WEIGHT: Final = 72
-"""Approximate memory of a chunk's digest and hash in bytes."""
+"""The approximate memory of a chunk's digest and hash in bytes."""
 _PLAN_WEIGHT: Final = 200
-"""Approximate memory of a chunk in a plan in bytes."""
+"""The approximate memory of a chunk in a plan in bytes."""
 
 
 async def chunks(
@@ -46,7 +46,7 @@ async def chunks(
 ) -> ResultPage[ChunkEntry]:
     """Return a page of the chunks of a plan; see `planned`.
 
-    With `digests`, each chunk whose digest is unknown is read completely to compute its digest.
+    If `digests` is set, each chunk whose digest is unknown is read completely to compute the digest.
     """
     return await (await planned(opened, plan)).page(limit=limit, cursor=cursor, digests=digests)
 
@@ -75,12 +75,12 @@ async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
 
 
 def digests_known(opened: OpenStore) -> int:
-    """Return how many digests are known. A cached response made when fewer were known may lack some digests."""
+    """Return how many digests are known. A cached response may lack those that became known later."""
     return own_chunks(opened).facts.known if opened.root is not None else 0
 
 
 async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
-    """Return the chunks of the store's own plan, or if `plan` is `policy`, of a plan made from the chunk sizes.
+    """Return the chunks of the store's own plan, or, if `plan` is `policy`, the chunks of a plan made from chunk sizes.
 
     The two plans differ only if the root is a chunked proto. Raise `InvalidInput` for any other value of `plan`.
     """
@@ -113,8 +113,8 @@ class StoreChunks:
     def __init__(self, opened: OpenStore, plan: _core.Plan, *, by_policy: bool = False) -> None:
         """Set up the chunks of `plan`.
 
-        With `by_policy`, saved facts and entity tags include the planner's version, since later versions may plan
-        differently.
+        If `by_policy` is set, saved facts and entity tags include the planner's version, because later versions may
+        plan differently.
         """
         self.plan = plan
         self.facts = ChunkFacts(opened.derived, opened.worker, f"-policy-{_core.Plan.VERSION}" if by_policy else "")
@@ -147,7 +147,7 @@ class StoreChunks:
         return self._opened.etag(*(("policy", _core.Plan.VERSION) if self._versioned else ()), *view)
 
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
-        """Return a page of the chunks; with `digests`, each chunk whose digest is unknown is read to compute it."""
+        """Return a page of the chunks. If `digests` is set, chunks with unknown digests are read to compute them."""
         first = first_item(cursor)
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
@@ -192,9 +192,9 @@ class StoreChunks:
         )
 
     def _hashes(self, first: int) -> Iterator[list[int]]:
-        """Yield the hashes of the chunks from number `first` on, after each slice of work.
+        """Yield the hashes of the chunks from number `first` on, as one list after each slice of work.
 
-        The list may be empty, because a long chunk takes several slices.
+        A list may be empty, because a long chunk takes several slices.
         """
         done, read = list[int](), 0
         for n in range(first, len(self.plan)):
@@ -218,7 +218,7 @@ class ChunkFacts:
     def __init__(self, derived: DerivedFacts, worker: Worker, plan: str = "") -> None:
         self._derived = derived
         self._plan = plan
-        """A suffix for the facts' names: empty for the store's own plan, and different for any other plan."""
+        """A suffix for the names of the saved facts: empty for the store's own plan, not empty for any other plan."""
         self._worker = worker
         self._groups: dict[int, bytearray] = {}
         """The digests of each group of consecutive chunks; an unknown digest is all zeros."""
@@ -244,7 +244,7 @@ class ChunkFacts:
         return None if digest == _UNKNOWN else digest
 
     async def digest(self, n: int, chunk: Representation) -> bytes:
-        """Return the SHA-256 of chunk `n`, saved or computed from `chunk`'s bytes.
+        """Return the SHA-256 of chunk `n`, either a saved one or one that is computed from the bytes of `chunk`.
 
         Concurrent callers share the work.
         """

@@ -32,30 +32,30 @@ from protoslice.views.pieces import PieceTable, is_known, table_of
 from protoslice.views.tensors import counted, listed
 
 MOST_LISTED: Final = 10_000
-"""Most differences that a comparison lists; it counts all of them."""
+"""The most differences that a comparison lists. The comparison counts all differences."""
 LARGE: Final = 16 << 20
-"""Size in bytes from which a comparison looks for saved digests of a store's pieces before it reads any bytes."""
+"""The size in bytes from which a comparison looks for saved digests of a store's pieces before it reads any bytes."""
 MOST_CONFIRMED: Final = 256 << 20
-"""Bytes that may be read and found equal before all pieces of both stores are digested.
+"""The most bytes that a comparison reads and finds equal before it computes the digests of all pieces of both stores.
 
 The digests are saved, so that later comparisons of either store do not read these bytes again.
 """
 _PAIR: Final = 100
-"""Approximate memory of a pair of tensors in bytes, and the elements that each pair counts for in addition."""
+"""The approximate memory of a pair of tensors in bytes. Each pair also counts as this many additional elements."""
 _MOST_COMPARED: Final = 8 << 20
-"""Elements that may be compared for one page of pairs; the first page gets a quarter, so that it appears soon."""
+"""The most elements that are compared for one page of pairs. The first page gets a quarter, so that it appears soon."""
 _FINER_RUNS: Final = 1024
-"""Reads that the changed tensors of a page share for a second look; each tensor gets an equal number of runs."""
+"""The most reads for a second look at the changed tensors of a page. Each tensor gets an equal number of runs."""
 _FINER_RUNS_FETCHED: Final = 64
 """Like `_FINER_RUNS`, but for stores whose bytes are not on a local disk."""
 _LEAST_RUN: Final = 32
-"""Fewest elements in a run of the second look."""
+"""The fewest elements in a run of the second look."""
 _LEAST_RUNS: Final = 8
-"""Fewest runs per tensor for which a second look is useful."""
+"""The fewest runs per tensor for which a second look is useful."""
 _STEPS: Final = 128
-"""Reads of runs of elements in one slice of work."""
+"""The number of runs of elements that are read in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
-"""Largest tensor of varints that is sampled, in bytes; before a sample, all varints must be counted."""
+"""The size in bytes up to which a tensor of varints is sampled. Before sampling, all varints must be counted."""
 
 
 Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
@@ -63,7 +63,7 @@ Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
 PieceLists = Mapping[int, PieceList]
 """The pieces of open files, by the `id` of the file object."""
 _Cut = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
-"""The offset and length of a range, and for each side, an object and the offset in it."""
+"""The offset and length of a range, and, for each of the two sides, an object and the offset in this object."""
 _MARK: Final = b"\x01"
 
 
@@ -79,9 +79,9 @@ class StoreComparison:
     listed: Sequence[Difference]
     """The first `MOST_LISTED` differences."""
     read: int
-    """The bytes of both stores that were read because digests did not suffice."""
+    """The number of bytes of both stores that were read because digests did not suffice."""
     assumed: int
-    """The bytes that were not read because the checksums of their blocks agree."""
+    """The number of bytes that were not read because the checksums of their blocks agree."""
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Difference]:
         """Return a page of the listed differences, in order."""
@@ -158,8 +158,8 @@ async def compare(
 ) -> StoreComparison:
     """Return the comparison of two stores; only bytes without known digests are read.
 
-    With `checksums`, blocks with equal checksums are not read either. Raise `Unfinished` after about `wait` seconds;
-    the next call then resumes the comparison.
+    If `checksums` is set, blocks with equal checksums are not read either. Raise `Unfinished` after about `wait`
+    seconds; the next call then resumes the comparison.
     """
     key = (*_pair(before, after, "comparison"), checksums)
     known: StoreComparison | _Comparing | None = after.results.find(key)
@@ -198,7 +198,7 @@ async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample
 
 
 async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None) -> TensorMoves:
-    """Return a page of tensor pairs from both stores, with distances computed from `sample` elements of each."""
+    """Return a page of tensor pairs from both stores, with distances computed from `sample` elements of each tensor."""
     first = first_item(cursor)
 
     async def made() -> tuple[TensorMoves, int]:
@@ -242,7 +242,7 @@ async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLis
 
 
 async def _kept(*stores: OpenStore) -> PieceLists:
-    """Return the pieces of all stores if the stores are large and their tables are saved; else return none."""
+    """Return the pieces of all stores if the stores are large and their tables are saved; else return no pieces."""
     large = min(store.info.size for store in stores) >= LARGE
     known = large and all([await is_known(store) for store in stores])
     return await _digested(*stores) if known else {}
@@ -356,7 +356,7 @@ def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
 
 
 def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
-    """Return counts, listed differences and the list's memory.
+    """Return the counts of differences, the listed differences, and the memory of the list in bytes.
 
     Return None once more than `most` equal bytes were read.
     """
@@ -382,7 +382,7 @@ class ByteEvidence:
     """Known facts about the bytes of two stores, which reduce the ranges that must be read."""
 
     def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
-        """Set up the facts; with `checksums`, blocks with equal checksums count as equal, though this is no proof."""
+        """Set up the facts. If `checksums` is set, blocks with equal checksums count as equal, without proof."""
 
         def listed(source: RangeSource) -> PieceList | None:
             return pieces.get(id(source))
@@ -393,7 +393,7 @@ class ByteEvidence:
 
     @property
     def assumed(self) -> int:
-        """The bytes of blocks that counted as equal only because of their checksums."""
+        """The number of bytes in blocks that counted as equal only because of their checksums."""
         return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
 
     def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:

@@ -1,4 +1,4 @@
-"""Documents of an opened store: a root, a bundle's index or a record stream; with values, trees and treemaps."""
+"""Documents of an opened store (a root, a bundle's index or a record stream): their values, trees and treemaps."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ROOT: Final = RecordsRequest()
 """The request for the root's document."""
 DEPTH: Final = 16
 _INDEXES: Final = 64 << 20
-"""Most memory in bytes for the documents of indexes, per store."""
+"""The most memory in bytes that the documents of one store's indexes may take."""
 _LIMITS: Final = _core.Limits(held=_INDEXES)
 _ROWS: Final = 32
-"""Most rows per call of the core, because each row holds a type name that may be long."""
+"""The most rows that one call of the core returns. Each row holds a type name, which may be long."""
 MOST_CELLS: Final = 1000
-"""Most nodes in a treemap."""
+"""The most nodes in a treemap."""
 _EACH: Final = 250
-"""Most children that a treemap shows of one node."""
+"""The most children that a treemap shows of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ async def merge(
 ) -> Representation:
     """Return the value at `path` in the document `of`.
 
-    For a message, return only its `fields`. Leave out fields that `omit` names or that exceed `omit_larger_than` bytes.
+    If `fields` are given, return only these fields of a message. Leave out fields that `omit` names, and fields of more
+    than `omit_larger_than` bytes.
     """
     found = await document_of(opened, of)
     if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
@@ -166,7 +167,10 @@ def _filename(path: str, ending: str) -> str:
 async def tree(
     opened: OpenStore, path: str, depth: int, limit: int, cursor: str | None, of: StoreDocument | None = None
 ) -> ResultPage[Node]:
-    """Return a page of the nodes below `path` in `of` or else the root, `depth` levels deep (1 to `DEPTH`)."""
+    """Return a page of the nodes below `path` in the document `of`, by default the root, with `depth` levels of nodes.
+
+    `depth` is between 1 and `DEPTH`.
+    """
     if not 1 <= depth <= DEPTH:
         raise InvalidInput(f"Invalid depth: use 1 to {DEPTH}")
     found, first = of or await document_of(opened, ROOT), first_item(cursor)
@@ -176,7 +180,7 @@ async def tree(
 
 
 async def treemap(opened: OpenStore, path: str, depth: int, min_share: float) -> Node:
-    """Return the node at `path` with its largest descendants, `depth` levels deep (1 to `DEPTH`)."""
+    """Return the node at `path` with its largest descendants, at most `depth` levels (1 to `DEPTH`) below the node."""
     if not 1 <= depth <= DEPTH:
         raise InvalidInput(f"depth must be from 1 to {DEPTH}")
     return await opened.worker.finish(treemap_job(opened.known_root().document, path, depth, min_share))

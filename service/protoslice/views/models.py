@@ -32,13 +32,13 @@ from protoslice.views import tensors
 MODEL: Final = "model.onnx"
 SINGLE: Final = "single.onnx"
 _PIECE_WEIGHT: Final = 32
-"""Approximate memory per piece of a rope in bytes."""
+"""The approximate memory per piece of a rope in bytes."""
 _GRAPH_BITS: Final = 32
-"""Bits of a cursor for the number of a signature; the higher bits are the number of the meta graph."""
+"""The number of low bits in a cursor that hold a signature's number. The other bits hold the meta graph's number."""
 _READ: Final = 4 << 20
-"""Most bytes of signatures that are examined for one page."""
+"""The most bytes of signatures that are examined for one page."""
 _GRAPH_WEIGHT: Final = 64 << 10
-"""Fewest bytes that a meta graph counts for, because finding it takes a few reads."""
+"""The fewest bytes that a meta graph counts for, because finding it takes a few reads."""
 
 _OnnxFiles = Mapping[str, Rope]
 
@@ -96,10 +96,10 @@ def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Seque
 async def onnx_file(
     opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int
 ) -> Representation:
-    """Return `model.onnx` or `weights.bin`, or `single.onnx`, which contains all weights.
+    """Return the file `name`: `model.onnx`, its weights in `weights.bin`, or `single.onnx`, which contains all weights.
 
-    With `inputs` or `outputs`, the model is only the part of the graph between these values. Raise `NotFound` for any
-    other file name.
+    If `inputs` or `outputs` are given, the model is only the part of the graph between these values. Raise `NotFound`
+    for any other file name.
     """
     if name not in {MODEL, WEIGHTS, SINGLE}:
         raise NotFound(f"There is no ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
@@ -131,7 +131,7 @@ def _composed(model: Model, part: SubModel | None, align: int, graph: Graph | No
 
 
 async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
-    """Report on the model; with `compare`, also read all parts for which the model has checksums."""
+    """Report on the model. If `compare` is set, also read all parts for which the model has checksums."""
     root = opened.manifest.root
     checks = [(root, partial(_verify_records, root, opened.files[root]))] if compare and root is not None else []
     job = report_job(opened.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
@@ -156,7 +156,7 @@ def _verify_records(path: str, source: StoredFile) -> None:
 async def signatures(
     opened: OpenStore, tags: Sequence[str] | None, limit: int, cursor: str | None
 ) -> ResultPage[Signature]:
-    """Return a page of the signatures of a model, or of its meta graph that has exactly `tags`."""
+    """Return a page of the signatures of a model, or only of its meta graph with exactly `tags`."""
     if opened.manifest.root is None:
         raise opened.no_root()
     return await opened.worker.run(lambda: signatures_page(opened.model, tags, limit, cursor))
@@ -165,8 +165,8 @@ async def signatures(
 def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
     """Return a page of signatures, one meta graph after the other. This call blocks.
 
-    With `tags`, only the first meta graph with exactly these tags is listed. Each page examines a limited number of
-    meta graphs, so an empty page may have a next page.
+    If `tags` is not None, only the first meta graph with exactly these tags is listed. Each page examines a limited
+    number of meta graphs, so an empty page may have a next page.
     """
     place = first_item(cursor)
     (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
@@ -191,7 +191,7 @@ def _bytes_of(signature: Signature) -> int:
 
 
 _MOST_WEIGHTS: Final = 200_000
-"""Most tensors of a model for which the graph's outline includes weights."""
+"""The most tensors that a model may have for the outline of its graph to include weights."""
 
 
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
@@ -205,13 +205,16 @@ async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
 
 
 async def graph_level(opened: OpenStore, graph: str | None, block: int, node: str | None) -> GraphLevel:
-    """Return the parts of a graph's block, or with `node`, of the block that contains it. Errors as in `graph_part`."""
+    """Return the parts of a graph's block, or of the block that contains `node` if it is not None.
+
+    The errors are those of `graph_part`.
+    """
     outline = await _outline(opened, graph, node)
     return await opened.worker.run_long(lambda: outline.level(block, node))
 
 
 async def graph_section(opened: OpenStore, graph: str | None, ends: Ends) -> GraphSection:
-    """Return the nodes on all paths between two places of a graph. Errors as in `graph_part`."""
+    """Return the nodes on all paths between two places of a graph. The errors are those of `graph_part`."""
     outline = await _outline(opened, graph, ends.start)
     return await opened.worker.run_long(lambda: outline.section(ends))
 
@@ -221,7 +224,7 @@ async def _graphs(opened: OpenStore) -> Graphs:
         graphs = await opened.worker.run_long(lambda: Graphs(opened.model))
         return graphs, graphs.weight
 
-    # Finding a million nodes takes half a gigabyte. Any client can request it, so only one such search runs at a time.
+    # Finding a million nodes takes half a gigabyte. Any client can cause it, so only one such search runs at a time.
     return await opened.results.get((opened.row, "graphs"), made, alone=True)
 
 

@@ -29,23 +29,26 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_FILES: Final = 64
-"""Most digests of one request that are looked up as whole files; the largest sizes come first."""
+"""The most digests of one request that are looked up as digests of whole files. The largest sizes come first."""
 MOST_STORES: Final = 16
-"""Most stores whose tables are read for one request."""
+"""The most stores whose tables are read for one request."""
 ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 TABLE: Final = f"pieces-{PIECES}"
 """The name of the table among a store's derived facts."""
 LEAST_SAMPLED: Final = LEAST
-"""Smallest piece that can have an index entry, in bytes; a store may have very many smaller pieces."""
+"""The smallest piece that can have an index entry, in bytes; a store may have very many smaller pieces."""
 LEAST_INDEXED: Final = 8 << 20
-"""Total size of these pieces, in bytes, from which a store gets entries; clients do not compare smaller uploads."""
+"""The total size in bytes of pieces that can have entries, from which a store gets entries.
+
+Clients do not compare smaller uploads.
+"""
 _FEWEST: Final = 8
-"""Fewest entries of a store. If two stores share half of their pieces, one pair in 256 has no common entry."""
+"""The fewest index entries of a store. Of stores that share half of their pieces, one pair in 256 shares no entry."""
 _MOST_SAMPLED: Final = 1024
 _SAMPLED: Final = 64
-"""Pieces per entry in a larger store; with this many entries, a file is found even if it is a small part."""
+"""The number of pieces per index entry of a larger store. It is small enough that small common parts are found."""
 ASKED: Final = 64
-"""Most digests of one request that are looked up in the index."""
+"""The most digests of one request that are looked up in the index."""
 _REGIONS: Final = 256
 """Regions examined in one slice of work."""
 
@@ -84,7 +87,7 @@ class PieceTable:
 
 
 def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Return the digests of a store's `pieces` (digest, size) that get index entries; return none for a small store.
+    """Return the digests of a store's `pieces` (digest, size) that get index entries; a small store gets none.
 
     These are the lowest digests, and a search looks up the lowest digests first. Two stores with many common pieces
     therefore also share some entries.
@@ -243,7 +246,7 @@ class PieceSearch:
         return found
 
     async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:
-        """Return stores that may have pieces of `wanted`, by row: each store's id and the digests found in it."""
+        """Return the stores that may have pieces of `wanted`, by row: each store's id, and the digests found in it."""
         digests = [bytes.fromhex(digest) for digest in nsmallest(ASKED, wanted)]
         found: dict[int, tuple[str, set[str]]] = {}
         for row, store, piece in await self._table.with_pieces(digests):

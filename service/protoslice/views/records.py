@@ -32,13 +32,13 @@ _PIECES: Final = 1 << 18
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=_PIECES)
 """The limits: bytes of an index, bytes that one response decodes or holds, and pieces of a rope."""
 _HEADS: Final = 64 << 10
-"""Bytes per read when records are so long that reads only need their beginnings."""
+"""The number of bytes of one read if records are so long that only their beginnings must be read."""
 
 
 Plan = tuple[str, str | None, _core.Rope]
 """The kind, message type and rope of a view."""
 PIECE_WEIGHT: Final = 32
-"""Approximate memory per piece of a rope in bytes."""
+"""The approximate memory per piece of a rope in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RecordsRequest:
     framing: str | None = None
     type: str | None = None
     client: str = ""
-    """The key under which the client's running passes are counted."""
+    """The key under which the client's running passes over streams are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,9 @@ async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Repres
 async def several(
     opened: OpenStore, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
 ) -> Representation:
-    """Return the `part` of each record in `choice`, in the framing `form`; a record without it gives an empty record.
+    """Return the `part` of each record in `choice`, in the framing `form`.
 
+    A record that lacks the part becomes an empty record.
     Raise `NotFound` for a key or a part that no record has. Raise `LimitExceeded` when the response would need too many
     pieces or too many decoded bytes.
     """
@@ -99,7 +100,7 @@ async def _chosen(
 
 
 async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
-    """Return the index of `stream` by the field at `key`; it is made once for all callers and kept in memory."""
+    """Return the index of `stream` by the field at `key`. The index is made once for all callers and kept in memory."""
     name, own = await _type(opened, stream, request)
     flat = await opened.worker.run(lambda: _flat(name, own))
 
@@ -155,7 +156,7 @@ async def document(
 
 
 async def _type(opened: OpenStore, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
-    """Return the name and schema of the records' type; each is None where unknown.
+    """Return the name and schema of the records' type; each of them is None if it is unknown.
 
     Raise `Unsupported` if the request names an unknown type.
     """
@@ -226,7 +227,7 @@ async def _stream(opened: OpenStore, request: RecordsRequest) -> _Stream:
 
 
 def _paths(opened: OpenStore, file: str | None) -> tuple[str, Sequence[str]]:
-    """Return the name of the stream `file` and the paths of its shards; None means all shards of the store.
+    """Return the name of the stream `file` and the paths of its shards. A `file` of None means all shards of the store.
 
     Raise `InvalidInput` if `file` is None and the store's files are not shards of one sequence.
     """
@@ -283,7 +284,7 @@ async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
 
 
 async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> bytes:
-    """Return the index of a stream; it is made slice by slice, unless the framing has chunks."""
+    """Return the index of a stream. The index is made slice by slice, unless the framing has chunks."""
     if framing in CHUNKED:
         sources = _core.Sources([stored])
         return await opened.worker.run_long(lambda: _core.index_records(sources, framing, limits=_LIMITS))

@@ -23,12 +23,12 @@ from protoslice.tensors.model import Tensor
 
 _MOST_WORDS: Final = 16
 _WORK: Final = 32 << 20
-"""Bytes of names that one page may examine; for a costly regular expression, only a fraction of them."""
+"""The most bytes of names that are examined for one page. A costly regular expression gets a fraction of this limit."""
 _EACH: Final = 32
-"""Bytes that each name counts for, on top of its own length."""
+"""The number of bytes that each name counts for, on top of its own length."""
 _SEARCHED_AT_ONCE: Final = 256
 _SLICE: Final = 64 << 10
-"""Bytes of names per slice of work."""
+"""The number of bytes of names per slice of work."""
 
 
 class NameSearch:
@@ -117,16 +117,16 @@ def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[
 
 _AT_ONCE: Final = 256
 _MOST: Final = (1 << 63) - 1
-"""Sizes and numbers of elements are cut off here, because a model may claim any size."""
+"""The upper bound of sizes and numbers of elements. It is needed because a model may claim any size."""
 _COLUMNS: Final = ("name", "dtype", "shape", "size")
 _FACTS_WEIGHT: Final = 40
-"""Approximate memory of a tensor's facts in bytes; the names of types are shared."""
+"""The approximate memory of a tensor's facts in bytes; the names of types are shared."""
 _STEP: Final = re.compile(r"[^./:][./:]")
-"""The end of a step of a name; separators at the beginning of the name do not end a step."""
+"""The end of a step, which is a part of a name up to a separator. Separators at the name's beginning end no step."""
 _MOST_CHILDREN: Final = 256
-"""Most children of a tree node; of a node with more, small neighbours are combined into ranges."""
+"""The most children of a tree node. If a node has more, its small neighbouring children are combined into ranges."""
 _RANGES: Final = 96
-"""A range of small neighbours contains about one part in this number of its parent's bytes."""
+"""The divisor that limits ranges: a range holds about this fraction (one divided by it) of its parent's bytes."""
 _DEPTH: Final = 24
 
 K = TypeVar("K", bound=str)
@@ -174,7 +174,7 @@ def totals_of(
     dtypes: Sequence[str],
     kinds: Sequence[Kind],
 ) -> Totals:
-    """Return the totals of tensors; each column is indexed by tensor number, and is negative for an unknown value."""
+    """Return the totals of tensors. Each column is indexed by tensor number; a negative number means unknown."""
     bytes_, counts, trained = array("Q", [0]), array("Q", [0]), array("Q", [0])
     by_dtype = {dtype: (array("q"), array("Q", [0])) for dtype in dict.fromkeys(dtypes)}
     by_kind = {kind: (array("q"), array("Q", [0])) for kind in dict.fromkeys(kinds)}
@@ -190,7 +190,7 @@ def totals_of(
 
 
 _MOST_TOTAL: Final = (1 << 64) - 1
-"""Totals are cut off here, because a model may claim any size."""
+"""The upper bound of totals. It is needed because a model may claim any size."""
 
 
 class NamedTensors:
@@ -242,7 +242,7 @@ class NamedTensors:
             shared, after = self._group(prefix, at, end)
             most = sizes[at] + at + share
             if self._bulk(at, after) < share:
-                # The range extends as far as its share of bytes goes, then back to the start of a group.
+                # The range first extends as far as its share of bytes allows, and is then cut at the start of a group.
                 reach = bisect_right(range(at, end), most, key=lambda place: sizes[place + 1] + place + 1) + at
                 reach = self._begin(prefix, at, reach, end)
                 if reach > after:
@@ -304,7 +304,7 @@ class NamedTensors:
     def _after(self, prefix: str, at: int, end: int) -> int:
         """Return the place after the names that begin with `prefix`, from `at` on.
 
-        Most groups are short, so look nearby.
+        Most groups are short, so the search begins nearby.
         """
         key, step = natural(prefix), 1
         size = len(key)
@@ -371,7 +371,7 @@ class _Facts:
 async def sorted_by(
     opened: OpenStore, found: Tensors, sort: str | None, tags: tuple[str, ...] | None = None
 ) -> Sequence[int]:
-    """Return the numbers of the tensors `found` sorted by the column `sort`; a leading `-` means descending.
+    """Return the numbers of the tensors `found` sorted by the column `sort`; a leading `-` means descending order.
 
     None keeps the model's order. Names are sorted in natural order. Raise `InvalidInput` for an unknown column.
     """

@@ -1,6 +1,6 @@
 """The tensors of an opened store: listings, single tensors, safetensors files and kerchunk references.
 
-With `tags`, a view only contains tensors of the meta graph that has exactly these tags.
+If a view gets `tags`, it contains only tensors of the meta graph that has exactly these tags.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _SUFFIXES: Final = {"/lod": "lod", "/stats": "stats"}
 
 _EXTENT_WEIGHT: Final = 32
 _TENSOR_WEIGHT: Final = 400
-"""Approximate memory per tensor in bytes."""
+"""The approximate memory per tensor in bytes."""
 _AT_ONCE: Final = 256
-"""Tensors per slice of long work."""
+"""The number of tensors per slice of long work."""
 _MOST_REFERENCES: Final = 64 << 20
 
 Tags = Sequence[str] | None
@@ -128,7 +128,10 @@ async def weights(opened: OpenStore, most: int) -> Sequence[Weight]:
 
 
 async def tree(opened: OpenStore, prefix: str, start: int, end: int, limit: int) -> TensorBranch:
-    """Return a tree of about `limit` nodes for the tensors from place `start` to `end` that begin with `prefix`."""
+    """Return a tree of about `limit` nodes for the tensors whose names begin with `prefix`.
+
+    Only tensors from place `start` to `end` in the order of names are included.
+    """
     found = await listed(opened)
     named = NamedTensors(found, await totals(opened, found))
     return await opened.worker.finish(named.tree(prefix, start, end, limit))
@@ -146,8 +149,8 @@ async def one(
 ) -> Representation:
     """Return one tensor or a slice of it in a form: `raw` bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-    Statistics cover about `sample` elements; see `statistics_job`. With `dequantize`, quantized, F16 and BF16 elements
-    are returned as F32.
+    Statistics cover about `sample` elements; see `statistics_job`. If `dequantize` is set, quantized, F16 and BF16
+    elements are returned as F32.
     """
     found = await listed(opened, tags)
     called, shown = _named(found, name, form)
@@ -192,7 +195,7 @@ async def _counted(opened: OpenStore, tensor: Tensor, tags: Tags = None) -> Tens
 async def _summed_up(
     opened: OpenStore, tensor: Tensor, slice_text: str | None, sample: int | None, tags: Tags
 ) -> Representation:
-    """Return a tensor's statistics as JSON; all callers share the work, which is cancelled when they have left."""
+    """Return a tensor's statistics as JSON; all callers share the work, which is cancelled when all have left."""
 
     async def made() -> tuple[bytes, int]:
         counted = await _counted(opened, tensor, tags)
@@ -232,7 +235,7 @@ async def safetensors(
 ) -> Representation:
     """Return a safetensors file of all tensors, or of the tensors whose names match one of `names`.
 
-    With `strict`, raise `Unsupported` if the file leaves out any tensor.
+    If `strict` is set, raise `Unsupported` if the file leaves out any tensor.
     """
     found = await listed(opened, tags)
 

@@ -18,9 +18,9 @@ from protoslice.versions import ONNX_FILES, READERS
 
 _HEADS: Final = f"heads-{READERS}-{ONNX_FILES}"
 _LARGEST: Final = LARGEST_ROW // 2
-"""Approximate limit of a store's saved heads in bytes, enough for some two hundred heads; no more are saved."""
+"""The approximate limit of a store's saved heads in bytes. About two hundred heads fit; no more heads are saved."""
 _HEAD_WEIGHT: Final = 1000
-"""Approximate memory of a head in bytes."""
+"""The approximate memory of a head in bytes."""
 
 _Heads = dict[str, list[Any]]
 
