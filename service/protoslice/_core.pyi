@@ -148,7 +148,7 @@ class KeyTable:
 
 @final
 class Records:
-    """The records of one stream, which are read by their numbers."""
+    """The records of one stream. They are read by their numbers."""
 
     def __new__(cls, saved: bytes, *, limits: Limits | None = None) -> Self: ...
     @property

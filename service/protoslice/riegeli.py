@@ -77,7 +77,7 @@ Recovery = Callable[[SkippedRegion], object]
 
 
 class RecordReader(SourceOwner):
-    """A reader of the records in a riegeli file, which is a path, a URI or a source. It holds one chunk in memory.
+    """A reader of the records in a riegeli file, given as a path, a URI or a source. It holds one chunk in memory.
 
     Without `recovery`, damage raises `CorruptModel`. With `recovery`, the reader skips the damaged region and passes it
     to `recovery`. Only `close` reports a file that ends within a chunk, because the file may still be growing.
@@ -264,7 +264,7 @@ class RecordReader(SourceOwner):
 
 
 class RecordWriter(ClosedAtEnd):
-    """A writer of records to a riegeli file, which is a path or a binary file object.
+    """A writer of records to a riegeli file, given as a path or a binary file object.
 
     An existing file at a path is replaced, or continued if `append` is set. A continued file gets no second metadata.
     A file object is flushed but not closed. `options` are the options of the reference implementation, such as

@@ -92,7 +92,7 @@ _SHORT: Final = 0xFFFF_FFFF
 
 
 def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
-    """Return the `count` strings in `data`, which belong to the tensor `name`.
+    """Return the `count` strings in `data`. They belong to the tensor `name`.
 
     `crc` is the masked checksum of the strings; None skips the comparison. Raise `CorruptModel` if a checksum or
     length does not match, and `LimitExceeded` for strings of more than 64 MiB.
@@ -152,7 +152,7 @@ _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 """The part of an optimizer variable's key that the key of its weight lacks."""
 _OPTIMIZED: Final = "optimizer/_trainable_variables/"
-"""The prefix of weights that a Keras checkpoint stores under the optimizer instead of under the model."""
+"""The key prefix of the weights that a Keras checkpoint stores under the optimizer instead of under the model."""
 _COPIES: Final = "_all_variables/"
 """The key prefix of second copies. Models exported by Keras have them besides the variables under `variables/`."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
@@ -193,7 +193,7 @@ class BundleTensors(Tensors):
             error.path = error.path or prefix + _ENDING
             raise
         # Places that matched their checksum: shard, offset, size, checksum. The size is needed because an empty
-        # tensor has the same offset as the next tensor: a match of the empty tensor says nothing about the next one.
+        # tensor has the same offset as the next tensor. A match of the empty tensor says nothing about the next one.
         self._sound: set[tuple[int, int, int, int]] = set()
         super().__init__(len(self._bundle), self._tensor, self._called, self._found)
 

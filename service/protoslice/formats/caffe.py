@@ -93,7 +93,7 @@ def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
     """Return the shape of a blob.
 
     If any of the four legacy dimensions is set, they are the shape, as in Caffe. Otherwise `shape` is used. A blob
-    without both has one dimension of length `there`.
+    with neither has one dimension of length `there`.
     """
     if any(message.HasField(name) for name in _OLD_DIMENSIONS):
         return tuple(getattr(message, name) for name in _OLD_DIMENSIONS)

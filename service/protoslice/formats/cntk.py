@@ -115,7 +115,7 @@ class _Maker:
     def _name(self, path: str) -> str:
         """Return the name of the variable that holds the array.
 
-        Without a name, return the uid of the variable; without both, return the path of the array.
+        If the variable has no name, return its uid. If it has neither, return the path of the array.
         """
         holder = path.removesuffix(_VALUE)
         if holder == path:

@@ -145,7 +145,7 @@ _MOST_UNPACKED = 64 << 20
 
 
 def content(proto: RootProto, found: _core.Finding, number: int) -> Rope | None:
-    """Return the content of the bytes field `number`; None if absent. As in protobuf, the last occurrence counts."""
+    """Return the content of the bytes field `number`; None if it is absent. The last occurrence counts."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
@@ -160,7 +160,7 @@ def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Ro
 def numbers(
     proto: RootProto, found: _core.Finding, number: int, encoding: Encoding
 ) -> Stored | Deferred[Stored] | None:
-    """Return the values of the numeric field `number`; None if absent.
+    """Return the values of the numeric field `number`; None if the field is absent.
 
     The field may be packed, unpacked, or a mix of both. `encoding` is PLAIN for fixed-width fields; for other fields,
     it is the encoding of the varints. Raise `LimitExceeded` for more than 64 MiB of unpacked numbers.
@@ -185,7 +185,7 @@ def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequen
 
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:
-    """Return the number of values in the field `number`, whose values take `width` bytes each."""
+    """Return the number of values in the field `number`. Each value takes `width` bytes."""
     places = places_of(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
 

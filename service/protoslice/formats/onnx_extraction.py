@@ -251,7 +251,7 @@ class Graph:
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The field and number of each initializer by name. Sparse initializers are included."""
     types: dict[str, int] = field(default_factory=dict)
-    """The element types of initializers and declared values, which the model states."""
+    """The element types that the model states for initializers and declared values."""
     infos: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The field and number of each value's declaration, by the value's name."""
     annotations: list[tuple[str, Sequence[str]]] = field(default_factory=list)

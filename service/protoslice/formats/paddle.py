@@ -52,7 +52,7 @@ _ATTRIBUTES: Final[Mapping[type, tuple[tuple[str, int], tuple[str, int]]]] = {
 }
 """A map from Python types of JSON values to fields of an attribute.
 
-Each entry has a field and a type number for a single value, and both for a list of values.
+Each entry has two pairs of a field and a type number: for a single value, and for a list of values.
 """
 _NAMED: Final = frozenset({"data", "feed", "fetch"})
 """The operations whose `name` attribute is the name of an input or output of the program."""
@@ -192,7 +192,7 @@ def _reading_json() -> Iterator[None]:
 
 
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:
-    """Yield the parameters in the regions of `holder`, which is a program or an operation, at any depth."""
+    """Yield the parameters at any depth in the regions of `holder`, a program or an operation."""
     if depth > _MOST_DEEP:
         raise ValueError("the blocks of the program are nested too deeply")
     for i, region in enumerate(holder.get("regions", ())):
@@ -398,7 +398,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 
 
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
-    """Return the tensor of `variable`, whose blob is in a file with all parameters."""
+    """Return the tensor of `variable`. Its elements are in `blob`, which is in a file with all parameters."""
     name, address = _called(variable)
     details = partial(details_of, source, path, blob)
     return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob), details)

@@ -136,7 +136,7 @@ class Heads:
             raise self._bad(f"{what} has version {version}, but only version 0 is supported", back=4)
 
     def _levels(self) -> None:
-        """Skip the levels of detail. They are offsets of sequences, which are not needed to read elements."""
+        """Skip the levels of detail. They are offsets of sequences. Reading elements does not need them."""
         for length in self._level_lengths():
             self._skip(length)
 

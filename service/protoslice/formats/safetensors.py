@@ -35,7 +35,7 @@ from protoslice.tensors.model import Data, Encoding, Model, Stored, Tensor, Unre
 from protoslice.tensors.safetensors_file import METADATA, PADDING
 
 LARGEST_ENTRY: Final = 1 << 20
-"""The most characters of a header that may describe one tensor."""
+"""The most characters of the header entry that describes one tensor."""
 LARGEST_HEADER: Final = 64 << 20
 """The byte limit of a header. The format allows 100 MB, but headers of real models take a few MB at most."""
 PREFIX: Final = 8

@@ -115,7 +115,7 @@ def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequen
 
 
 def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Deferred[Stored] | None:
-    """Return the values in the field that TensorFlow uses for `dtype`; None if absent."""
+    """Return the values in the field that TensorFlow uses for `dtype`; None if the field is absent."""
     if dtype.name in _FIXED:
         return numbers(proto, found, _FIXED[dtype.name], Encoding.PLAIN)
     if dtype.name in _VARINTS:

@@ -218,7 +218,7 @@ class Kinds(NamedTuple):
     values: Mapping[str, Kind]
     """The kinds by the names of the values."""
     constants: Mapping[str, Kind]
-    """The kinds of constants, by the path of the operator without inputs that holds the constant."""
+    """The kinds of constants. The key is the path of the operator that holds the constant and has no inputs."""
 
 
 def kinds_in(

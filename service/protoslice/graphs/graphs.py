@@ -81,7 +81,7 @@ class Dialect:
         return GraphValue(name, dtype, shape if shape is None or len(shape) <= MAX_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
-        """Return the names and values of the attributes of `node`, which are all fields that are not hidden."""
+        """Return the name and value of each attribute of `node`. All fields that are not hidden are attributes."""
         named = (each for field, value in node.ListFields() for each in self._named(field, value))
         return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MAX_ATTRIBUTES))
 
@@ -326,7 +326,7 @@ _MAX_MAKERS: Final = 200_000
 _MAX_MADE: Final = 64
 """The most values of each of these nodes that are compared."""
 _LARGEST_NODE: Final = 1 << 20
-"""The size in bytes above which only the name of a node is returned."""
+"""The size in bytes of the largest node that is parsed. Of a larger node, only the name is returned."""
 
 
 class Graphs:
@@ -410,7 +410,7 @@ class Graphs:
     def node(self, graph: int, called: str) -> int:
         """Return the number of the node with the path or name `called`.
 
-        If there is no such node, return a node with an input or output of this name. Otherwise raise `NotFound`.
+        If there is no such node, return a node with an input or output of this name. If none has one, raise `NotFound`.
         """
         number = self.links.node(graph, called)
         if number is None:
@@ -425,7 +425,7 @@ class Graphs:
     def valued(self, graph: int, text: str, limit: int) -> list[int]:
         """Return the numbers of at most `limit` nodes with an output whose name contains all words of `text`.
 
-        Case is ignored. If there are no such nodes, return a node with the input `text`, or none.
+        Case is ignored. If there are no such nodes, return a node with the input `text`, or no node.
         """
         words = text.lower().split()
         if not words:

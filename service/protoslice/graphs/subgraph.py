@@ -14,7 +14,7 @@ from protoslice.graphs.graphs import Graphs
 MAX_NODES: Final = 500
 MAX_HOPS: Final = 8
 _MAX_LINKS: Final = 1000
-"""The most links of one node in each direction that are followed."""
+"""The most links of one node that are followed in each direction."""
 # Uploaded nodes may have any number of attributes, and each node may take the values of all others.
 _ROOM: Final = 4 << 20
 """The bytes of nodes that are parsed for one response. The same limit applies to the edges of the response."""
@@ -211,7 +211,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
 
 
 def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
-    """Return the names of a node's outputs, or none for a node that is too large to parse."""
+    """Return the names of a node's outputs, or no names for a node that is too large to parse."""
     if graphs.dialect.numbers:
         return (graphs.called(node),)
     return tuple(name for name in graphs.made(node, _MAX_MADE) if name) if message.ListFields() else ()

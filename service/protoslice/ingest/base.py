@@ -88,7 +88,7 @@ class BaseStore:
 
 
 class DedupingWriter:
-    """A `FileWriter` that shares bytes with the base where they are equal at the same offset; a context manager."""
+    """A `FileWriter` that shares the base's bytes where equal bytes have the same offset. It is a context manager."""
 
     def __init__(self, writer: FileWriter, path: str, base: BaseStore, worker: Worker) -> None:
         self._writer = writer

@@ -215,7 +215,7 @@ class FileWriter:
         self._size = 0
 
     async def write(self, piece: bytes | memoryview) -> None:
-        """Append `piece`, perhaps after waiting for an earlier batch; raise `LimitExceeded` beyond the limit."""
+        """Append `piece`, if necessary after an earlier batch; raise `LimitExceeded` if the file is too large."""
         if self.ingested is not None:
             raise InvalidInput(_CLOSED)
         self._grow(len(piece))

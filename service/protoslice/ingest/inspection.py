@@ -107,8 +107,8 @@ class Inspection:
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
         """Restore an inspection from the result of `save`; raise if file, type, schema or format version differ.
 
-        If the file's `head` is given, the state of a file at another path is accepted, unless `path` makes the file a
-        proto of another type.
+        If the file's `head` is given, the state may come from another path, unless `path` makes the file a proto of
+        another type.
         """
         first, _, scanner = checked(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)

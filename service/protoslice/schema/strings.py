@@ -1,4 +1,4 @@
-"""Decoding of strings in models, which may not be UTF-8: other bytes become escapes such as `\\xff`.
+"""Decoding of strings in models. Bytes that are not UTF-8 become escapes such as `\\xff`.
 
 The protobuf runtime returns a proto2 string that is not UTF-8 as `bytes`, and refuses a proto3 message with such a
 string. All code that reads models uses this module to parse messages and decode names, so that strings are always text.

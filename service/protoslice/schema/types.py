@@ -156,7 +156,7 @@ class MessageTypes:
 
 
 def pool_of(descriptor_set: bytes) -> DescriptorPool:
-    """Return a pool with the files in `descriptor_set`, in which each file comes after its imports.
+    """Return a pool with the files in `descriptor_set`, where each file must come after its imports.
 
     Raise `InvalidInput` if the protobuf runtime refuses a file, and `MemoryError` if memory is exhausted.
     """
@@ -182,7 +182,7 @@ def bundled() -> MessageTypes:
 
 @cache
 def bundled_bytes() -> bytes:
-    """Return the descriptor set of the bundled types, in which each file comes after its imports."""
+    """Return the descriptor set of the bundled types. In this set, each file comes after its imports."""
     return resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
 
 

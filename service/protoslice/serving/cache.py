@@ -110,14 +110,14 @@ class CacheOptions:
 
 @dataclass(slots=True)
 class Counts:
-    """The reads of blocks and records that a cache answered (hits), and those that went to the storage (misses)."""
+    """The reads of blocks and records that a cache answered (hits), and the reads that went to the storage (misses)."""
 
     hits: int = 0
     hit_bytes: int = 0
     misses: int = 0
     missed_bytes: int = 0
     failures: int = 0
-    """Writes that the disk refused."""
+    """The number of writes that the disk refused."""
 
 
 class BlockCache:

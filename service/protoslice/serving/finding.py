@@ -112,7 +112,7 @@ _ENTRY: Final = 1000
 _FILE: Final = 400
 """The approximate memory per file of a cached manifest in bytes, on top of the encoded size.
 
-`_ENTRY` is the same per manifest.
+`_ENTRY` is the approximate memory per manifest.
 """
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100

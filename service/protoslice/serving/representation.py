@@ -34,7 +34,7 @@ _AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The facts about a view without its bytes. The size and digest of a text are known only after it is made."""
+    """The facts about a view without its bytes. The size and digest of a text are known only after the text is made."""
 
     etag: str
     filename: str

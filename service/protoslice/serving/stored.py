@@ -184,7 +184,7 @@ class StoredObject:
         return [(self, start, end)] if start < end else []
 
     def is_same(self, start: int, other: StoredObject, begin: int, length: int) -> bool | None:
-        """Return True if both ranges are the same stored extent, False if block checksums differ, else None."""
+        """Return True if both ranges are the same stored extent, False if block checksums differ, None otherwise."""
         if self._in_place or other._in_place:
             return None
         if self.name == other.name and start == begin:

@@ -1,4 +1,4 @@
-"""Splitters of messages in memory, which follow the guide of TensorFlow's proto splitter."""
+"""Splitters of messages in memory. Their interface follows the guide of TensorFlow's proto splitter."""
 
 from protoslice.splitting.planner import Entry, Plan, Run, SplitPolicy
 from protoslice.splitting.readable import tensorflow_readable

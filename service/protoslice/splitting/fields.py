@@ -77,7 +77,7 @@ class Shape:
 
 @lru_cache(maxsize=65536)
 def shape(field: FieldDescriptor) -> Shape:
-    """Return the properties of `field`, which are cached."""
+    """Return the properties of `field`. They are cached."""
     message = field.message_type
     entry = message if message is not None and message.GetOptions().map_entry else None
     return Shape(

@@ -41,7 +41,7 @@ class Remainder:
 
     @property
     def editable(self) -> Message:
-        """An editable copy of the remaining message, which the first access makes."""
+        """An editable copy of the remaining message. The first access makes the copy."""
         if self._copy is None:
             self._copy = stripped(self._source, self._omissions)
         return self._copy

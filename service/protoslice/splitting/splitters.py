@@ -319,7 +319,7 @@ class AutoSplitter(ComposableSplitter):
     _plan: Plan | None = None
 
     def plan(self) -> Plan:
-        """Return the plan of the chunks, which depends only on sizes. The message is not split yet."""
+        """Return the plan of the chunks. It depends only on sizes. The message is not split yet."""
         return plan(self.source, self.policy, self._leaves)
 
     def build_chunks(self) -> int:

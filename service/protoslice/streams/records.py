@@ -217,7 +217,7 @@ class Records(SourceOwner, Sequence[bytes]):
         self.index_bytes = index
         """The saved index, empty for shards.
 
-        If it is passed to `protoslice.records` with the same bytes, the stream is not scanned again.
+        If it is passed to `protoslice.records` together with the same stream, the stream is not scanned again.
         """
         self.type = type
         """The full name of the records' message type; None if it is unknown."""
@@ -376,7 +376,7 @@ class Records(SourceOwner, Sequence[bytes]):
             number += len(batch)
 
     def _run(self, run: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and content of each record of `run`, whose numbers are sorted and close to each other."""
+        """Yield the number and content of each record in `run`, which holds sorted numbers close to each other."""
         wanted, number = set(run), run[0]
         while number <= run[-1]:
             batch = self.core.read(number, run[-1] + 1, _BATCH)
@@ -555,8 +555,8 @@ _LOOKED_AT: Final = 64
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
     """Return the full name of the records' type; None if it is unknown.
 
-    The type is the type that the file declares, else the usual type for `filename`, else the type of the first record
-    that is not empty.
+    It is the type that the file declares, else the usual type for `filename`, else the type of the first record that
+    is not empty.
     """
     with suppress(CorruptModel, LimitExceeded):  # a later read of the record reports the damage
         if records.framing in CHUNKED and (declared := _declared(source)):

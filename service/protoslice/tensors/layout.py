@@ -69,7 +69,7 @@ _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
 def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
-    """Return the elements of a tensor that `cut` selects, in row-major order.
+    """Return the elements that `cut` selects from a tensor, in row-major order.
 
     Contiguous PLAIN elements are not copied. Raise `CorruptModel` if the size of `data` does not match `shape`.
     """

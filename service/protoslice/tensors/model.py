@@ -72,7 +72,7 @@ class Encoding(Enum):
     """The encoding of a tensor's elements as bytes."""
 
     PLAIN = auto()
-    """Row-major, little-endian elements. Each element narrower than a byte takes a byte; signed ones are sign-extended.
+    """Row-major, little-endian elements. Each element narrower than a byte takes a byte, sign-extended if it is signed.
     """
     BYTE_PER_ELEMENT = auto()
     """Like PLAIN, but the upper bits of elements narrower than a byte are undefined."""

@@ -366,7 +366,7 @@ class Converted:
     """
 
     def __init__(self, to: Dtype, sources: SourceList) -> None:
-        """Take the dtype `to` and the `sources` of the file, whose placeholders `finish` replaces."""
+        """Take the dtype `to`, and the `sources` of the file. `finish` replaces the placeholders in `sources`."""
         self._to = to
         self._sources = sources
         self._joined: dict[tuple[Dtype, bool], _Joined] = {}

@@ -75,7 +75,7 @@ async def cpb(opened: OpenStore, plan: str | None = None) -> Representation:
 
 
 def digests_known(opened: OpenStore) -> int:
-    """Return how many digests are known. A cached response may lack those that became known later."""
+    """Return how many digests are known. A cached response may lack digests that became known later."""
     return own_chunks(opened).facts.known if opened.root is not None else 0
 
 
@@ -257,7 +257,7 @@ class ChunkFacts:
         return await self._digesting.get(n, lambda: self._digest(n, chunk), cancellable=True)
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
-        """Return the hash of each chunk, which is needed to write a chunked proto.
+        """Return the hash of each chunk. Writing a chunked proto requires these hashes.
 
         `compute(first)` yields the hashes of the chunks from number `first` on, one list per slice of work. The work
         stops when the last caller leaves, and the next caller resumes it.

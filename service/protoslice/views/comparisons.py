@@ -418,7 +418,7 @@ class ByteEvidence:
 
 
 def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
-    """Return the ranges that are not the same stored extent; return None if block checksums prove a difference."""
+    """Return the ranges that must be read, as they are not the same stored extent; None if block checksums differ."""
     pairs = _pairs(one, other, length)
     left: Ranges = [(0, length)] if pairs is None else []
     for at, many, (stored, low), (twin, twin_low) in pairs or ():

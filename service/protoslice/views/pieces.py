@@ -1,4 +1,4 @@
-"""Tables of the pieces of stores' files with their SHA-256, made on demand, and the search for pieces in all stores."""
+"""Tables of the pieces in a store's files, which are made on demand, and the search for pieces in all stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _REGIONS: Final = 256
 
 
 class PieceTable:
-    """The pieces of one store, which take 48 bytes each."""
+    """The pieces of one store. Each piece takes 48 bytes."""
 
     def __init__(self, rows: bytes, files: Sequence[str]) -> None:
         if len(rows) % ROW.size:
@@ -159,7 +159,7 @@ async def _fill(rows: bytearray, opened: OpenStore) -> None:
 
 
 async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end: int) -> None:
-    """Append the rows of one region, which is read once."""
+    """Append the rows of one region. The region is read once."""
     file = opened.info.files[number]
     if file.sha256 is not None and (start, end) == (0, file.size) and end <= _core.SHORTEST_PIECE:
         rows += ROW.pack(number, start, end, bytes.fromhex(file.sha256))
@@ -259,7 +259,7 @@ class PieceSearch:
         return [place for place in found if place is not None]
 
     async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
-        """Return places in a store, or none if the store is damaged or removed."""
+        """Return places in a store, or no places if the store is damaged or removed."""
         try:
             return await locate(wanted, [await self._view(store_id)])
         except NotFound:

@@ -126,7 +126,7 @@ _STEP: Final = re.compile(r"[^./:][./:]")
 _MOST_CHILDREN: Final = 256
 """The most children of a tree node. If a node has more, its small neighbouring children are combined into ranges."""
 _RANGES: Final = 96
-"""The divisor that limits ranges: a range holds about this fraction (one divided by it) of its parent's bytes."""
+"""A range of small neighbouring children holds about one part in `_RANGES` of their parent's bytes."""
 _DEPTH: Final = 24
 
 K = TypeVar("K", bound=str)

@@ -114,7 +114,7 @@ async def page(  # noqa: PLR0913 - each is a parameter of the query
 
 
 async def weights(opened: OpenStore, most: int) -> Sequence[Weight]:
-    """Return all tensors in the form that graphs need, or none for a model with more than `most` tensors."""
+    """Return all tensors in the form that graphs need, or no tensors for a model with more than `most` tensors."""
     found = await listed(opened)
     if len(found) > most:
         return ()
