@@ -557,7 +557,7 @@ class TensorMove:
 
 @dataclass(frozen=True, slots=True)
 class EqualTensors:
-    """The equal tensors of one kind in a layer, or in each layer of a run. A run consists of consecutive layers."""
+    """Tensors of one kind, in a layer or a run of consecutive layers, without differences in the compared elements."""
 
     layer: Annotated[str, like("model.layers.0")]
     """The layer of the tensors, as in `TensorMove`, or the first layer of a run."""

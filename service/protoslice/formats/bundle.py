@@ -159,7 +159,7 @@ _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
 class Bundle:
-    """The tensor bundle format. TensorFlow's checkpoints are bundles since version 2 of the checkpoint format."""
+    """The tensor bundle format. TensorFlow's checkpoints have been bundles since version 2 of the checkpoint format."""
 
     name = "tensor bundle"
 

@@ -324,7 +324,7 @@ _SMALL: Final = 4096
 _MAX_MAKERS: Final = 200_000
 """The most nodes that are searched for the node that makes a value."""
 _MAX_MADE: Final = 64
-"""The most values of each of these nodes that are compared."""
+"""The most values of each searched node that are compared."""
 _LARGEST_NODE: Final = 1 << 20
 """The size in bytes of the largest node that is parsed. Of a larger node, only the name is returned."""
 

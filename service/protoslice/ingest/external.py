@@ -96,7 +96,7 @@ class _Registration:
         return found
 
     async def _look(self, uri: str, paths: Sequence[str]) -> list[IngestedFile]:
-        """Return the files that use the object at `uri`, after one `stat` and one read of its first bytes."""
+        """Return the files that use the object at `uri`, after one `stat` and one read of the object's first bytes."""
         storage, key = self._external.place(uri)
         try:
             stat = await storage.stat(key)

@@ -63,7 +63,7 @@ class _Writing:
         """The store that was last copied from, and the keys of its objects that are worth sharing."""
 
     async def carry_out(self, event: Event) -> None:
-        """Execute one event; a copy waits for the next event, which may continue its range."""
+        """Execute one event. A copy is held back until the next event, which may continue the copied range."""
         if isinstance(event, Copy):
             await _source(event, self._view)
         if isinstance(event, Literal | Copy):

@@ -68,7 +68,7 @@ class CacheEntry:
 
 
 class _Segment:
-    """An open segment; its descriptor stays open until the last reference, because another thread may be reading."""
+    """An open segment; its descriptor stays open until nothing refers to it, because another thread may be reading."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -91,7 +91,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """Return the valid first part of the path in `tags`, and what is wrong with the next tag, or None."""
+    """Return the valid first part of the path that `tags` name, and the problem of the next tag or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)
@@ -144,7 +144,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Yield the problems of order. TensorFlow does not order a chunk's inner chunks that are below a map key."""
+    """Yield the problems of order. TensorFlow may merge a chunk below a map key before the chunk that contains it."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

@@ -246,7 +246,7 @@ def _copy_items(target: Message, each: Shape, values: Any, keys: Iterable[Any], 
 
 
 def drop(message: Message, last: Step) -> None:
-    """Clear the field of the step `last`, or only one element or map value if the step names it."""
+    """Clear the field of the step `last`, or only one element or map value if the step names one."""
     if last.at is None:
         message.ClearField(last.field.name)
     else:

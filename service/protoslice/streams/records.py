@@ -339,7 +339,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return part
 
     def opened_by(self, again: Again) -> None:
-        """Set the function that opens these records in another process, which makes them picklable.
+        """Set the function that opens these records in another process. This makes the records picklable.
 
         Args:
             again: Function that takes the saved index and returns the records.

@@ -297,7 +297,7 @@ async def _tensors_of(store: OpenStore) -> Tensors:
 def _moves_job(
     pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int, finer: int
 ) -> Job[TensorMoves]:
-    """Return the page that begins with pair number `first`; changed tensors get a second look of `finer` reads."""
+    """Return the page that begins with pair number `first`; changed tensors share a second look of `finer` reads."""
     sampled = dict[int, Pair]()
     items, left, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, first
     equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))

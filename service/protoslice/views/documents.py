@@ -34,7 +34,7 @@ _ROWS: Final = 32
 MOST_CELLS: Final = 1000
 """The most nodes in a treemap."""
 _EACH: Final = 250
-"""The most children that a treemap shows of one node."""
+"""The most children of each node that a treemap shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class _Stream:
     sources: Sequence[StoredFile]
     records: JoinedRecords
     type: str | None
-    """The detected type; None when unknown."""
+    """The detected type; None if it is unknown."""
 
 
 async def one(opened: OpenStore, number: int, request: RecordsRequest) -> Representation:
