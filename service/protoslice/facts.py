@@ -260,8 +260,8 @@ class AccessToken:
     created: datetime
     expires: datetime | None
     used: datetime | None = None
-    """The time of the token's last use, which may be up to an hour too early; None if the token was never used. Signed
-    URLs do not count as use."""
+    """The time of the token's last use; None if the token was never used. The time may be up to an hour too early.
+    Signed URLs do not count as use."""
     token: Annotated[str, OMITTED, SECRET] = ""
     """The token itself. Only the response that creates the token contains it."""
 
@@ -720,7 +720,7 @@ class GraphBlock:
     elements: Count
     """The number of elements of all weights. A weight that several nodes use counts only for the first of them."""
     bars: tuple[int, ...]
-    """The number of weight elements in each of up to 24 sections of equal length, in order."""
+    """The numbers of weight elements in up to 24 equally long sections of the part, in order."""
     weight: Annotated[str | None, like("path:graph.initializer[3]")]
     """The address of the largest weight; None without weights."""
 
@@ -811,7 +811,7 @@ class RecordsSummary:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged part of a model, which does not match what the model states about the part."""
+    """A damaged part of a model: it does not match what the model states about it."""
 
     part: str
     """The path of a file, or the name of a tensor."""

@@ -1,4 +1,4 @@
-"""A reader and a writer of Riegeli/records files, whose interface resembles that of Google's Python binding."""
+"""A reader and a writer of Riegeli/records files. Their interface resembles that of Google's Python binding."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ _VARIABLES: Final = "variables/variables.index"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
-"""The part of an optimizer variable's key that the key of its weight lacks."""
+"""The part that an optimizer variable's key has in addition to the key of the optimized weight."""
 _OPTIMIZED: Final = "optimizer/_trainable_variables/"
 """The key prefix of the weights that a Keras checkpoint stores under the optimizer instead of under the model."""
 _COPIES: Final = "_all_variables/"

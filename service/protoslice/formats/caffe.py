@@ -31,7 +31,7 @@ class Caffe(ProtoFormat):
     package = "caffe."
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
-        """Return one tensor per blob, which has the blob's data. Gradients are not listed."""
+        """Return one tensor per blob, with the blob's data. Gradients are not listed."""
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return Tensors(
             len(found),

@@ -95,7 +95,7 @@ _LONGEST: Final = 9
 def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
     """Return the elements of the TensorProto `found`, whose data type is `number`.
 
-    The last element is repeated in place of missing elements. If the TensorProto has no elements, all are zero.
+    The last element is repeated in place of missing elements. If the TensorProto has none, all elements are zero.
     """
     dtype, count = dtype_of(number), element_count(shape)
     whole = content(proto, found, _CONTENT)

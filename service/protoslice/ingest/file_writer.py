@@ -179,7 +179,7 @@ class PackWriter:
 
 
 class FileWriter:
-    """A writer of one file of an ingest, which collects a batch while the previous batch is processed.
+    """A writer of one file of an ingest. It collects a batch while the previous batch is processed.
 
     A file smaller than a batch goes into a pack. Any other file becomes an object.
     """

@@ -42,7 +42,7 @@ _DAMAGED = "Another store's copy of this file is damaged: send the file without 
 
 
 class Ingest:
-    """One ingest, used as a context manager; unless committed, it only leaves garbage, which is collected later."""
+    """One ingest, used as a context manager. If it is not committed, it leaves only garbage, to be collected later."""
 
     def __init__(self, space: Space, request: IngestRequest, types: Types) -> None:
         self._space = space

@@ -182,7 +182,7 @@ async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPar
 
 
 async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLocation, None]:
-    """Yield each location, and give other tasks regular turns, because a file of an opened pack needs no await."""
+    """Yield each location, and give other tasks turns, because opening a file of an open pack does not await."""
     for number, stored in enumerate(wanted, 1):
         yield stored
         if not number % _TURN:

@@ -54,9 +54,10 @@ class OpenStores:
         return opened if fresh else None
 
     def get_stale(self, space: str, store_id: str) -> OpenStore | None:
-        """Return the opened store if its row was read in the last minute. Used while the database does not answer.
+        """Return the opened store if its row was read in the last minute.
 
-        The store then counts as fresh for `AWAY_SECONDS`, so that not every reader waits for the database.
+        Callers use this method while the database does not answer. The store then counts as fresh for `AWAY_SECONDS`,
+        so that not every reader waits for the database.
         """
         opened, time = self._find((space, store_id)), self._worker.loop.time()
         if opened is None or time - opened.read_at >= STALE_SECONDS:

@@ -404,7 +404,7 @@ class StoredObject:
         try:
             if self._likely_etag is not None and len(spans) > 1:
                 with suppress(Conflict):
-                    # Given several distant spans and no entity tag, a remote storage first requests the tag to pin.
+                    # Given several distant spans and no entity tag, a remote storage first requests the tag, to pin it.
                     return await self._storage.get_ranges(self._key, spans, if_etag=self._likely_etag)
                 self._likely_etag = None
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)

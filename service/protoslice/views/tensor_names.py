@@ -52,7 +52,7 @@ class NameSearch:
         return _WORK // (1 if self._pattern is None else self._pattern.weight)
 
     def fits(self, names: Sequence[str]) -> Sequence[bool]:
-        """Return for each name whether it matches."""
+        """Return True for each name that matches, and False for each other name."""
         found = [self._has_words(name) for name in names]
         if self._pattern is None or not any(found):
             return found
