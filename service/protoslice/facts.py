@@ -222,7 +222,7 @@ class EventLetter:
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """The answer to a request that failed events be delivered again. `letters` is the number of these events."""
+    """The answer to a request for another delivery of failed events. `letters` is the number of these events."""
 
     letters: Count
 
@@ -233,8 +233,9 @@ class AuditEntry:
 
     at: datetime
     who: Annotated[str, like("ci")]
-    """The name of the token or account that made the change. For a command that was run directly on the storage, it is
-    the operating system's user. It is empty for the service itself, and if the service requires no credentials."""
+    """The name of the token or account that made the change. For a command that was run directly on the storage, it
+    is the name of the operating system's user. It is empty for the service itself, and if the service requires no
+    credentials."""
     what: Annotated[str, like("tag.set")]
     subject: Annotated[str, like("resnet:3")]
     """The changed object: the id of a store or token, or the name of another object."""

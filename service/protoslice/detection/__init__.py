@@ -537,7 +537,7 @@ def _field_names(name: str) -> frozenset[str]:
 
 
 def has_required_fields(name: str, evidence: Evidence) -> bool:
-    """Return True when `evidence` contains the fields that identify the type `name`, or if none identify it."""
+    """Return True when `evidence` contains the fields that identify the type `name`, or if no fields identify it."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])
 
 

@@ -154,7 +154,7 @@ _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 _OPTIMIZED: Final = "optimizer/_trainable_variables/"
 """The key prefix of the weights that a Keras checkpoint stores under the optimizer instead of under the model."""
 _COPIES: Final = "_all_variables/"
-"""The key prefix of second copies. Models exported by Keras have them besides the variables under `variables/`."""
+"""The key prefix of second copies. Keras exports contain them in addition to the variables under `variables/`."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 

@@ -410,7 +410,8 @@ class Graphs:
     def node(self, graph: int, called: str) -> int:
         """Return the number of the node with the path or name `called`.
 
-        If there is no such node, return a node with an input or output of this name. If none has one, raise `NotFound`.
+        If there is no such node, return a node with an input or output of this name. Raise `NotFound` if no
+        node has one.
         """
         number = self.links.node(graph, called)
         if number is None:

@@ -103,7 +103,7 @@ async def drafted(
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
-    """Publish a store and its tags. If the store exists, only set the tags, or replace the store if it is damaged."""
+    """Publish a store and its tags. If the store exists, only set the tags; if it exists but is damaged, replace it."""
     report = None
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)

@@ -122,7 +122,7 @@ class DecodedBytes:
 
 
 _TEXT_AT_ONCE: Final = 64 << 10
-"""The largest text in bytes that this process parses, which takes some milliseconds.
+"""The size in bytes of the largest text that this process parses. Parsing it takes some milliseconds.
 
 Longer text is parsed in another process, because it would hold the GIL too long.
 """
