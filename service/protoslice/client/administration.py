@@ -58,7 +58,7 @@ class Administration:
 
         Raises:
             InvalidInput: The name is invalid.
-            StorageDenied: The token is not an admin token for every space.
+            StorageDenied: The token lacks the scope `admin`, or is not valid in every space.
 
         Examples:
             >>> client.create_space("vision")
@@ -186,7 +186,7 @@ class Administration:
         return isinstance(said, dict) and said.get("asks") is False
 
     def sign_in_terms(self) -> SignInTerms | None:
-        """Return the identity provider at which people sign in to the service, as published by RFC 9728.
+        """Return the identity provider at which people sign in to the service. The service publishes it (RFC 9728).
 
         Returns:
             The provider's issuer URL, the client id and the scopes. None if the service names no provider.

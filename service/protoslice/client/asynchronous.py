@@ -45,7 +45,7 @@ class _Cancelled(ProtosliceError):
 
 
 class _InThreads(Generic[W]):
-    """The base of asynchronous wrappers, which run the methods of a synchronous object in a client's threads."""
+    """The base class of asynchronous wrappers, which run a synchronous object's methods in a client's threads."""
 
     _sync: W
 
@@ -278,7 +278,7 @@ class AsyncClient(_InThreads[Client]):
     # The rest
 
     async def close(self) -> None:
-        """Wait for all calls that tasks await, then close the connections.
+        """Wait until all calls that tasks await have ended, then close the connections.
 
         Calls of cancelled tasks may be left unfinished after one second, because the service may not respond.
         """

@@ -216,7 +216,7 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, the first 12 or more digits of the id, or a tag.
-            names: True to include names in registries. A request without these names is faster.
+            names: True to include the store's names in model registries. A request without these names is faster.
 
         Returns:
             The store's id, type, files, size in bytes, and tags.
@@ -240,7 +240,7 @@ class Client(Administration, ClosedAtEnd):
         artifacts. Each of the three groups is sorted by name.
 
         Args:
-            prefix: Return only repositories whose names begin with this text, or empty for all.
+            prefix: Beginning of the names of the repositories to return, or empty for all repositories.
 
         Returns:
             An iterator of repositories.
@@ -285,7 +285,7 @@ class Client(Administration, ClosedAtEnd):
 
         Raises:
             NotFound: There is no such store.
-            StillNamed: Tags or names that `force` does not list refer to the store.
+            StillNamed: The store has tags, or names in registries, that `force` does not list.
             Conflict: `id` is a tag.
 
         Examples:
@@ -571,7 +571,7 @@ class Client(Administration, ClosedAtEnd):
             name: List only tensors with this name, in which `*` matches any characters.
             dtype: List only tensors with this data type.
             sort: Sort by `name`, `dtype`, `shape` or `size`; a `-` in front sorts in descending order.
-            tags: List only tensors of the meta graph of a SavedModel that has exactly these tags.
+            tags: All tags of a meta graph of a SavedModel. List only the tensors of this meta graph.
 
         Returns:
             An iterator of tensors, each with name, data type, shape and size in bytes, but without elements.
@@ -631,7 +631,8 @@ class Client(Administration, ClosedAtEnd):
 
         Args:
             ref: Id of the store, the first 12 or more digits of the id, or a tag.
-            around: Path or name of the node in the middle. By default, the part around the graph's ends is returned.
+            around: Path or name of the node in the middle. By default, the graph's first and last nodes
+                are in the middle.
             **options: The graph, the distance, words to search for, and the number of nodes. See `GraphOptions`.
 
         Returns:
@@ -909,9 +910,9 @@ class Client(Administration, ClosedAtEnd):
             The tag as it is now.
 
         Raises:
-            Changed: The tag exists already with `create`, or another client changed the tag at the same time.
+            Changed: With `create`, the tag exists already. Otherwise, another client changed the tag at the same time.
             Conflict: The tag does not point at `expected`.
-            NotFound: There is no such store. With `expected`, there is no such tag.
+            NotFound: There is no such store, or, with `expected`, no such tag.
 
         Examples:
             >>> client.tag("demo:latest", "demo:1").name
@@ -1064,7 +1065,7 @@ class Client(Administration, ClosedAtEnd):
         self._connection.close()
 
     def _shards(self, id: str, params: Params) -> Sequence[str]:
-        """Return the file names of the view `safetensors` of a store; the name of the index is last."""
+        """Return the names of the files in the view `safetensors` of a store; the name of the index is last."""
         try:
             index = self._connection.call("GET", self._view(id, SAFETENSORS, SHARD_INDEX), params=params).json()
         except NotFound:
@@ -1127,7 +1128,7 @@ def _comma(tags: Sequence[str] | None) -> str | None:
 def _records_of(
     url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
 ) -> RemoteRecords:
-    """Return the records through a new client, which stays open until the process ends."""
+    """Open a sequence of records with a new client, which stays open until the process ends."""
     return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 

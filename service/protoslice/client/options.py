@@ -48,7 +48,7 @@ class GraphOptions(TypedDict, total=False):
     hops: int
     """Largest distance from the nodes in the middle, counted in edges. The default is 2."""
     search: str
-    """Words that the names or paths of the nodes in the middle contain.
+    """Words that the nodes in the middle contain in their names or paths.
 
     If no node matches, the nodes that output a value with a matching name are in the middle. Without a search, the
     graph's ends are in the middle.
@@ -83,7 +83,7 @@ class StoreSearch(TypedDict, total=False):
     tag: str | None
     """Beginning of a tag. Stores with such tags are listed in the order of the tags.
 
-    Of the other conditions, only `type` may be combined with this one.
+    The only other condition that may be combined with this condition is `type`.
     """
 
 

@@ -11,12 +11,12 @@ from protoslice.client.http.digests import digest_in
 from protoslice.errors import IntegrityError
 
 _LONGEST_HEAD: Final = 1 << 17
-"""Maximum number of bytes in a part's headers, which contain the path of a view. The path may have 64 KiB."""
+"""Maximum number of bytes in a part's headers, which contain the path of a view. The path alone may have 64 KiB."""
 
 
 @dataclass(slots=True)
 class StorePart:
-    """One part of a response. The caller has to read its bytes before the next part."""
+    """One part of a response. The caller has to read the bytes of a part before the next part is requested."""
 
     view: str
     """The view that the caller requested."""
@@ -44,7 +44,7 @@ class PartReader:
         self._held = b""
 
     def parts(self, views: list[str]) -> Iterator[StorePart]:
-        """Yield one part for each of `views`; raise `IntegrityError` if there are more or fewer."""
+        """Yield one part for each of `views`; raise `IntegrityError` if the response has more or fewer."""
         for number, view in enumerate(views):
             headers = self._head(b"\r\n" * bool(number))
             size = headers.get("content-length", "")
@@ -68,7 +68,7 @@ class PartReader:
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     def _content(self, size: int, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield exactly `size` bytes. If they are the whole view, compare them with the digest at the end."""
+        """Yield exactly `size` bytes. If these are the whole view, check its digest after the last byte."""
         digest, left = hashlib.sha256(), size
         while left:
             if not self._held and not self._more():

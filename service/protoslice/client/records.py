@@ -19,11 +19,14 @@ from protoslice.streams.framing import DECODED
 from protoslice.streams.selection import RecordChoice, RecordPart
 
 _BYTES: Final = 15 << 16
-"""Bytes of one request, estimated by the mean record size. A response with a digest may have slightly more bytes."""
+"""Approximate number of bytes that one request reads, estimated by the mean record size.
+
+The response may be slightly longer, and still has a digest.
+"""
 _NUMBERS: Final = 500
 """Maximum number of records in a request that lists record numbers in its URL."""
 WINDOW: Final = 64 << 20
-"""Bytes of the records that are shuffled together by default."""
+"""Default number of bytes in the records that are shuffled together."""
 _RUNS: Final = 16
 """Minimum number of runs of consecutive records in a window. Windows of more than 15 MiB have more runs."""
 
@@ -184,7 +187,7 @@ class RemoteRecords(Sequence[bytes]):
         """Return a random sample of the records, in the order of the stream.
 
         Args:
-            count: Number of records to draw, at most 10 000. A shorter stream returns all its records.
+            count: Number of records to draw, at most 10 000. If the stream is shorter, all its records are returned.
             seed: Seed of the random choice.
 
         Returns:
@@ -250,8 +253,8 @@ class RemoteRecords(Sequence[bytes]):
     def _framing(self) -> str:
         """Framing to request from the service.
 
-        With the stream's own framing, the service copies the bytes unchanged. Framings that have to be decoded are
-        requested as `delimited`.
+        With the stream's own framing, the service copies the bytes unchanged. If the service has to decode the stream's
+        framing, the records are requested as `delimited`.
         """
         return "delimited" if self.summary.framing in DECODED else self.summary.framing
 

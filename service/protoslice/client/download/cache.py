@@ -80,7 +80,7 @@ class Cache:
         return data
 
     def has(self, sha256: str, size: int) -> bool:
-        """Return True if the cache has a file for the piece with the right size. Only `get` verifies the content.
+        """Return True if the cache has a file of the right size for the piece. Only `get` verifies the content.
 
         Args:
             sha256: SHA-256 of the piece, in hex.

@@ -40,7 +40,7 @@ class Downloaded:
     fetched: int
     """Number of content bytes received from the service."""
     omitted: Omitted | None = None
-    """Tensors or files that the view leaves out, or None if it leaves out none."""
+    """Tensors or files that the view leaves out, or None if nothing is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Download:
 def retry_if_changed(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
     """Call `work` with a new `Remote` from `make`, and return the result.
 
-    If the client finds damaged or changed content, repeat both calls, at most twice.
+    If the client finds damaged or changed content, repeat the calls of `make` and `work`, at most twice.
     """
     for _ in range(_AGAIN):
         try:

@@ -27,7 +27,7 @@ times as long as the write itself.
 class PartialFile(ClosedAtEnd):
     """The temporary file, in the folder of `target`, that holds the bytes that have arrived so far.
 
-    The file name contains a digest of entity tag and size, so a download never resumes a different content. If another
+    The file name contains a digest of the entity tag and size, so a download never resumes other content. If another
     process has locked the file, a new file with a random name is created.
     """
 

@@ -218,7 +218,7 @@ class Remote:
                     raise
 
     def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
-        """Yield the bytes of one response in pieces. With `digested`, yield one piece that matches its digest."""
+        """Yield the bytes of one response in pieces. With `digested`, yield one piece after checking its digest."""
         with self._answer(start, end, self.facts, digested) as (validated, pieces):
             if digested:
                 data = b"".join(pieces)

@@ -37,7 +37,7 @@ _SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The number of attempts without progress, and the pauses between them."""
+    """The maximum number of attempts without progress, and the pauses between the attempts."""
 
     attempts: int = 6
     first_seconds: float = 0.1
@@ -193,7 +193,7 @@ class Connection:
                     yield answer
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise self._named_in(error_of_transport(error, self.url)) from error
-            except ProtosliceError as error:  # an error of the response; `request_body` raises those of `content` later
+            except ProtosliceError as error:  # an error of the response; errors of `content` are raised later
                 self._named_in(error)
                 raise
 
@@ -216,7 +216,7 @@ class Connection:
                 if _origin(following.url) != _origin(request.url):
                     following.headers.pop(name, None)
                 else:
-                    following.headers[name] = request.headers[name]  # httpx forgets cookies
+                    following.headers[name] = request.headers[name]  # httpx drops cookies from redirected requests
             request = following
         raise StorageError(f"The service redirects more than {_MOST_REDIRECTS} times")
 
@@ -237,7 +237,7 @@ def _address(url: str) -> httpx.URL:
 
 
 def given_params(**given: str | None) -> list[tuple[str, str]]:
-    """Return query parameters as pairs, without those that are None."""
+    """Return query parameters as pairs, without the parameters whose value is None."""
     return [(name, value) for name, value in given.items() if value is not None]
 
 
@@ -294,7 +294,7 @@ def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | It
 
 
 class _Failed(Exception):
-    """An exception that reports a failed iterator to httpx.
+    """An exception that makes httpx end a request whose body comes from a failed iterator.
 
     An exception of the iterator itself could be an `OSError` or an httpx exception. Such an exception would be mistaken
     for a network failure.

@@ -55,7 +55,7 @@ def _members(kind: Any) -> Mapping[str, Read]:
 
 
 def _reader(hint: Any) -> Read:
-    """Return a function that decodes a JSON value of the type `hint`."""
+    """Return a function that decodes a JSON value to an object of the type `hint`."""
     if (scalar := _SCALARS.get(hint)) is not None:
         return scalar
     args = get_args(hint)

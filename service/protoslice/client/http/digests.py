@@ -20,7 +20,7 @@ _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 def digest_in(field: str | None) -> bytes | None:
-    """Return the SHA-256 in the value of a Repr-Digest or Content-Digest field, or None if it contains none."""
+    """Return the SHA-256 in the value of a Repr-Digest or Content-Digest field, or None if there is no SHA-256."""
     if field is None:
         return None
     found = _SHA256.search(field)
@@ -55,9 +55,9 @@ class BackgroundHash:
         self._due.put(pieces)
 
     def hexdigest(self) -> str:
-        """Return the digest of all bytes in hex; call no method afterwards.
+        """Return the digest of all bytes, in hex. This has to be the last call.
 
-        Raise the exception of an iterator that failed in `update`.
+        If an iterator that was passed to `update` failed, raise its exception.
         """
         self._end()
         if self._failure is not None:

@@ -23,7 +23,8 @@ _BY_SLUG: Final[Mapping[str, type[errors.ProtosliceError]]] = {
 }
 """The exception class for each problem type, by the last part of the type's URL.
 
-If several classes share a problem type, this is the most general one. `BY_STATUS` has the classes for other problems.
+If several classes share a problem type, the table has the most general class. `BY_STATUS` has the classes for other
+problems.
 """
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
@@ -47,7 +48,7 @@ BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     504: errors.StorageUnavailable,
     507: errors.StorageFull,
 }
-"""The exception class for each status, for problems without an own class and for responses of intermediaries."""
+"""The exception class for each HTTP status, for problem types without a class and for responses of proxies."""
 
 MISTAKES: Final = (
     errors.InvalidInput,
@@ -163,7 +164,7 @@ def _text(value: object) -> str | None:
 def _wait(value: str | None) -> float | None:
     """Return the seconds to wait according to a Retry-After field, at most one hour.
 
-    The field contains a number of seconds or a date. Return None if it is missing or invalid.
+    The field contains a number of seconds or a date. Return None if the field is missing or invalid.
     """
     if value is None:
         return None

@@ -26,7 +26,7 @@ class ObjectInfo:
     """Headers of the first response, such as the content type, data type and shape."""
 
     def is_same(self, other: ObjectInfo) -> bool:
-        """Return True if both describe the same content, so that parts of both may be combined."""
+        """Return True if this object and `other` describe the same content, so that parts of it may be combined."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 

@@ -2,7 +2,7 @@
 
 httpx's own transport reads 64 KiB at a time. With so small steps, Python takes longer than the kernel takes to copy
 the bytes. urllib3's connections notice a response only after they have sent the whole request. These connections also
-never give up a response of which a byte arrives now and then. The classes below correct both faults.
+never give up a response that arrives extremely slowly, byte by byte. The classes below correct both faults.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from urllib3.util import Timeout, make_headers, parse_url
 _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9]{2}")
 """The beginning of an interim response, such as 100 Continue, which precedes the final response."""
 LEAST_BYTES_PER_SECOND: Final = 1024
-"""Bytes of a response that have to arrive per second of waiting. The service requires the same rate of its clients."""
+"""Minimum number of bytes that have to arrive per second of waiting. The service requires the same of its clients."""
 _SILENCES: Final = 4
-"""Length of the window over which the rate of a response is measured, in read timeouts."""
+"""Number of read timeouts that make up the window in which the rate of a response is measured."""
 
 
 class _Watched(RawIOBase):
@@ -181,7 +181,7 @@ _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ProtocolError: httpx.RemoteProtocolError,
     failures.HTTPError: httpx.NetworkError,
 }
-"""The httpx exception class for each urllib3 exception class. The first class that matches an exception counts."""
+"""The httpx exception class for each urllib3 exception class. The first entry that matches an exception is used."""
 
 
 class ServiceTransport(httpx.BaseTransport):
@@ -243,7 +243,8 @@ def _let_memory_stay() -> None:
     """Make glibc keep freed memory in the process, so that the next piece can use it.
 
     By default, glibc returns large freed blocks to the kernel, which clears their pages again for every piece. That
-    took a fifth of a download's processor time. After a large block was freed once, glibc keeps blocks up to its size.
+    took a fifth of a download's processor time. After a large block was freed once,
+    glibc keeps blocks up to the size of that block.
     """
     bytes(_KNOWN_TO_COME_AND_GO)
 

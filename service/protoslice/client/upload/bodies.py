@@ -47,7 +47,7 @@ class FileChanged(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """The size, modification time and inode of a file. Every write to the file changes at least one of them."""
+    """The size, modification time and inode of a file. Every write to the file changes at least one of these values."""
 
     size: int
     mtime_ns: int
@@ -68,7 +68,7 @@ class UploadFile:
     size: int | None
     """Size in bytes, or None if the size is not known in advance."""
     read: Callable[[int, int | None], Iterator[bytes]]
-    """A function of an offset and a length, which yields these bytes in pieces. Length None means up to the end."""
+    """A function of an offset and a length, which yields the bytes in pieces. Length None means up to the end."""
     local: Path | None = None
     """Path on the local disk, or None for content that is not a local file."""
     stamp: FileStamp | None = None
@@ -187,7 +187,7 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
 def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
     """Return the file for an iterator of bytes or messages.
 
-    The bytes are the pieces of the file. Messages become the records of a stream, each after its length.
+    The bytes are the pieces of the file. Messages become the records of a stream, each preceded by its length.
     """
     first = list(islice(given, 1))
     whole = chain(first, given)

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An upload of a file that has begun."""
+    """The entry for an upload that has begun."""
 
     stamp: FileStamp
     """Stamp of the file when the upload began."""
@@ -68,7 +68,7 @@ class Journal(ClosedAtEnd):
         return self._fd >= 0
 
     def note(self, item: UploadFile, upload: str) -> None:
-        """Record that an upload has begun for a file."""
+        """Record that the upload of a file has begun."""
         if item.stamp is None or not self.lasting:
             return
         line = json.dumps({"file": item.path, "upload": upload, **asdict(item.stamp)})

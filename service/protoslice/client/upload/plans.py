@@ -26,7 +26,7 @@ from protoslice.recipes import Copy, RecipeWriter
 
 @dataclass(frozen=True, slots=True)
 class LocalBytes:
-    """A byte range of the local file that is sent."""
+    """A byte range of the local file, which the push sends."""
 
     offset: int
     length: int
@@ -119,7 +119,7 @@ def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = 
             yield data
 
     read = lambda start, end: b"".join(item.read(start, end - start))  # noqa: E731
-    with BackgroundHash() as hashing:  # to find the cuts takes as long as to hash the pieces
+    with BackgroundHash() as hashing:  # in a thread: to find the cuts takes as long as to hash the pieces
         for offset, data in cut(item.size, _extents(item.local, options), read):
             hashing.update(digested(offset, data))
             if up_to is not None and offset + len(data) >= up_to:
@@ -165,8 +165,8 @@ def recipe_item(plans: Sequence[FilePlan]) -> UploadFile:
     last = writer.done()
     parts.append(last)
     starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
-    # The last line of a recipe is a digest of all other lines. These contain the digests of the files, so the last line
-    # identifies the content.
+    # The last line of a recipe is a digest of all other lines. The other lines contain the
+    # digests of the files, so the last line identifies the content.
     stamp = FileStamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
     return UploadFile("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
 

@@ -32,14 +32,14 @@ from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
 DEDUP_MIN_BYTES: Final = 8 << 20
-"""Size in bytes below which a file is always sent whole: a search for its pieces would cost as much."""
+"""Size in bytes below which a file is always sent whole: to search for its pieces would take as long as to send it."""
 ASKED_AT_ONCE: Final = 4000
 MOST_BASES: Final = 16
 """Maximum number of tags whose stores the service searches first."""
 BEGINNING: Final = 256 << 20
-"""Bytes at the beginning of a file whose pieces are searched first.
+"""Number of bytes at the beginning of a file. The pieces of this beginning are searched first.
 
-If the service has none of them, the rest of the file is probably unknown too.
+If the service has none of these pieces, the rest of the file is probably unknown too.
 """
 
 
@@ -57,7 +57,10 @@ class RegisterOptions(TypedDict, total=False):
     max_chunk: int | str
     """Approximate size of the chunks into which long runs of repeated elements are split."""
     plan: str
-    """`policy` plans the chunks of a chunked proto by these sizes. By default, a chunked proto keeps its own chunks."""
+    """The value `policy` plans new chunks for a chunked proto, by the sizes above.
+
+    By default, a chunked proto keeps its own chunks.
+    """
     rules: Sequence[str]
     """Rules that take precedence over the sizes, such as `node: every 1000`.
 
@@ -66,8 +69,8 @@ class RegisterOptions(TypedDict, total=False):
     strict: bool
     """True makes the service refuse an unsound model, with an `UnsoundModel` error that lists the faults.
 
-    A model is unsound if it lacks files to which it refers, or if it fails its own checksums. All checksums are
-    compared.
+    A model is unsound if it lacks files to which it refers, or if it fails its own checksums. The service
+    compares all checksums.
     """
 
 
@@ -84,7 +87,7 @@ class PushOptions(RegisterOptions, total=False):
     pieces it knows.
     """
     resume: bool
-    """True resumes an interrupted push of 64 MiB or more, even of another process. True is the default."""
+    """True resumes an interrupted push of 64 MiB or more, even one of another process. True is the default."""
     progress: Progress | None
     """Function that receives the number of bytes sent so far, and the total number or None."""
 
@@ -137,7 +140,7 @@ class Push:
         except Conflict:
             if not any(plan.copied for plan in plans):
                 raise
-            # The service has removed the pieces to copy after it found them.
+            # Since the search, the service has removed pieces that it should copy.
             return self._send(self._whole())
 
     def _whole(self) -> list[FilePlan]:
@@ -168,7 +171,7 @@ class Push:
     def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
         """Search for the pieces of `files` at the service, first in the base stores and then in all stores.
 
-        Return the places of the pieces found, by digest. Also return True if there is a base store.
+        Return the places of the pieces found, by digest. Also return whether there is a base store.
         """
         sizes = {sha256: size for file in files for _, size, sha256 in file.pieces}
         sizes |= {file.sha256: file.item.size or 0 for file in files if file.sha256 is not None}

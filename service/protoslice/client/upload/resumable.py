@@ -17,7 +17,7 @@ from protoslice.client.upload.journal import Journal
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 RESUME_MIN_BYTES: Final = 64 << 20
-"""Size in bytes from which a push is sent in parts. A smaller push is sent in parts only after one request failed."""
+"""Size in bytes from which a push is sent in parts. A smaller push is sent in parts only after it failed as a whole."""
 MOST_FILES: Final = 200
 """Maximum number of files that are uploaded separately.
 
@@ -39,7 +39,7 @@ class _Upload:
     place: str
     """Path of the upload's URL."""
     offset: int = 0
-    """Number of bytes that the service has."""
+    """Number of bytes that the service has received."""
 
 
 class _FileReader:
@@ -147,7 +147,7 @@ class ResumableUploads:
         return answer
 
     def _start_over(self) -> None:
-        """Delete the uploads, and from now on send parts with digests. Then damaged bytes cost only one part."""
+        """Delete the uploads, and from now on send parts with digests. Then only damaged parts are sent again."""
         while self._begun:
             self._drop(self._begun.pop())
         self._checked, self._there = True, 0
@@ -155,7 +155,7 @@ class ResumableUploads:
 
     def _end(self) -> None:
         """Delete the uploads and the journal."""
-        # The service limits the number of uploads, and also counts those from which it has created a store.
+        # The service limits the number of uploads, and also counts uploads that have become a store.
         for place in self._begun:
             self._drop(place)
         self._journal.remove()
