@@ -71,7 +71,7 @@ def credentials_file() -> Path:
 
 
 def saved_token(origin: str) -> SavedToken | None:
-    """Return the saved token of `origin`, or None if there is none.
+    """Return the saved token of `origin`, or None if no token is saved.
 
     Raise `InvalidInput` if other users can read the token file, or if the file is invalid.
     """
@@ -85,7 +85,7 @@ def save_token(origin: str, saved: SavedToken) -> None:
 
 
 def forget_token(origin: str) -> bool:
-    """Delete the saved token of `origin`. Return False if there was none."""
+    """Delete the saved token of `origin`. Return False if no token was saved."""
     with edit_tokens() as saved:
         return saved.pop(origin, None) is not None
 
@@ -104,7 +104,7 @@ def end_of(token: str) -> datetime | None:
 def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
     """Return the other origins with a saved token of this issuer and client id.
 
-    Services at these origins accept each other's tokens.
+    The services at `origin` and at these origins accept each other's tokens.
     """
     found = []
     for other, saved in _read(credentials_file()).items():
@@ -146,7 +146,7 @@ def _read(path: Path) -> dict[str, SavedToken]:
 
 
 def _from_json(said: Any) -> SavedToken:
-    """Return a saved token from its JSON, which is a text, or an object for a token that can be renewed."""
+    """Return a saved token from its JSON: an object for a token that can be renewed, or else a text."""
     if isinstance(said, str):
         return SavedToken(said)
     found = SavedToken(said["id_token"], RefreshGrant(said["issuer"], said["client_id"], said["refresh_token"]))

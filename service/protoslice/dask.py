@@ -38,6 +38,6 @@ def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unp
 
 
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
-    """Return the records from `start` up to `stop`, or up to the end of the stream if it is shorter."""
+    """Return the records from `start` up to `stop`, or up to the end of a shorter stream."""
     with Client(url, **options) as client:
         return list(client.records(id)[start:stop])

@@ -92,7 +92,7 @@ def named_options(call: _C) -> _C:
 def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
     """Return the names of the options of `call` with their annotations, including the members of a `TypedDict`.
 
-    Return None if `call` accepts any option.
+    Return None if `call` accepts options with any name.
     """
     found = dict[str, str]()
     for name, parameter in signature(call).parameters.items():
@@ -125,7 +125,7 @@ def _check_strings(call: str, given: Iterable[tuple[str, object]], known: Mappin
 
 
 def missing_extra(purpose: str, extra: str) -> str:
-    """Return an error message that names the extra of this package that installs missing packages."""
+    """Return an error message that names the extra of this package with which users install what is missing."""
     return f"{purpose}: install the extra '{extra}', in a checkout of Protoslice by pip install '.[{extra}]'"
 
 
@@ -238,13 +238,13 @@ class Changed(Conflict, slug="precondition-failed"):
 
 
 class StillNamed(Conflict, slug="still-named"):
-    """Raised when names refer to a store that is to be removed, and the caller did not list them."""
+    """Raised when names refer to a store that is to be removed, and the caller did not list these names."""
 
     names: tuple[tuple[str, str], ...] = ()
     """Protocol and text of the first names that the caller did not list."""
 
     more: bool = False
-    """True if there are more such names."""
+    """True if there are more names that the caller did not list."""
 
 
 class WrongOffset(Conflict, slug="mismatching-upload-offset"):
@@ -343,7 +343,7 @@ class QuotaExceeded(StorageFull, slug="quota-exceeded"):
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)
-"""The errors that a model, or a request about a model, can cause. Other errors of reads are errors of the storage."""
+"""The errors that a model, or a request about a model, can cause. Other errors of reads come from the storage."""
 
 WITH_SLUG: Final = tuple(
     each

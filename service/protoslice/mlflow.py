@@ -24,7 +24,7 @@ from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.uploads import Uploads
 
 _SMALL: Final = 16 << 10
-"""Maximum number of bytes of a file that is kept in a row of the database. A larger file becomes a store at once."""
+"""Maximum size in bytes of a file that is kept in a row of the database. A larger file becomes a store at once."""
 _PART: Final = "draft "
 """Beginning of the metadata of an upload that is a part of a file. The session and the part's number follow."""
 MOST_PARTS: Final = 10_000
@@ -58,7 +58,7 @@ class MlflowArtifacts:
         return await self._keep(path, RepositoryFile(size=len(held), data=bytes(held)))
 
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
-        """Return pairs of a store and a folder of artifacts that currently refers to the store, among `names`.
+        """Return the pairs of a store and a folder in `names` whose folder currently refers to the store.
 
         A folder refers to the stores that have the bytes of its files. It also refers to the store that was created
         from the folder, if the folder still has the same files.
@@ -145,10 +145,10 @@ def _of_store(made: Created, name: str) -> RepositoryFile:
 _log = logging.getLogger(__name__)
 
 LOOKS: Final = 4
-"""Approximate number of searches for quiet folders within the time after which a folder is quiet."""
+"""Approximate number of searches within the time without writes after which a folder becomes a store."""
 _PAGE: Final = 256
 _AT_ONCE: Final = 4
-"""Maximum number of stores that a replica creates at the same time. Each may have up to 10 000 files."""
+"""Maximum number of stores that a replica creates at the same time. Each store may have up to 10 000 files."""
 
 
 class AutoCommit:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protoslice.client import Client
 
 _MOST_TAGS: Final = 5000
-"""Number of tags from which on a service's tags are not searched for a suggestion."""
+"""Number of tags from which a service has too many tags to search them for a suggestion."""
 
 
 class RemoteModel(OpenedModel):

@@ -70,7 +70,7 @@ class PluginGroup(Generic[T]):
         return plugin
 
     def register(self, name: str, plugin: T) -> None:
-        """Add a plug-in for this process. It replaces a plug-in with the same name that an installed package has.
+        """Add a plug-in for this process. It replaces an installed package's plug-in that has the same name.
 
         Raise `InvalidInput` if the name belongs to a built-in or registered plug-in. Raise `Unsupported` if the plug-in
         is invalid.
@@ -103,7 +103,7 @@ class PluginGroup(Generic[T]):
 
     @cached_property
     def _points(self) -> dict[str, list[EntryPoint]]:
-        """The entry points by name, without those that have the name of a built-in plug-in."""
+        """The entry points by name, without entry points that have the name of a built-in plug-in."""
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._built_in:
@@ -137,8 +137,8 @@ class PluginGroup(Generic[T]):
 def check_version(owner: str, given: object, ours: Version) -> None:
     """Compare the interface version of a plug-in with `ours`.
 
-    Issue a `PluginWarning` for another minor version. Raise `Unsupported` for another major version, and for an invalid
-    version.
+    Issue a `PluginWarning` if the minor version differs. Raise `Unsupported` if the major version differs, or if the
+    version of the plug-in is invalid.
     """
     version = (given, 0) if isinstance(given, int) else given
     match version:

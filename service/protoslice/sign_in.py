@@ -37,7 +37,7 @@ _GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _LONGEST_WAIT: Final = 1800.0
 """Seconds after which a sign-in ends, even if the issuer's code is valid longer."""
 _INTERVAL: Final = 5.0
-"""Default number of seconds between two requests for a token. The error `slow_down` adds as many seconds."""
+"""Default number of seconds between two requests for a token. Each error `slow_down` adds 5 seconds."""
 _LONGEST_CODE: Final = 64
 _AHEAD: Final = timedelta(seconds=60)
 """Remaining lifetime of a token at which the token is renewed."""
@@ -56,7 +56,7 @@ class DevicePrompt:
     place: str
     code: str
     whole: str | None
-    """A URL that already contains the code, or None if the issuer does not provide one."""
+    """A URL that already contains the code, or None if the issuer provides no such URL."""
 
 
 class Clock:
@@ -169,7 +169,7 @@ def _refreshed(grant: RefreshGrant) -> SavedToken:
 
 
 def _id_token_in(said: Mapping[str, Any]) -> str:
-    """Return the id token in a response of an issuer; raise `StorageDenied` if there is no valid one."""
+    """Return the id token in a response of an issuer; raise `StorageDenied` if it has no valid id token."""
     token = _text(said, "id_token")
     if token.count(".") != 2:
         raise StorageDenied("The identity provider returned an id token that is not a JWT")

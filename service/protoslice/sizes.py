@@ -16,7 +16,10 @@ _SIZES_END = 1 << 63
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes for a text such as `64KiB`; raise `InvalidInput` for other text and from 2^63 on."""
+    """Return the number of bytes for a text such as `64KiB`.
+
+    Raise `InvalidInput` for other text, and for sizes of 2^63 or more.
+    """
     match = _FORM.fullmatch(text.strip().lower())
     if match is None or match[3] not in _UNITS:
         raise InvalidInput(f"Invalid size {text!r}: use bytes, or a number with a unit such as 64KiB, 1MiB or 2GB")
@@ -29,7 +32,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """Return the readable form of `size`, such as `1.25 MiB`. From 1 KiB on, it has at least three digits."""
+    """Return the readable form of `size`, such as `1.25 MiB`. From 1 KiB on, the number has at least three digits."""
     if size < 1024:
         return f"{size} B"
     value = float(size)

@@ -1,4 +1,4 @@
-"""Varints, and streams of records that follow their lengths."""
+"""Varints, and streams in which each record follows its length."""
 
 from __future__ import annotations
 

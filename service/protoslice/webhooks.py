@@ -77,7 +77,7 @@ class Sender:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     def check(self, url: str) -> None:
-        """Raise `StorageDenied` or `InvalidInput` if a URL neither equals an allowed prefix nor is below one."""
+        """Raise `StorageDenied` or `InvalidInput` unless `url` is an allowed prefix or is below one."""
         check_allowed(url, self._prefixes)
 
     async def send(self, hook: Webhook, delivery: Delivery) -> None:
@@ -125,7 +125,7 @@ def _headers(hook: Webhook, id: str, body: bytes) -> list[tuple[str, str]]:
 
 
 class Dispatcher:
-    """The dispatcher of one replica, which searches for pending deliveries between `start` and `close`."""
+    """The dispatcher of one replica, which searches for pending deliveries from `start` until `close`."""
 
     def __init__(self, table: WebhookTable, deliveries: DeliveryTable, sender: Sender) -> None:
         self._sender = sender
@@ -156,7 +156,7 @@ class Dispatcher:
         self._hooks = dict(hooks)
 
     async def look(self) -> None:
-        """Load the webhooks, and deliver pending events. Drop the oldest events of a webhook that has too many."""
+        """Load the webhooks, and deliver pending events. If a webhook has too many events, drop the oldest."""
         await self.learn()
         await self.deliver_due()
         for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
@@ -213,7 +213,7 @@ class Dispatcher:
         await self.deliveries.delete(delivery)
 
     async def _hook(self, id: str) -> Webhook | None:
-        """Return the webhook with this id, even if another replica created it. Return None if it was removed."""
+        """Return the webhook with this id, even if another replica created it. Return None for a removed webhook."""
         found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
         if found is None:
             await self.learn()
@@ -278,7 +278,7 @@ class Webhooks:
     async def open(cls, database: Database, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
         """Open the webhooks, and begin to deliver events.
 
-        Their URLs must be below one of `prefixes`. Private network addresses are only allowed in `networks`.
+        The URLs of webhooks must be below one of `prefixes`. Private network addresses are only allowed in `networks`.
         """
         opened = cls(database, Sender(prefixes, networks))
         await opened._dispatcher.start()
@@ -295,7 +295,7 @@ class Webhooks:
         """Create or replace a webhook with a new secret. Return the webhook, and True if it is new.
 
         Pending deliveries of a replaced webhook stay. Raise `Changed` if the current secret is not `if_match`, unless
-        that is None. With `if_none_match`, raise `Changed` if the webhook exists.
+        `if_match` is None. With `if_none_match`, raise `Changed` if the webhook exists.
         """
         wanted.check()
         try:

@@ -52,7 +52,7 @@ def reader_of(data: bytes, shape: Sequence[int]) -> Read:
 
 
 def _places(length: int) -> list[tuple[int, int]]:
-    """Return the index ranges that are shown of a dimension of this `length`."""
+    """Return the ranges of indexes that are shown if a dimension has this `length`."""
     return [(0, length)] if length <= 2 * _EDGE else [(0, _EDGE), (length - _EDGE, length)]
 
 

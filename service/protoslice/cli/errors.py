@@ -102,9 +102,10 @@ def end_on_signals() -> None:
 
 
 def open_standard_streams() -> None:
-    """Open standard streams that the caller has closed, so that files opened later do not get their descriptors.
+    """Open standard streams that the caller has closed.
 
-    Also make the output streams escape characters that their encoding lacks.
+    Otherwise, files opened later would get the descriptors of these streams. Also make the output streams escape
+    characters that their encoding lacks.
     """
     for fd, (name, flags, mode) in enumerate(_STANDARD_STREAMS):
         if getattr(sys, name) is None:
@@ -159,7 +160,7 @@ def _message(error: BaseException) -> str:
 def _refused(error: OSError) -> str:
     """Return a one-line message for an error of the operating system, with the file name.
 
-    An error about a full disk without a file name is about standard output.
+    If an error about a full disk has no file name, it is about standard output.
     """
     if error.errno == errno.EBADF:
         return "standard input or output is closed"

@@ -44,13 +44,13 @@ class Progress:
         self._total = count + (self._total or 0)
 
     def up_to(self, done: int, total: int | None) -> None:
-        """Set the number of bytes or items that are done, and the total number. A `total` of None is unknown."""
+        """Set the number of bytes or items that are done, and the total number. A `total` of None means unknown."""
         self._done, self._total = done, total
         self._update()
 
     def _update(self) -> None:
         if self._first is None:
-            self._first = time.monotonic(), self._done  # earlier bytes, such as those of a resumed pull, have no rate
+            self._first = time.monotonic(), self._done  # earlier bytes, as of a resumed pull, do not count
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
             self._show()
         if self._bar is not None and self._task is not None:

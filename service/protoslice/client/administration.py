@@ -186,7 +186,7 @@ class Administration:
         return isinstance(said, dict) and said.get("asks") is False
 
     def sign_in_terms(self) -> SignInTerms | None:
-        """Return the identity provider at which people sign in to the service. The service publishes it (RFC 9728).
+        """Return the identity provider at which people sign in to the service. RFC 9728 defines the format.
 
         Returns:
             The provider's issuer URL, the client id and the scopes. None if the service names no provider.

@@ -22,7 +22,7 @@ CHEAP: Final = 64 << 10
 """Number of bytes that are cheap to read, even from a service. Longer parts are compared by digests if possible."""
 
 _READ_AT_ONCE: Final = 4 << 20
-"""Bytes of each side that one read returns. Fewer reads are faster, because a distant storage takes long for each."""
+"""Bytes of each side that one read returns. Fewer reads are faster, because each read of a distant storage is slow."""
 
 T = TypeVar("T")
 Extent = tuple[RangeSource, int]
@@ -48,7 +48,7 @@ class Equality:
         self._unverified = unverified
         self._advance = advance
         self.is_local = local
-        """True if no bytes are fetched from a service, so that reads only take time."""
+        """True if no bytes are fetched from a service. Then reads cost only time."""
         self.read = 0
         """Number of bytes of both sides that have been read."""
         self.confirmed = 0
@@ -57,7 +57,7 @@ class Equality:
         """Number of bytes compared in the current slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
-        """For two sources, a range of the first source whose bytes were read, and are equal in the second source.
+        """For two sources, a range of the first source whose bytes were read, and equal bytes of the second source.
 
         The key has both sources, and the difference between the offsets of equal bytes.
         """
@@ -143,9 +143,9 @@ class Equality:
 
 
 def _only_extent(bytes_: Rope) -> Extent | None:
-    """Return the beginning of the rope's extent if the rope has a single one, whose elements are not computed.
+    """Return the beginning of the only extent of a rope.
 
-    Otherwise, return None.
+    Return None if the rope has not exactly one part, if its bytes are in memory, or if its elements are computed.
     """
     pieces = list(_steps(bytes_)) if bytes_.core.piece_count == 1 else []
     only = pieces[0][0] if pieces else b""
@@ -184,7 +184,7 @@ def _behind(what: bytes | Extent, length: int) -> bytes | Extent:
 def side_by_side(
     one: Iterable[tuple[T, int]], other: Iterable[tuple[T, int]], behind: Callable[[T, int], T]
 ) -> Iterator[tuple[int, int, T, T]]:
-    """Yield the common segments of two sides, each with offset, length, and the extent of either side there.
+    """Yield the common segments of two sides, each with its offset, its length, and the extents of both sides.
 
     Each side is a sequence of extents with their lengths. A segment ends wherever an extent of either side ends.
     `behind` returns the rest of an extent after a number of bytes.
@@ -238,7 +238,7 @@ Pieces = Callable[[RangeSource], PieceList | None]
 
 
 def unverified_by(before: Pieces, after: Pieces) -> Unverified:
-    """Return a function that compares extents by the digests of the pieces of both sides."""
+    """Return a function that compares extents of two models by the digests of their pieces."""
 
     def unverified(one: Extent, other: Extent, length: int) -> Ranges | None:
         (source, start), (twin_source, begin) = one, other

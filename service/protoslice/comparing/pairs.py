@@ -46,11 +46,11 @@ _RUNS: Final = 2
 """Maximum number of reads of each tensor in `move_job`, which may be called for all tensors of a model."""
 
 Pair = tuple[int | None, int | None]
-"""The numbers of a tensor in the first and in the second model, or None if the model lacks the tensor."""
+"""The number of a tensor in the first model and in the second model; None stands for a model without the tensor."""
 
 
 def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
-    """Pair the tensors of two models, and return the pairs in the order of the new names.
+    """Pair the tensors of two models, and return the pairs in the order of the names in the second model.
 
     Tensors with the same name are a pair. The numbers in names may change, for example if a graph is exported again.
     Then tensors are paired in the order of these numbers, by type and shape. Remaining tensors are paired by the end of
@@ -83,7 +83,7 @@ def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Seq
 def _paired(
     before: Tensors, after: Tensors, olds: Sequence[int], news: Sequence[int], names: tuple[list[str], list[str]]
 ) -> Iterator[Pair]:
-    """Pair tensors whose names only differ in numbers; both sides are in natural order of the names."""
+    """Pair tensors whose names only differ in numbers; both sides are sorted by name, with numbers by value."""
     keys = [_occurrences(numbers, side) for numbers, side in zip((olds, news), names, strict=True)]
     common, fewer, most = len({*keys[0]} & {*keys[1]}), *sorted((len(olds), len(news)))
     renumbered = common < fewer and 2 * common <= most  # otherwise, tensors were added or removed
@@ -128,7 +128,7 @@ def _rematched(
 
 
 def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield the side and the number of each tensor without a twin, which is the paired tensor in the other model."""
+    """Yield the side and the number of each tensor without a twin (a paired tensor in the other model)."""
     for old, new in pairs:
         if new is None and old is not None:
             yield 0, old
@@ -202,10 +202,10 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
 def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
     """Measure how far the elements of two tensors differ.
 
-    The varints of both tensors have to be counted before, with `ready`. If the tensors have more than `sample`
+    Before the call, `ready` has to count the varints of both tensors. If the tensors have more than `sample`
     elements, at most `most_runs` evenly spread runs are compared. A `sample` of 0 compares all elements. Quantized
-    tensors, and floats of different types, are compared as F32. Raise `Unsupported` for different shapes, and for other
-    different types.
+    tensors, and floats of different types, are compared as F32. Raise `Unsupported` for different shapes, and for all
+    other pairs of different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -294,7 +294,7 @@ def move_job(
 
 
 def _layer_of(name: str) -> str:
-    """Return the beginning of a tensor's name up to the end of the first number, or its first step without a number."""
+    """Return a tensor's name up to the end of its first number, or, without a number, the first step of the name."""
     found = _LAYER.match(name)
     return found[0] if found else name
 

@@ -30,7 +30,7 @@ _AT_ONCE: Final = 256
 LARGEST_STREAM: Final = 1 << 30
 """Maximum number of bytes in a stream whose records are compared. To find its records, the whole stream is read."""
 MOST_INSIDE: Final = 100
-"""Maximum number of pairs of records that are compared in detail. Of later records, one difference is reported."""
+"""Maximum number of pairs of records that are compared in detail. All later records get one common difference."""
 _LIMITS: Final = _core.Limits(records=64 << 20)
 _RUN: Final = 4096
 """Number of records that are compared together."""
@@ -42,7 +42,8 @@ Found = Generator[Difference | None, None, None]
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
     """Yield the differing parts of two protos, except the paths in `reported`.
 
-    Of parts that only one side has, the outermost are yielded. Of changed parts, the innermost are yielded.
+    If only one side has a part, the parts below it are not yielded. If a part has changed, only the innermost changed
+    parts are yielded.
     """
     one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
     yield from _Walk(one, other, equality, reported).below("", "", elements=False)
@@ -236,7 +237,7 @@ class _Streams:
     def _inside(self, number: int) -> Found:
         """Yield the differing parts of a record.
 
-        If its parts cannot be read, or no part differs, yield the record itself.
+        If the parts of the record cannot be read, or if no part differs, yield the record itself.
         """
         self._inside_left -= 1
         path, reported = f"records[{number}]", False

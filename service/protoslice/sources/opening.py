@@ -68,7 +68,7 @@ class BlockingReader:
         return self._run(work)
 
     def held(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
-        """Return those blocks from number `first` up to `stop` that are in memory, by number. Make no request."""
+        """Return the blocks from number `first` up to `stop` that are already in memory, by number. Make no request."""
         numbers, name = range(first, stop), found.key.text
         with self._lock:
             return {number: data for number in numbers if (data := self._held.get((name, number))) is not None}
@@ -104,7 +104,7 @@ class BlockingReader:
 
 
 _NEAR: Final = 4
-"""Maximum number of blocks that a sequential read may skip: 256 KiB. To read them in vain takes less than a request."""
+"""Maximum number of blocks that a sequential read may skip: 256 KiB. To read them in vain is faster than a request."""
 _LEAST: Final = 1
 """Minimum number of blocks to read ahead. The engine reads 64 KiB from the beginning of a message."""
 _AHEAD: Final = 256
@@ -125,7 +125,7 @@ class ObjectSource(ClosedAtEnd):
         self._reader = reader
         self._found = found
         self._owner = owner
-        self._end = 0  # number of the block after the last request
+        self._end = 0  # number of the block that follows the last request
         self._run = 0  # blocks that the current sequence of requests has read
 
     def read(self, offset: int, length: int, /) -> bytes:

@@ -94,7 +94,7 @@ class Rope:
 
     @property
     def literals(self) -> int:
-        """Number of bytes that the rope holds in memory, as opposed to those in sources."""
+        """Number of bytes that the rope holds in memory, as opposed to bytes in sources."""
         return sum(len(piece) for piece in self.core.pieces() if isinstance(piece, bytes))
 
     def part(self, start: int, stop: int) -> Rope:
@@ -185,7 +185,7 @@ class Rope:
             offset: Offset of the first byte.
 
         Returns:
-            The number of bytes written into the buffer. It is less than the buffer's size where the rope ends earlier.
+            The number of bytes written into the buffer. The number is smaller than the buffer if the rope ends earlier.
 
         Examples:
             >>> buffer = bytearray(8)
@@ -327,5 +327,5 @@ class RopeBuilder:
             self._pieces = []
 
     def ropes(self) -> list[CoreRope]:
-        """Return engine ropes that together contain all added parts; they refer to sources of the `SourceList`."""
+        """Return engine ropes that together contain all added parts; they refer to the sources in the `SourceList`."""
         return [*self._ropes, CoreRope(self._pieces)]

@@ -77,7 +77,7 @@ class SourceOwner(ClosedAtEnd):
 
 
 class FileSet(Mapping[str, RangeSource], ClosedAtEnd):
-    """Files by path. Each file is opened when it is needed, and `close` closes all."""
+    """Files by path. Each file is opened when it is needed, and `close` closes all files."""
 
     @abstractmethod
     def size_of(self, path: str) -> int:

@@ -9,7 +9,7 @@ from protoslice.testing.suite import Raw, Suite, conforms, equal, everything, ra
 
 # The keys are in the order of their UTF-8 bytes, so the slash after the name of a folder counts too.
 ORDERED = ("A/z", "B", "a", "a+b/c", "a-b", "a.b/x/y/z", "a/b", "a0", "aa/é", "aa/日", "b/c/d/e/f/g", "z~", "é", "日/a")
-SAFE = tuple(name for name in ORDERED if name != "a")  # no backend must hold both "a" and "a/b"
+SAFE = tuple(name for name in ORDERED if name != "a")  # backends need not hold both "a" and "a/b"
 
 
 async def fill(raw: Raw, names: tuple[str, ...]) -> None:

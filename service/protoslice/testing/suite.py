@@ -84,7 +84,7 @@ class Suite(ABC):
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[tuple[Storage, Raw]]:
-        """Yield a storage over an empty namespace and a bypass for one test; remove the namespace at the end."""
+        """Yield a storage for one test, and its bypass. Their namespace is empty at first, and removed at the end."""
 
     async def run(self, body: Body) -> None:
         """Run one test on a fresh storage, remove the objects, and check that nothing else is left."""

@@ -33,7 +33,7 @@ _S3_KEYS: Final = {
     "session_token": ("SessionToken", "AWS_SESSION_TOKEN"),
     "expires": ("Expiration", ""),
 }
-"""The name for `credential_process`, and the environment variable, of each member of the service's response."""
+"""For each member of the service's response: its name for `credential_process`, and its environment variable."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Everywhere = Annotated[

@@ -199,7 +199,7 @@ def _existing_target(settings: Settings, uri: str) -> Storage:
 def _opened_target(settings: Settings, uri: str) -> Storage:
     """Open a backup target.
 
-    Without backup options, the storage's options are used if both URIs have the same scheme.
+    Without backup options, the storage's options are used if the target has the same URI scheme as the storage.
     """
     from protoslice.storage import open_storage
 
@@ -214,7 +214,7 @@ def _copied(done: Copied) -> str:
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
-    """Print the problems in `found` on standard error. If there are any, end with an exit code, if `fails` is set."""
+    """Print the problems in `found` on standard error. If there are any and `fails` is set, end with an exit code."""
     if not found:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

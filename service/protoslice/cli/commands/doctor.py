@@ -36,8 +36,8 @@ def doctor(
 ) -> None:
     """Check a reverse proxy in front of a service for problems.
 
-    The command pushes a small store, tests uploads, ranges, timeouts, entity tags, compression and paths with it, and
-    removes it afterwards.
+    The command pushes a small store, and removes it afterwards. With this store, the command tests uploads, ranges,
+    timeouts, entity tags, compression and paths.
 
     Example: protoslice doctor https://models.example.org
     """

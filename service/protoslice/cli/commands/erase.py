@@ -110,7 +110,7 @@ def _confirmed(found: Sequence[Erasable]) -> bool:
 async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
     """Yield the storage, the database, and the names of the spaces to use.
 
-    These are the existing space `space`, or all spaces if `space` is None.
+    The names are the existing space `space`, or all spaces if `space` is None.
     """
     from protoslice.catalog.erasing import spaces
 

@@ -119,7 +119,7 @@ def _external(source: ModelSource, file: str, path: str) -> str | None:
 
 
 def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent:
-    """Return the message without large fields if it is shown on a terminal, and print a note about them.
+    """If the message is shown on a terminal, return it without large fields, and print a note about these fields.
 
     In a pipe, return the message unchanged.
     """
@@ -207,7 +207,7 @@ def split(  # noqa: PLR0913 - each is an option
 
 
 def _name_external(file: str, root: RootType) -> None:
-    """Print a note with the names of other files with tensors of the model, which do not become part of the output."""
+    """Print a note that names the other files with tensors of the model. The output does not contain these tensors."""
     if file == STDIO or is_address(file):
         return
     with suppress(ProtosliceError), opened_model(file, root) as model:

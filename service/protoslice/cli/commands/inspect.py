@@ -49,7 +49,7 @@ _FORMS: Final = {
     "chunked": ("chunked proto", "merged"),
     "text": ("text", "serialized"),
 }
-"""The name of each form of a file, and a word for the form of the message whose size `info` shows separately."""
+"""For each form of a file: its name, and a word for the other form whose size `info` shows too."""
 _NOT_PARAMETERS: Final = {"optimizer": "of optimizer state", "constant": "constants", "other": "other"}
 """Words for the elements of tensors that are not parameters, by the tensors' role."""
 
@@ -331,7 +331,7 @@ def graph(
 def _show_graph(found: Neighbourhood) -> None:
     rows = [_node_row(found, node) for node in _in_order(found)]
     titles = ["hops", "node", "op", "inputs", "weights", "not shown", "path"]
-    # Leave out empty columns: the hops if there is no node in the middle, and the links if all links are shown.
+    # Leave out empty columns: `hops` if no node is in the middle, and `not shown` if all links are shown.
     kept = [at for at, title in enumerate(titles) if at or found.around]
     kept = [at for at in kept if titles[at] != "not shown" or any(row[at] for row in rows)]
     print_table(
@@ -377,7 +377,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the chunks into which a file would be split, or those of a store.
+    """List the chunks of a store, or those into which a file would be split.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

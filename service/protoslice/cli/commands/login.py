@@ -59,7 +59,7 @@ def _typed(service: str) -> str:
 
 
 def _terms(service: str) -> SignInTerms | None:
-    """Return the identity provider at which people sign in to a service, or None. This needs no token."""
+    """Return the identity provider at which people sign in to a service, or None. The request needs no token."""
     with connect(service, header={}) as client:
         found: SignInTerms | None = client.sign_in_terms()
         return found

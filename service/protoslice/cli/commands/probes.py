@@ -1,4 +1,4 @@
-"""The checks of a proxy in front of a service. Their requests are sent once, exactly as they are written."""
+"""The checks of a proxy in front of a service. The checks send each request once, exactly as it is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from protoslice.sizes import format_size
 PATIENCE_SECONDS: Final = 5.0
 """Seconds that a service may take to refuse an upload after it has received the header section."""
 PAUSE_SECONDS: Final = 6.0
-"""Seconds of a pause in an upload, longer than typical timeouts of proxies for web pages."""
+"""Seconds of a pause in an upload. The pause is longer than the typical timeouts of proxies for web pages."""
 UNREAD_SECONDS: Final = 4.0
 """Seconds within which a buffering proxy has read a whole response from the service."""
 _SECONDS: Final = 30.0
@@ -76,7 +76,7 @@ class Target:
     content: bytes | None
     """Content of the file, or None for a store that the user has chosen.
 
-    If the content is known, this program has pushed the store, so that the checks may also tag it.
+    If the content is known, this program has pushed the store. Then the checks may also tag the store.
     """
     large: tuple[str, int] | None
     """URL path and size in bytes of a response that exceeds all buffers of a proxy, or None without such a response."""

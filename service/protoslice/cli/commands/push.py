@@ -113,7 +113,7 @@ def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
 
 @contextmanager
 def _files_at(name: str) -> Iterator[tuple[Any, bool]]:
-    """Yield the file or directory to push, and True if it is a single file.
+    """Yield the file or directory to push, and whether it is a single file.
 
     Raise `InvalidInput` for a store, `Unsupported` for standard input, and `NotFound` for a missing file.
     """

@@ -64,7 +64,7 @@ def gc(
 
     Services also do this every minute, but keep removed stores, and data written by uploads in progress, for a day. The
     command can run while services use the storage, but uploads that take longer than --unfinished-seconds fail. Like
-    `serve`, it reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE.
+    `serve`, `gc` reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """

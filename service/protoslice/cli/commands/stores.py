@@ -154,11 +154,11 @@ class _Removal:
         return self.client.url, self.store.id if self.is_store else self.ref
 
     def tags(self, named: Collection[str]) -> list[str]:
-        """Return the tags that disappear together with the store, except those in `named`."""
+        """Return the tags that disappear together with the store, except the tags in `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
     def broken(self, forced: Collection[str]) -> list[Any]:
-        """Return the names in registries that the removal breaks, except those in `forced`."""
+        """Return the names in registries that the removal breaks, except the names in `forced`."""
         names = self.store.names if self.is_store else ()
         return [each for each in names if each.protocol != "tag" and each.name not in forced]
 

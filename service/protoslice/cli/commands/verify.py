@@ -74,7 +74,7 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
 
 
 _NAMED: Final = {"records": "chunked file"}
-"""The names of checks in messages, where they differ from those in JSON."""
+"""The names of checks in messages, if they differ from the names in JSON."""
 
 
 def _summary(checks: list[Check]) -> str:
@@ -110,7 +110,7 @@ def _of_store(name: str) -> Iterator[Check]:
 class _Extent(NamedTuple):
     """A range of the root whose bytes belong to a chunk.
 
-    `before` has bytes that precede the range in the chunk, and that the root does not contain.
+    `before` has the bytes of the chunk that precede the range. The root does not contain these bytes.
     """
 
     start: int

@@ -65,7 +65,7 @@ def open_both(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compared
 
 
 def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Difference]:
-    """Compare two models and yield their differences; yield none if both are equal byte for byte."""
+    """Compare two models and yield their differences; yield nothing if the models are equal byte for byte."""
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
         stored = sum(source.size for side in (before, after) for source in side.files.values())
@@ -191,7 +191,7 @@ class _Remote:
 
 
 class _RemoteFile:
-    """A file of a store. Pieces that a local file has are read from there; other bytes are fetched in blocks."""
+    """A file of a store. Pieces that a local file also has are read locally; other bytes are fetched in blocks."""
 
     def __init__(self, store: _Remote, path: str, size: int, local: _LocalPieces) -> None:
         self.size = size

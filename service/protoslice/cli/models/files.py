@@ -33,7 +33,7 @@ _LARGEST_RULES: Final = 64 << 10
 
 
 class NamedFiles:
-    """The files of a folder that the user named, or of the folder that contains the file `named`."""
+    """The files of a folder. The user named this folder, or the file `named` in it."""
 
     def __init__(self, name: str, files: FileSet, named: str | None, root: RootType) -> None:
         self.files = files
@@ -153,7 +153,7 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def _floor(size: int) -> int:
-    """Return the index floor for a file: the size from which messages are indexed. It is smaller for a small file."""
+    """Return the index floor for a file: the size from which messages are indexed. A small file has a lower floor."""
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
 
 

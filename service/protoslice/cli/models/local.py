@@ -151,7 +151,7 @@ class LocalModelSource(ModelSource):
         return TreeListing([node_at(path, row) for row in rows], total)
 
     def _document(self, path: str) -> FileDocument:
-        """Return the document in which `path` is a place: the proto, a bundle's index, or a stream of records."""
+        """Return the document to which `path` belongs: the proto, a bundle's index, or a stream of records."""
         try:
             proto = self.proto
         except (CorruptModel, Unsupported) as error:
@@ -249,7 +249,7 @@ class LocalModelSource(ModelSource):
 def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> dict[str, object]:
     """Return the sizes of the model's files, its root first, and the names of missing files.
 
-    `place` has the files among which the model was opened, or None for standard input. If the user named a folder, the
+    `place` is the folder from which the model was opened, or None for standard input. If the user named a folder, the
     member `folder` has the number and the total size of the folder's files.
     """
     root, report = model.model.root, finish(report_job(model.model, most=None))
@@ -268,7 +268,7 @@ def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> di
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:
-    """Return facts about a tensor that are special to its format, or an empty mapping if they are too long."""
+    """Return facts that exist only in the format of this tensor. Return an empty mapping if the facts are too long."""
     try:
         return {} if tensor.details is None else tensor.details()
     except LimitExceeded:

@@ -70,7 +70,7 @@ def check_output(out: str, *, force: bool, source: str | None = None) -> None:
 
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Set the file name of an `OSError` that the `with` block raises to `name`, if the error has no file name."""
+    """Add the file name `name` to each `OSError` that the `with` block raises without a file name."""
     try:
         yield
     except OSError as error:

@@ -25,7 +25,7 @@ from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPa
 _KEY_ROOM = 1 << 30
 """Maximum number of bytes in memory for the keys of a local stream."""
 _KEY_RECORDS = 1 << 24
-"""Maximum number of records that one search by key may find, because they become one rope."""
+"""Maximum number of records that one search by key may find, because these records become one rope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Stream(Protocol):
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
         """Return the records that `choice` selects, or a `part` of each of them, in `framing`.
 
-        If `framing` is None, the stream's own framing is used, or a similar framing if that one cannot be written.
+        If `framing` is None, the stream's own framing is used, or a similar framing if the stream's own cannot be
+        written.
         """
 
 

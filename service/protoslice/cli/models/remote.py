@@ -46,7 +46,7 @@ def connect(
             if isinstance(error, UnknownCaller):
                 said = error.message.rstrip(".") if sent else "this service needs a token"
                 error.message = f"{said}; {_ended(sent)}{_way_in(service) if header is None else _ASK}"
-            # An `IntegrityError` without a service was found in a response too, after the request had ended.
+            # An `IntegrityError` without a service is about a response too: it was found after the request had ended.
             blamed = error.service or (client.url if isinstance(error, IntegrityError) else None)
             if blamed is not None and blamed not in error.message:
                 error.message = f"{blamed}: {error.message}"
@@ -110,7 +110,7 @@ class RemoteModelSource(ModelSource):
     @classmethod
     @contextmanager
     def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteModelSource]:
-        """Open the store `name`. With `tags`, its tensors are those of the meta graph that has exactly these tags."""
+        """Open the store `name`. With `tags`, only the meta graph that has exactly these tags provides tensors."""
         address = address_of(name)
         with connect(address.service) as client:
             try:
@@ -130,7 +130,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`. The rules of the store are returned for every policy."""
+        """See `ModelSource.rules`. The result does not depend on `policy`: a store keeps its rules."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
@@ -210,8 +210,8 @@ def open_source(
 ) -> Iterator[ModelSource]:
     """Open the model `name`, which is a store or local files.
 
-    With `close_look`, the index of a small file includes smaller messages. With `tags`, the model's tensors are those
-    of the meta graph that has exactly these tags.
+    With `close_look`, the index of a small file includes smaller messages. With `tags`, only the meta graph
+    that has exactly these tags provides tensors.
     """
     if is_address(name):
         root.check_unused()

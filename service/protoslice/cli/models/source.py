@@ -35,7 +35,7 @@ class PathContent:
     kind: str
     """Kind of the value: `message`, the kind of a scalar field, `repeated`, or `unknown`."""
     type: str | None = None
-    """Full name of the message type, or None for an unknown type and for other kinds."""
+    """Full name of the message type, or None for an unknown type and for values of other kinds."""
 
 
 @dataclass(frozen=True, slots=True)

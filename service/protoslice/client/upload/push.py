@@ -140,7 +140,7 @@ class Push:
         except Conflict:
             if not any(plan.copied for plan in plans):
                 raise
-            # Since the search, the service has removed pieces that it should copy.
+            # The service found pieces to copy, but has removed them since then.
             return self._send(self._whole())
 
     def _whole(self) -> list[FilePlan]:
