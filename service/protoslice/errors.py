@@ -107,7 +107,7 @@ def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
 
 
 def check_options(call: str, given: Collection[str], known: Collection[str]) -> None:
-    """Raise a `TypeError` for an unknown option. The error names a similar option if there is one, or all options."""
+    """Raise a `TypeError` for an unknown option. The error names a similar option, or, without one, all options."""
     from difflib import get_close_matches
 
     for name in given:

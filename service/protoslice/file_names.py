@@ -58,5 +58,5 @@ def is_version_control(path: str) -> bool:
 
 
 def without_version_control(files: Mapping[str, T]) -> Mapping[str, T]:
-    """Return `files` without those of version control, which older versions of the service accepted."""
+    """Return `files` without files of version control, which older versions of the service accepted."""
     return {path: file for path, file in files.items() if not is_version_control(path)}

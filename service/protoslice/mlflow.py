@@ -107,7 +107,7 @@ class MlflowArtifacts:
         return made
 
     async def freeze(self, folder: str) -> str:
-        """Return the id of a store of all current files below a folder, and create the store if it does not exist.
+        """Return the id of the store that has all current files below a folder. If it does not exist, create the store.
 
         Raise `NoArtifact` for an empty folder.
         """

@@ -29,7 +29,7 @@ class PluginWarning(UserWarning):
 
 
 class PluginGroup(Generic[T]):
-    """The plug-ins of one kind by name: built-in plug-ins, registered plug-ins, and those of installed packages."""
+    """The plug-ins of one kind by name: built-in plug-ins, registered plug-ins, and plug-ins of installed packages."""
 
     def __init__(
         self, group: str, kind: str, built_in: Mapping[str, T], lacks: Callable[[T], str | None] = lambda _: None

@@ -63,7 +63,7 @@ class Location:
 def parse_location(uri: str) -> Location:
     """Parse a URI.
 
-    Raise `InvalidInput` for an unsafe URI: one with empty segments, the segments `.` or `..`, or credentials.
+    Raise `InvalidInput` for an unsafe URI. Such a URI has empty segments, the segments `.` or `..`, or credentials.
     """
     scheme, mark, rest = uri.partition("://")
     scheme = scheme.lower()

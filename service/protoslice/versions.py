@@ -74,7 +74,7 @@ def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
 
     The id is the SHA-256 of an ASCII JSON text without blanks: `["protoslice store 2", files, [root, type, min_chunk,
     max_chunk], schema, planner]`. The files are sorted by path in code points, and each is `[path, size, sha256]`. If
-    there are rules, a list of them follows as one more member.
+    there are rules, a list of the rules follows as one more member.
     """
     return _digest(_current(_parts(files, policy), policy))
 

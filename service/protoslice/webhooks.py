@@ -1,4 +1,4 @@
-"""The webhooks of spaces, and the delivery of events to them.
+"""The webhooks of spaces, and the delivery of events to webhooks.
 
 An event is sent with POST as a CloudEvent, is signed according to Standard Webhooks, and is sent again after a failure.
 Each replica has a dispatcher, which also takes over the deliveries of replicas that have stopped.
@@ -50,9 +50,9 @@ LEASE_SECONDS: Final = 60.0
 WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
 """Seconds before each further attempt, about 45 hours in total."""
 MOST_DEAD: Final = 1000
-"""Maximum number of dead deliveries of a webhook, which are no longer retried. The oldest are removed first."""
+"""Maximum number of dead deliveries of a webhook, which are no longer retried. Older deliveries are removed first."""
 MOST_WAITING: Final = 10_000
-"""Maximum number of pending events of a webhook. If there are more, the oldest are dropped."""
+"""Maximum number of pending events of a webhook. If there are more, the oldest events are dropped."""
 _AT_ONCE: Final = 8
 """Maximum number of concurrent deliveries of a replica."""
 
@@ -322,7 +322,7 @@ class Webhooks:
     async def deliveries(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Delivery]:
         """Return a page of undelivered events of a webhook, oldest first.
 
-        With `dead`, these are the events that are no longer retried; otherwise, those that are still retried.
+        With `dead`, these are the events that are no longer retried; otherwise, the events that are still retried.
         """
         found = await self._deliveries.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
         return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)

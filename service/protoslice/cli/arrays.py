@@ -15,7 +15,7 @@ from protoslice.tensors.dtypes import DTYPES
 
 _EDGE: Final = 3
 _WHOLE: Final = 1000
-"""Number of elements up to which a tensor is shown completely."""
+"""Maximum number of elements of a tensor that is shown completely."""
 _WIDTH: Final = 78
 _FORMATS: Final = {
     "F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U64": "Q", "U32": "I",

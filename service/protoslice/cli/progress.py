@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 1.0
 
 
 class Progress:
-    """A counter of bytes, or of items of another `unit`, towards a total.
+    """A counter of completed work in bytes, or in items of another `unit`.
 
     On a terminal, a progress bar with the rate and the remaining time appears after a second.
     """

@@ -106,7 +106,7 @@ def print_items(
 
     `columns` maps the title of each column to a function that returns the cell for an item. A cell of None is empty. A
     time is shown to the minute, and the members of a sequence are separated by blanks. At most `limit` items are shown,
-    with a note on standard error if there are more. A `limit` of 0 shows all items.
+    with a note on standard error if there are more items. A `limit` of 0 shows all items.
     """
     found = list(islice(items, limit + 1 if limit else None))
     shown = found[: limit or None]

@@ -325,7 +325,7 @@ class Administration:
 
         Args:
             webhook: Name of the webhook.
-            dead: Return the events that the service no longer retries, instead of those that it still retries.
+            dead: Return the events that the service no longer retries, instead of the events that it still retries.
 
         Returns:
             An iterator of events with the number of attempts and the last error.

@@ -74,7 +74,7 @@ class StoreSearch(TypedDict, total=False):
     until: datetime | None
     """Time before which the stores were created. A time without a zone is local time."""
     nameless: bool | None
-    """True finds only stores that have neither a tag nor a name in a registry."""
+    """True to find only stores that have neither a tag nor a name in a registry."""
     sort: str | None
     """Sort key: `created`, `size`, `name`, `type` or `uploader`. A `-` in front sorts in descending order.
 

@@ -229,7 +229,7 @@ def _facts(tensor: Tensor) -> str:
 def _compared(one: Tensor, other: Tensor) -> tuple[Rope, Rope]:
     """Return the elements of two tensors of the same type and shape.
 
-    If the elements repeat in both tensors, return only the part before the repetition, and one element more.
+    If the elements of both tensors repeat, return only the bytes before the repetition, and one more element.
     """
     before, after = elements_of(one), elements_of(other)
     if before.size != after.size or one.dtype is None:

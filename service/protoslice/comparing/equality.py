@@ -22,7 +22,10 @@ CHEAP: Final = 64 << 10
 """Number of bytes that are cheap to read, even from a service. Longer parts are compared by digests if possible."""
 
 _READ_AT_ONCE: Final = 4 << 20
-"""Bytes of each side that one read returns. Fewer reads are faster, because each read of a distant storage is slow."""
+"""Maximum number of bytes of each side in one read.
+
+Fewer reads are faster, because each read of a distant storage is slow.
+"""
 
 T = TypeVar("T")
 Extent = tuple[RangeSource, int]

@@ -38,7 +38,7 @@ The names of such tensors only differ in numbers.
 """
 _AT_ONCE: Final = 256
 _ENDS: Final = 4 << 10
-"""Bytes at the beginning and at the end of a tensor by which a renamed tensor is recognized."""
+"""Number of bytes at either end of a tensor. A renamed tensor is recognized by these bytes."""
 _MOST_FETCHED: Final = 4000
 """Maximum number of tensors whose first and last bytes are read, if they have to be fetched from a service."""
 _READ_AT_ONCE: Final = 16

@@ -31,7 +31,7 @@ from protoslice.uris import is_uri, local_path, parse_root
 T = TypeVar("T")
 
 BLOCK: Final = 64 << 10
-"""Bytes of a block. A request reads whole blocks."""
+"""Size of a block in bytes. A request reads whole blocks."""
 _HELD: Final = 64 << 20
 _AT_ONCE: Final = 4 << 20
 """Maximum number of bytes in one request. Longer reads use several concurrent requests."""
@@ -389,7 +389,7 @@ class Background:
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine `work` in the loop, and block until its result is there.
+        """Run the coroutine `work` in the loop, and block until the coroutine has returned a result.
 
         An exception in the waiting thread, such as an interrupt, cancels the coroutine.
         """

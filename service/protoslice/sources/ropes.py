@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protoslice.sources.source import RangeSource
 
 PIECE = 1 << 20
-"""Bytes of one read while a rope is copied or iterated over."""
+"""Number of bytes that one read returns while a rope is copied or iterated over."""
 _AT_ONCE = 1024
 """Number of extents (ranges of sources) and literals (bytes in memory) at which a builder packs them into a rope."""
 

@@ -58,7 +58,7 @@ class SourceOwner(ClosedAtEnd):
         self._owned: list[Closable] = []
 
     def own(self, *taken: Closable) -> None:
-        """Take over `taken`, so that `close` of this reader closes them too.
+        """Take over the objects `taken`, so that the `close` of this reader also closes them.
 
         Args:
             *taken: Files or connections.

@@ -148,7 +148,7 @@ def equal(got: object, wanted: object, what: str = "") -> None:
 
 
 class raises:  # noqa: N801 - read as a statement
-    """A context manager that raises `AssertionError` unless its `with` block raises one of these errors."""
+    """A context manager that raises `AssertionError` unless its `with` block raises one of the given errors."""
 
     def __init__(self, *kinds: type[ProtosliceError]) -> None:
         self._kinds = kinds

@@ -127,7 +127,7 @@ def _distances(found: list[Difference], delta_of: DeltaOf) -> dict[str, TensorDe
 
 
 def _moved(delta: TensorDelta | None) -> str:
-    """Return a text about how far a tensor moved."""
+    """Return a text about how far the elements of a tensor moved."""
     if delta is None:
         return ""
     relative = f"relative change {shown}" if (shown := _relative(delta)) else ""

@@ -33,7 +33,7 @@ _TUS: Final = {"Tus-Resumable": "1.0.0"}
 _REFUSED: Final = "/v1/stores?tag=%20"
 """Request target of an upload that every service refuses as soon as it has read the request line."""
 _LENGTHS: Final = (2 << 20, 128 << 20, 3 << 30, 64 << 30)
-"""Lengths of test uploads, each above the default limit of some proxies."""
+"""Lengths of test uploads in bytes. Each length is above the default limit of some proxies."""
 _CODINGS: Final = "gzip, deflate, br, zstd"
 _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path\}".*\} (\S+)$', re.MULTILINE)
 

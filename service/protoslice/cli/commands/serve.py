@@ -1,4 +1,4 @@
-"""The commands `serve` and `config`, and those of the group `database`, which run and configure a service."""
+"""The commands `serve` and `config`, and the commands of the group `database`, which run and configure a service."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class Stream(Protocol):
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
         """Return the records that `choice` selects, or a `part` of each of them, in `framing`.
 
-        If `framing` is None, the stream's own framing is used, or a similar framing if the stream's own cannot be
-        written.
+        If `framing` is None, the stream's own framing is used. If that framing cannot be written, a similar framing
+        is used.
         """
 
 

@@ -112,7 +112,7 @@ class ModelSource(Protocol):
         """Return statistics of one tensor, or of a slice of it."""
 
     def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Content, Omitted | None]:
-        """Return all tensors, or those with this name, as a `.safetensors` file; also return the omitted tensors.
+        """Return all tensors, or the tensors with this name, as a `.safetensors` file; also return the omitted tensors.
 
         Raise `NotFound` if no tensor has the name. With `strict`, raise `Unsupported` if a tensor is left out.
         """

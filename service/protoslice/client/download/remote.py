@@ -23,11 +23,11 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
 PART: Final = 8 << 20
-"""Bytes of each request while several requests run concurrently."""
+"""Number of bytes that each request reads while several requests run concurrently."""
 SINGLE_STREAM_RATE: Final = 256 << 20
-"""Bytes per second at which one connection suffices. More connections would only cost processor time at both ends."""
+"""Rate in bytes per second at which one connection suffices. More connections would only cost processor time."""
 SINGLE_STREAM_STEPS: Final = (4 << 20, 64 << 20)
-"""Bytes of the first request and of the longest request while a transfer uses a single connection."""
+"""Numbers of bytes of the first and of the longest request while a transfer uses a single connection."""
 DIGESTED: Final = 1 << 20
 """Maximum number of bytes in a response with a Content-Digest."""
 _PROGRESS: Final = 64 << 10
@@ -159,7 +159,7 @@ class Remote:
 
         Args:
             start: Offset of the first byte.
-            parallel: Maximum number of concurrent requests. While one connection is fast enough, only one is used.
+            parallel: Maximum number of concurrent requests. If one connection is fast enough, only that one is used.
 
         Returns:
             A generator of bytes.

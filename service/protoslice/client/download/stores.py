@@ -40,7 +40,7 @@ ONNX_FILES: Final = ("weights.bin", "model.onnx")
 SMALL_FILE: Final = DIGESTED
 """Maximum number of bytes in a small file. Such a file arrives in one response, whose time is mainly latency."""
 _BARE: Final = frozenset({"head", "objects", "refs", "commondir"})
-"""Names, in lower case, by which git recognizes a repository in a folder without `.git`.
+"""Names, in lower case, of entries by which git takes a folder without `.git` for a repository.
 
 git obeys the file `config` in such a folder.
 """

@@ -45,7 +45,7 @@ class RetryPolicy:
     longest_retry_after_seconds: float = 120.0
 
     def run(self, work: Callable[[], T]) -> T:
-        """Call `work` and return its result. Repeat the call after errors that may be temporary."""
+        """Call `work` and return the result. After an error that may be temporary, repeat the call."""
         failures = FailuresInRow(self)
         while True:
             try:
@@ -274,7 +274,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
     """Yield `content` as the body of one request.
 
-    An iterator is closed at the end of the request; then an exception of the iterator is raised unchanged. If the
+    At the end of the request, an iterator is closed, and an exception that it raised is raised again unchanged. If the
     iterator stayed open, the traceback of a failed request would keep its files and threads alive.
     """
     if content is None or isinstance(content, bytes):

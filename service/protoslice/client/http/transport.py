@@ -167,7 +167,7 @@ def _send(sock: socket, left: memoryview) -> None:
 
 _STEP: Final = 1 << 20
 _QUICK: Final = 100 << 20
-"""Bytes per second above which reads wait for a whole step, because the wait is too short to notice."""
+"""Rate in bytes per second above which reads wait for a whole step, because the wait is too short to notice."""
 _KNOWN_TO_COME_AND_GO: Final = 16 << 20
 _KEPT: Final = 16
 """Maximum number of idle connections that are kept for later requests. More connections are opened on demand."""

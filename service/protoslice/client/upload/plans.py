@@ -1,4 +1,4 @@
-"""The plans of a push. A plan lists the byte ranges of a file to send, and those that the service copies from stores.
+"""The plans of a push: which byte ranges of a file are sent, and which ranges the service copies from its stores.
 
 A recipe contains the plans of all files and the bytes to send. The recipe is sent while the files are read. A recipe
 that has to survive a broken connection is uploaded as a file instead.
