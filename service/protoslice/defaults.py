@@ -12,7 +12,7 @@ MAX_CHUNK: Final = 1 << 30
 MAX_FILES: Final = 10_000
 """Maximum number of files in a store. The limit bounds memory, and is far above the number of files of any model."""
 MAX_UPLOAD_BYTES: Final = 1 << 40
-"""Maximum number of bytes in an upload, including all its files."""
+"""Maximum number of bytes in all files of an upload together."""
 MAX_OPEN_UPLOADS: Final = 1000
 """Maximum number of resumable uploads that are open at the same time."""
 UPLOAD_BEGIN_SECONDS: Final = 600

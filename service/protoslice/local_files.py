@@ -32,7 +32,8 @@ def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike
 def replacing(path: str) -> Iterator[str]:
     """Yield the name of a temporary file in the folder of `path`.
 
-    At the end of the `with` block, the temporary file durably replaces `path`. After an error, it is removed.
+    At the end of the `with` block, the temporary file durably replaces `path`. After an error, the temporary file is
+    removed.
     """
     temporary = os.path.join(os.path.dirname(path), f".protoslice-{secrets.token_hex(8)}")
     try:

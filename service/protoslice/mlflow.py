@@ -107,7 +107,7 @@ class MlflowArtifacts:
         return made
 
     async def freeze(self, folder: str) -> str:
-        """Return the id of the store that has all current files below a folder. If it does not exist, create the store.
+        """Return the id of the store that has all current files below a folder. If the store does not exist, create it.
 
         Raise `NoArtifact` for an empty folder.
         """

@@ -43,7 +43,7 @@ A client of another version finds fewer equal pieces, but never wrong ones.
 
 _SCHEME: Final = "protoslice store 2"
 _FIRST: Final = "protoslice store 1"
-"""Id scheme of stores that were created in the first storage layout. They keep their ids after an upgrade."""
+"""Id scheme of stores that were created in the first storage layout. These stores keep their ids after an upgrade."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
 """The path, size in bytes, and hexadecimal SHA-256 of a file.

@@ -48,9 +48,9 @@ DUE_SECONDS: Final = 1.0
 LEASE_SECONDS: Final = 60.0
 """Seconds for which a replica reserves a delivery. No attempt takes longer."""
 WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
-"""Seconds before each further attempt, about 45 hours in total."""
+"""Seconds to wait before each further attempt. All waits together take about 45 hours."""
 MOST_DEAD: Final = 1000
-"""Maximum number of dead deliveries of a webhook, which are no longer retried. Older deliveries are removed first."""
+"""Maximum number of dead deliveries (no longer retried) of a webhook. Older deliveries are removed first."""
 MOST_WAITING: Final = 10_000
 """Maximum number of pending events of a webhook. If there are more, the oldest events are dropped."""
 _AT_ONCE: Final = 8
@@ -292,7 +292,7 @@ class Webhooks:
     async def put(
         self, space: str, wanted: NewWebhook, *, if_match: bytes | None = None, if_none_match: bool = False
     ) -> tuple[Webhook, bool]:
-        """Create or replace a webhook with a new secret. Return the webhook, and True if it is new.
+        """Create or replace a webhook with a new secret. Return the webhook, and whether it is new.
 
         Pending deliveries of a replaced webhook stay. Raise `Changed` if the current secret is not `if_match`, unless
         `if_match` is None. With `if_none_match`, raise `Changed` if the webhook exists.

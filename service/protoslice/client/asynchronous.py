@@ -334,7 +334,7 @@ class AsyncRecords(_InThreads[RemoteRecords]):
 
 
 class _CancellingProgress:
-    """A progress callback for transfers of a task, which calls the caller's callback.
+    """A progress callback for the transfers of one task. It calls the caller's callback.
 
     After the task has ended, for example by cancellation, the next call raises an exception, which ends the transfer.
     """

@@ -189,7 +189,7 @@ def _look(tensor: Tensor) -> str:
 
 
 def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return each name with the number of its earlier occurrences, because several tensors may share a name."""
+    """Return each name, and how often it occurred earlier in `names`, because several tensors may share a name."""
     met: dict[str, int] = {}
     found = list[tuple[str, int]]()
     for number in numbers:

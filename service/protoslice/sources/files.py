@@ -66,7 +66,7 @@ class FileSource(ClosedAtEnd):
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` if the range ends after the file. Raise `StorageError` if the read fails, or if the file
+        Raise `CorruptModel` if the range exceeds the file. Raise `StorageError` if the read fails, or if the file
         has become shorter.
         """
         _check(offset, length, self.size, self.path)
@@ -110,7 +110,7 @@ class BytesSource:
         self.size = self._view.nbytes
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return exactly `length` bytes at `offset`; raise `CorruptModel` if the range ends after the last byte."""
+        """Return exactly `length` bytes at `offset`; raise `CorruptModel` if the range exceeds the bytes in memory."""
         _check(offset, length, self.size, "the bytes in memory")
         return bytes(self._view[offset : offset + length])
 
@@ -130,7 +130,7 @@ class FileObjectSource:
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` if the range ends after the file, and `StorageError` if the file has become shorter.
+        Raise `CorruptModel` if the range exceeds the file, and `StorageError` if the file has become shorter.
         """
         _check(offset, length, self.size, self._name)
         parts: list[bytes] = []

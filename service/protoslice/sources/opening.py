@@ -131,7 +131,7 @@ class ObjectSource(ClosedAtEnd):
     def read(self, offset: int, length: int, /) -> bytes:
         """Return exactly `length` bytes at `offset`.
 
-        Raise `CorruptModel` if the range ends after the object. Raise `Conflict` if the object was replaced after it
+        Raise `CorruptModel` if the range exceeds the object. Raise `Conflict` if the object was replaced after it
         was opened.
         """
         if offset < 0 or length < 0:

@@ -54,7 +54,7 @@ _BINARY: Final = frozenset({"message", "bytes", "unknown", "repeated"})
 _ONNX: Final = ".onnx"
 _MOST_RENDERED: Final = 16 << 20
 _LONGEST_HINT: Final = 4096
-"""Maximum number of bytes of a name that a hint repeats."""
+"""Maximum number of bytes in a name that a hint repeats."""
 _NAMED: Final = 5
 """Maximum number of files that a note names."""
 

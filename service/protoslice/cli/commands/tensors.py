@@ -203,7 +203,7 @@ def _take(content: Content, form: str, out: str | None, *, force: bool) -> None:
 def _list(rows: list[TensorEntry], *, as_json: bool) -> None:
     """Print a list of tensors. A tensor whose name is not unique is shown with its address.
 
-    Errors of tensors that cannot be read are printed on standard error.
+    If a tensor cannot be read, the error is printed on standard error.
     """
     counts = Counter(row.name for row in rows)
     columns: dict[str, Callable[[TensorEntry], object]] = {

@@ -91,7 +91,7 @@ class ModelSource(Protocol):
         """
 
     def summary(self) -> ModelReport | None:
-        """Return totals of the tensors and the missing files, or None for a format without tensors."""
+        """Return totals of the tensors, and the names of missing files. Return None for a format without tensors."""
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
         """Return the `limit` largest tensors."""
@@ -103,7 +103,7 @@ class ModelSource(Protocol):
         """Return the signatures of the model. The iterator is empty if the model's format has no signatures."""
 
     def graph(self, query: GraphQuery) -> Neighbourhood:
-        """Return the part of a graph of the model that `query` selects."""
+        """Return the part that `query` selects from one of the model's graphs."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """Return the elements of one tensor, or of a slice of it, in the format `form`."""

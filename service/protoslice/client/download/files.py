@@ -23,7 +23,7 @@ from protoslice.tensors.omitted import HEADER, Omitted
 Progress = Callable[[int, int | None], None]
 """A function that receives the number of bytes so far, and the total number or None.
 
-An exception that it raises ends the transfer.
+If the function raises an exception, the transfer ends.
 """
 _AGAIN: Final = 2
 _TAR: Final = "application/x-tar"

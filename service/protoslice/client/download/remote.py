@@ -1,7 +1,7 @@
 """A source that reads byte ranges of one view from a service, and verifies the bytes.
 
-Callers that read a whole view compare its SHA-256, if the service knows it. All other reads arrive in responses of at
-most a mebibyte, and each response has its own digest.
+Callers that read a whole view compare the SHA-256 of the view, if the service knows it. All other reads arrive in
+responses of at most a mebibyte, and each response has its own digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SINGLE_STREAM_STEPS: Final = (4 << 20, 64 << 20)
 DIGESTED: Final = 1 << 20
 """Maximum number of bytes in a response with a Content-Digest."""
 _PROGRESS: Final = 64 << 10
-"""Number of bytes that count as progress, which resets the number of failures in a row."""
+"""Minimum number of received bytes that count as progress. Progress resets the number of failures in a row."""
 
 
 class Remote:
@@ -200,7 +200,7 @@ class Remote:
             yield partial(self._transfer, at, min(end, at + step), digested)
 
     def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to `end`. Resume after failures; give up after several without progress."""
+        """Yield the bytes from `start` up to `end`. Resume after a failure; give up after several failures in a row."""
         at, failures = start, FailuresInRow(self._connection.retries)
         while at < end:
             before = at

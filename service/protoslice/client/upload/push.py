@@ -44,7 +44,7 @@ If the service has none of these pieces, the rest of the file is probably unknow
 
 
 class RegisterOptions(TypedDict, total=False):
-    """The options of a store that is created from objects in place."""
+    """The options of a store that is created from objects that stay in place."""
 
     type: str
     """Full name of the root's message type. By default, the service detects the type."""
@@ -53,7 +53,7 @@ class RegisterOptions(TypedDict, total=False):
     tags: Sequence[str]
     """Tags that will point at the store."""
     min_chunk: int | str
-    """Size from which a field becomes a chunk, in bytes or as a text such as `1MiB`."""
+    """Size, in bytes or as a text such as `1MiB`, from which a field becomes a chunk."""
     max_chunk: int | str
     """Approximate size of the chunks into which long runs of repeated elements are split."""
     plan: str
@@ -228,7 +228,8 @@ class Push:
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Upload the files in resumable parts, and return the response about the new store.
 
-        A few files from which nothing is copied are uploaded separately. Otherwise, a recipe is uploaded.
+        If the files are few, and the service copies nothing, the files are uploaded separately. Otherwise, a recipe is
+        uploaded.
         """
         wanted: dict[str, object] = {name: value for name, value in self._params() if name not in {"tag", "rule"}}
         wanted |= {"report": True, "strict": self._options.get("strict", False), "rules": self._options.get("rules")}

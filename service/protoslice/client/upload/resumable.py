@@ -165,7 +165,7 @@ class ResumableUploads:
             self._connection.call("DELETE", place, headers=_TUS, again=False)
 
     def _take_up(self) -> dict[str, _Upload]:
-        """Return the uploads of an earlier push that can be resumed, by path in the store. Delete all others."""
+        """Return those uploads of an earlier push that can be resumed, by path in the store. Delete the others."""
         items, found = {item.path: item for item in self._items}, {}
         for path, entry in self._journal.entries.items():
             item, place = items.get(path), url_path("v1", "uploads", entry.upload)
