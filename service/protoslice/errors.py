@@ -241,7 +241,7 @@ class StillNamed(Conflict, slug="still-named"):
     """Raised when names refer to a store that is to be removed, and the caller did not list these names."""
 
     names: tuple[tuple[str, str], ...] = ()
-    """Protocol and text of the first names that the caller did not list."""
+    """The first names that the caller did not list, each with its protocol and its text."""
 
     more: bool = False
     """True if there are more names that the caller did not list."""

@@ -55,7 +55,7 @@ def _sync(path: str | os.PathLike[str]) -> None:
 def lock(fd: int, path: Path) -> None:
     """Lock an open file exclusively until it is closed.
 
-    Raise `BlockingIOError` if another process has the lock. Raise `FileNotFoundError` if `path` is no longer this file.
+    Raise `BlockingIOError` if another process has the lock. Raise `FileNotFoundError` if `path` names another file.
     """
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if os.stat(path).st_ino != os.fstat(fd).st_ino:

@@ -91,7 +91,7 @@ class MlflowArtifacts:
     async def store(self, folder: str, request: IngestRequest) -> Created:
         """Create a store of all files below a folder; raise `NoArtifact` for an empty folder.
 
-        The store shares the bytes of large files with their stores.
+        Each large file already has a store. The new store shares the bytes of the file with that store.
         """
         files, version = await self.table.files(folder)
         places = {path: (file.store, file.path) for path, file in files.items() if file.store and file.path}

@@ -38,7 +38,7 @@ ONNX_FILES: Final = 2
 PIECES: Final = 2
 """Version of the code that cuts files into pieces.
 
-A client of another version finds fewer equal pieces, but never wrong ones.
+A client of another version finds fewer equal pieces, but never a wrong piece.
 """
 
 _SCHEME: Final = "protoslice store 2"

@@ -163,7 +163,7 @@ class Client(Administration, ClosedAtEnd):
         return Push(self._connection, what, options).run()
 
     def register(self, files: Mapping[str, str], **options: Unpack[RegisterOptions]) -> Pushed:
-        """Create a store from existing objects in a storage that the operator allows, without copying the objects.
+        """Create a store from existing objects, without copying the objects. The operator has to allow their storage.
 
         Args:
             files: Mapping from paths in the store to URIs of objects.

@@ -40,7 +40,7 @@ The function returns the ranges for which no digests can be compared, or None if
 
 
 class Equality:
-    """A comparison of bytes of two models, which reports its progress and remembers the results for long ranges."""
+    """A comparison of the bytes of two models. It reports its progress and remembers the results for long ranges."""
 
     def __init__(self, unverified: Unverified, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
         """Create the comparison.

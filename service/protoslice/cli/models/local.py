@@ -115,7 +115,7 @@ class LocalModelSource(ModelSource):
             return _files_of(self._place, around, proto.sources[0].size)
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
-        """Return facts about a root that is not a proto, such as a bundle's index, or None if it has no tensors."""
+        """Return facts about a root that is not a proto, such as a bundle's index. Return None without tensors."""
         try:
             tensors = sorted(self._model.tensors, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
