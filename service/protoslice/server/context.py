@@ -62,7 +62,7 @@ class Caller(Protocol):
 
 
 class RequestContext:
-    """The state of one request: its id, target, route and answer, and the bytes that it transferred."""
+    """The state of one request: its id, target, route and answer, and the number of bytes that were transferred."""
 
     __slots__ = (
         "auth", "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
@@ -92,7 +92,7 @@ class RequestContext:
         self.problem: str | None = None
         """The slug of the problem in the answer; None for other answers."""
         self.render: Callable[..., Response] | None = None
-        """The function that makes the answer to a failure, in the form of the route's protocol; None before routing."""
+        """The function that makes the answer to a failed request, in the route's protocol; None before routing."""
         self.reason: str | None = None
         """The reason why the transport refused the request; None if the request reached the application."""
         self.started = perf_counter()

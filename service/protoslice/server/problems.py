@@ -34,7 +34,7 @@ class Problem:
     advice: str
 
     type_base: str = "/problems/"
-    """The base of the `type` URI. It is the service's own pages or a standard's registry."""
+    """The base of the `type` URI. It leads to the service's own pages or to a standard's registry."""
 
     refuses: bool = False
     """True if a limit of the space refused the request. Such a problem is not a fault of the service."""

@@ -92,7 +92,7 @@ class StoreReferences:
         self._mlflow = MlflowArtifacts(stores)
 
     async def named(self, stores: Sequence[Store]) -> list[Store]:
-        """Return the stores with their names, at most `MOST_NAMES` per store."""
+        """Return the stores with the names that refer to them, at most `MOST_NAMES` names per store."""
         if not stores:
             return []
         found = await self._names([store.id for store in stores])
@@ -101,8 +101,8 @@ class StoreReferences:
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
         """Raise `StillNamed` if names that are not in `forced` refer to a store.
 
-        A name that is made after this check is not seen. It then refers to a removed store, as if the store had been
-        removed just before.
+        A name that is made after this check is not noticed. Such a name refers to a removed store, as if it had been
+        made after the removal.
         """
         try:
             await self._stores.manifests.get(store_id)
@@ -117,7 +117,7 @@ class StoreReferences:
             raise _still_named(store_id, left)
 
     async def _names(self, ids: Sequence[str], *, most: int = MOST_NAMES) -> Mapping[str, list[StoreName]]:
-        """Return the names of stores by store id. The query reads at most `most` + 1 names in repositories."""
+        """Return the names of stores, keyed by store id. The query reads at most `most` + 1 names in repositories."""
         found: dict[str, set[StoreName]] = {}
         names = await self._named.naming(ids, most + 1)
         for each in names:
@@ -277,7 +277,7 @@ class RepositoryPages:
         return ResultPage([each for each in summaries if each is not None], next_cursor)
 
     async def versions(self, name: str, *, limit: int, cursor: str | None) -> ResultPage[RepositoryVersion]:
-        """Return a page of the branches and tags that have files. Those of the hub come before those of OCI.
+        """Return a page of the branches and tags that have files. Branches and tags of the hub come before tags of OCI.
 
         Raise `NoRepository` if no repository has that name.
         """
@@ -311,7 +311,10 @@ async def _summary(entry: _Entry) -> RepositorySummary | None:
 
 
 async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
-    """Return a summary with the current version and its store's facts, or `plain` if that store was removed."""
+    """Return a summary with the current version and the facts of that version's store.
+
+    If this store was removed, return `plain`.
+    """
     try:
         store = (await stores.manifests.get(head.store)).as_store()
     except NotFound:

@@ -73,8 +73,8 @@ class Route(APIRoute):
 
         `rule` says who may call the route, and `body` limits the body. `any_query` turns off the check of the query,
         for URLs whose query is for other programs, such as a script. `answer` is the class of the JSON answer. `fails`
-        are the statuses of problems that other routes of this kind do not have. `cached` says that the answer has an
-        entity tag for conditions.
+        lists statuses of problems that not all routes of this kind have. `cached` says that the answer has an entity
+        tag for conditions.
 
         Routes of other protocols have a `render` function, which makes their answers to failed requests. With `strict`
         off, a route ignores unknown query parameters and conditions of writes, as other servers of its protocol do.
@@ -183,7 +183,10 @@ class Route(APIRoute):
 
 
 class RouteGroup(BaseRoute):
-    """The routes of one resource. For a path of another resource, all routes together cost one comparison."""
+    """The routes of one resource.
+
+    If a path belongs to another resource, a single comparison rules out all routes of the group.
+    """
 
     def __init__(self, **options: Any) -> None:
         """Make an empty group, whose routes share `options`."""

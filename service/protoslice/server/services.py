@@ -95,9 +95,9 @@ class ServerState:
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(default_factory=SingleFlight)
-    """The running calls for refs of repositories.
+    """The running calls that list the refs of repositories.
 
-    Later callers wait for the first, which computes git ids of new commits.
+    Later callers wait for the first caller, which computes the git ids of new commits.
     """
     gzipped: Results = field(default_factory=lambda: Results(_GZIPPED_ROOM))
     """Compressed answers by the digest of the uncompressed answer."""

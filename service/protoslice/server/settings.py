@@ -47,7 +47,7 @@ _OTHERS: Final = frozenset(
     PREFIX + name
     for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "PLUGINS", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
 ) | {f"{PREFIX}KILLS", f"{PREFIX}FLIPS"}
-"""Variables that are no settings, such as those of the command line and of tests, and one setting's second name."""
+"""Variables that are not settings. Some belong to the command line or to tests, and one is a setting's second name."""
 _REMOVED: Final = frozenset(
     PREFIX + name
     for name in (
@@ -66,7 +66,7 @@ _REMOVED: Final = frozenset(
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
-"""Patterns of the variables that Kubernetes sets for each Service. A Service may be named `protoslice-…`."""
+"""Patterns of the names and values of variables that Kubernetes sets for each Service, such as `protoslice-…`."""
 
 
 def _size(value: object) -> object:
@@ -573,7 +573,7 @@ _EXPECTED: Mapping[str, str] = {
     "otel_endpoint": "a URL such as http://collector:4318",
     "signing_secret": "secrets of at least 32 characters, one a line, without control characters or spaces around them",
 }
-"""The values that a setting accepts, for settings whose type alone does not say it."""
+"""The values that a setting accepts, for settings whose type alone does not describe these values."""
 _TAKEN: Mapping[str, str] = {
     "int": "a whole number",
     "float": "a number",

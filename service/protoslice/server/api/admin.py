@@ -1,4 +1,4 @@
-"""Routes that administer spaces and webhooks, and that list the audit."""
+"""Routes that administer spaces and webhooks, and that list audited changes."""
 
 from __future__ import annotations
 
@@ -156,8 +156,9 @@ async def remove_space(
 ) -> Response:
     """Remove a space. The space must be empty, unless the request also removes its stores.
 
-    Afterwards, nothing in the space can be read or changed. An empty space is deleted within a minute. Any other space
-    is deleted after a day, and an operator can restore it until then. Its name becomes free when it is deleted.
+    Afterwards, nothing in the space can be read or changed. An empty space is deleted within a minute. A space with
+    stores is deleted after a day, and an operator can restore the space until then. The space's name becomes free when
+    the space is deleted.
     """
     await _spaces(services).remove(space, with_stores=with_stores, if_match=condition.version)
     return Response(status_code=204)
@@ -219,7 +220,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List changes of the space in the URL, newest first, with the token or account that made each change.
 
-    A page with a `next` may be short or empty. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
+    A page may be short or empty even if it has a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
     if every_space:
         services.auth.require(Scope.ADMIN, EVERY_SPACE)
@@ -250,7 +251,7 @@ webhooks_router = RouteGroup(tags=["webhooks"])
 
 _NO_STORE = {"cache-control": "no-store"}
 _DAMAGED = "protoslice.damaged"
-"""The event type that is shown for an event whose row is damaged."""
+"""The event type that is shown if the database row of an event is damaged."""
 
 
 @endpoint(
@@ -365,15 +366,15 @@ async def list_letters(
     summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Services, name: str) -> Response:
-    """Deliver the permanently failed events of a webhook again."""
+    """Deliver again all events whose delivery to a webhook failed permanently."""
     count = await services.state.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
 
 
 def _webhook_etag(hook: Webhook) -> EntityTag:
-    """Return the webhook's entity tag: a digest of the secret, which each change replaces.
+    """Return the webhook's entity tag, which is a digest of its secret.
 
-    It does not reveal the secret.
+    Each change of the webhook replaces the secret. The entity tag does not reveal the secret.
     """
     return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 

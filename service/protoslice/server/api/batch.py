@@ -1,4 +1,4 @@
-"""Routes that answer with many parts of a store, or merge by a JSON body instead of a URL of limited length."""
+"""Routes that return many parts of a store in one answer, or a merge that a JSON body describes instead of a URL."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ router = RouteGroup(tags=["views"])
 
 _VIEWS: Final = ViewRoutes(VIEWS)
 _MOST_PIECES: Final = 1 << 20
-"""The maximum number of rope pieces in one answer. Each piece takes about 32 bytes of memory."""
+"""The maximum number of pieces in the ropes (lists of byte ranges) of one answer.
+
+Each piece takes about 32 bytes of memory.
+"""
 _MOST_SECONDS: Final = 30
-"""The limit on processor seconds of one answer, for planning all its parts and for computing their bytes."""
+"""The limit on one answer's processor time, in seconds. Planning all parts and computing their bytes both count."""
 _TOLD: Final = frozenset({
     b"content-type", b"content-length", b"content-range", b"content-disposition", b"content-location", b"etag",
     b"repr-digest", b"x-protobuf-message", b"x-tensor-dtype", b"x-tensor-shape", b"protoslice-omitted",
@@ -85,7 +88,7 @@ class _Budget:
     summary="Get a merged message by a JSON body",
 )
 async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) -> Response:
-    """Return the same message as `GET` on this path. Unlike a URL, the body allows any number of `fields`."""
+    """Return the message that `GET` returns on this path. Unlike a URL, the body allows any number of `fields`."""
     query = MergeQuery(
         file=body.file,
         framing=body.framing,
@@ -112,8 +115,9 @@ async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) 
 async def get_parts(request: Request, services: Services, ref: Ref, body: AskParts) -> Response:
     """Return chunks, tensors, messages and files as one `multipart/mixed` stream.
 
-    Each part has the headers of its own URL: type, length, entity tag and digest, and a tensor's type and shape. A part
-    that is a range also has `Content-Range`. Nothing is sent if any part does not exist.
+    Each part has the headers that its own URL returns: media type, length, entity tag and digest. A tensor also has the
+    headers for its data type and shape. A part that is a byte range also has `Content-Range`. Nothing is sent if any
+    part does not exist.
     """
     store = await services.stores.view(ref)
     boundary, pieces, count, budget = token_hex(16), list[Rope | bytes](), 0, _Budget()
@@ -171,7 +175,7 @@ def _uncached(send: Send) -> Send:
 
 
 class _ViewResponse(Response):
-    """A view of a store as the answer to a POST. It equals the answer to a GET, except that no cache keeps it."""
+    """A view of a store as the answer to a POST. It equals the answer to a GET, but no cache may keep it."""
 
     def __init__(self, found: FoundView, query: object, store: OpenStore) -> None:
         super().__init__()

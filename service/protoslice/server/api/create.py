@@ -63,7 +63,7 @@ _REPR_DIGEST = {
 def _body(*, with_form: bool) -> dict[str, Any]:
     """Return the body's OpenAPI description.
 
-    The body has one binary type, which generated clients send. For POST, it may also be a form.
+    The description has a binary body, which generated clients send. For POST, the body may also be a form.
     """
     content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
     return {
@@ -137,7 +137,7 @@ async def register_store(request: Request, services: Services, body: Register) -
         error.slug = error.upload_slug
         raise
     except StorageDenied as error:
-        # The client chose the source. The failure does not concern the service's own storage.
+        # The client chose the source, so the failure does not concern the service's own storage.
         raise HttpProblem(
             UNSUPPORTED, "The operator does not allow this source, or the service cannot read it"
         ) from error
@@ -197,7 +197,7 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
 async def store_draft(
     request: Request, services: Services, name: str, options: StoreQuery, report: Report = False
 ) -> Response:
-    """Create a store from the current files of a folder. Large files are not copied."""
+    """Create a store from the current files of an MLflow artifact folder. Large files are not copied."""
     wanted = replace(options.request(), report=report)
     async with upload_slot(services, request):
         made = await MlflowArtifacts(services.stores).store(name.strip("/"), wanted)

@@ -29,7 +29,7 @@ router = RouteGroup(tags=["views"])
 Before = Annotated[str, Query(description="The store to compare with, by id, tag or name.", examples=["resnet:1"])]
 
 _DIFFERENCE_BYTES = 200
-"""The approximate length of a difference in JSON, in bytes."""
+"""The approximate length in bytes of the JSON of one difference."""
 
 
 @endpoint(
@@ -118,10 +118,10 @@ async def list_moves(
 ) -> Response:
     """Return tensors, sorted by name, with their distances from another store's tensors.
 
-    Distances are computed from a sample of elements. Tensors are matched by name. If most numbers in names changed,
-    tensors are matched by the order of these numbers and by shape. Remaining tensors are matched by the end of the
-    name, or by equal bytes at both ends. Equal tensors are only counted, by layer and kind. A page ends early after
-    many bytes have been compared.
+    Distances are computed from a sample of elements. Tensors are matched by name. If most of the numbers in tensor
+    names changed, tensors are matched by the order of the numbers and by shape. Remaining tensors are matched by the
+    end of the name, or by equal bytes at both ends. Equal tensors are only counted, by layer and kind. A page ends
+    early after many bytes have been compared.
     """
 
     async def made() -> TextView:
@@ -158,7 +158,7 @@ async def get_tensor_delta(
 
     async def made() -> TextView:
         found = await delta(*await _opened(services, before, ref), was or name, name, sample)
-        # Python's `json` writes the floats, as in earlier releases. Entity tags depend on this spelling.
+        # Python's `json` writes the floats as it did in earlier releases, because entity tags depend on this spelling.
         return TextView.of(encode_json(asdict(found)))
 
     return await _pair_answer(request, services, before, ref, made)
@@ -171,7 +171,7 @@ async def _opened(services: Services, before: str, after: str) -> tuple[OpenStor
 async def _pair_answer(
     request: Request, services: Services, before: str, ref: str, make: Callable[[], Awaitable[object]]
 ) -> Response:
-    """Return a JSON view of two stores, which is kept with the later store.
+    """Return a JSON view of two stores. The view is kept with the store that `ref` names.
 
     If both stores are named by id, caches may keep the answer for an hour.
     """

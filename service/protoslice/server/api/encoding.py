@@ -1,4 +1,4 @@
-"""Encodes facts, which are the library's dataclasses, as JSON. It also makes their JSON Schema."""
+"""Encodes facts (the library's dataclasses) as JSON, and makes their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def prepare_encoding(kind: Any) -> None:
 
 @cache
 def has_secret(kind: Any) -> bool:
-    """Return True if a fact, or a fact inside it, has a member that is marked with `SECRET`."""
+    """Return True if the class `kind`, or the class of a fact inside it, has a member that is marked with `SECRET`."""
     return any(
         SECRET in getattr(hint, "__metadata__", ())
         for each in _walk(TypeAdapter(kind).core_schema)
@@ -76,7 +76,7 @@ def store_weight(store: Store) -> int:
 
 
 def records_summary_text(summary: RecordsSummary) -> bytes:
-    """Encode a summary of records. `RECORDS` in `protoslice.versions` is the version of this form."""
+    """Encode a summary of records. `RECORDS` in `protoslice.versions` is the version of this JSON form."""
     return json.dumps(asdict(summary)).encode()
 
 
@@ -94,7 +94,7 @@ def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
 class _Schemas(GenerateJsonSchema):
     """A generator of schemas for JSON that the service sends.
 
-    Members with a default are always sent, unless marked as omitted.
+    Members with a default are always sent, unless they are marked with `OMITTED`.
     """
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:
@@ -115,7 +115,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's members, including inherited members. `None` becomes `null`."""
+    """Return the docstrings of a dataclass's members, including inherited members. The word `None` becomes `null`."""
     found = {}
     for each in reversed(kind.__mro__):
         for name, text in _docstrings(each.__module__).get(each.__name__, {}).items():
@@ -126,7 +126,7 @@ def descriptions(kind: type) -> dict[str, str]:
 
 @cache
 def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the attribute docstrings in a module by class and attribute."""
+    """Return the attribute docstrings in a module, keyed by class and then by attribute."""
     tree = ast.parse(inspect.getsource(sys.modules[module])) if module != "builtins" else ast.Module([], [])
     return {
         each.name: {
@@ -162,7 +162,7 @@ def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
 
 
 def _marked(adapter: TypeAdapter[Any]) -> Any:
-    """Return the core schema of `adapter`. The annotations of members say which members it omits."""
+    """Return the core schema of `adapter`, without the members whose annotations exclude them from JSON."""
     for each in _walk(schema := adapter.core_schema):
         if each.get("type") == "dataclass":
             hints, defaults = get_type_hints(each["cls"], include_extras=True), _defaults(each["cls"])

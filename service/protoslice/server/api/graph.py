@@ -26,7 +26,7 @@ from protoslice.views import models
 router = RouteGroup(tags=["views"])
 
 MOST_BLOCKS = (1 << 32) - 1
-"""The largest block number and the largest number of nodes."""
+"""The limit on a block's number, and on a number of nodes, in a query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ async def get_graph_blocks(
         str | None, Query(description="Path or name of a node, to list the block around it instead of `block`.")
     ] = None,
 ) -> Response:
-    """Return the parts of a block in the order of computation, and the values between them.
+    """Return a block's parts in the order of computation, and the values that pass between these parts.
 
     A block is a group of nodes whose names begin alike, or one of several sequences of nodes that look the same. A
-    level has at most 64 parts.
+    response has at most 64 parts.
     """
     return await view_answer(request, services, store, lambda: models.graph_level(store, graph, block, node))
 
@@ -134,7 +134,7 @@ class _Places:
 async def get_graph_section(
     request: Request, services: Services, store: Viewed, places: Annotated[_Places, Depends()], graph: GraphPath = None
 ) -> Response:
-    """Return the nodes on all paths between two places, their weights, and the values that enter and leave.
+    """Return the nodes on all paths between two places, their weights, and the values that enter and leave this part.
 
     For an ONNX model, `inputs` and `outputs` of the response select the same nodes in `/onnx/model.onnx`.
     """

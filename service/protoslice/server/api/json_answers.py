@@ -85,7 +85,7 @@ VERSIONED = "public, max-age=3600"
 
 
 def etag_of(body: bytes) -> EntityTag:
-    """Return an entity tag made from the digest of JSON, for resources without a version."""
+    """Return an entity tag that is made from the digest of the JSON `body`, for resources without a version."""
     return EntityTag(f"sha256-{hashlib.sha256(body).hexdigest()}")
 
 
@@ -103,7 +103,8 @@ def json_answer(
     """Return a dataclass or a dictionary as JSON. Bytes are sent unchanged, and `sha256` is their digest if known.
 
     Conditions of a GET are evaluated. Without `etag`, the entity tag is made from the content, and `weak` makes it
-    weak. Content of 1 KiB or more is compressed for clients that accept gzip, unless the route's answers have a secret.
+    weak. Content of 1 KiB or more is compressed for clients that accept gzip, unless the route's answers contain a
+    secret.
     """
     if not isinstance(data, bytes):
         data = encode_fact(data) if is_dataclass(data) else encode_json(data)
@@ -163,10 +164,10 @@ def microseconds_of(time: datetime | None) -> int | None:
 
 
 async def created_response(request: Request, services: Services, made: Created) -> Response:
-    """Return the response with the store that an upload made or found.
+    """Return the response about the store that an upload created, or about the identical store that already existed.
 
-    A caller without permission to read cannot distinguish a new store from an existing one. This caller sees no tags
-    except those in the request.
+    A caller without permission to read cannot distinguish the two cases. This caller sees no tags except those in the
+    request.
     """
     context, stores = context_of(request.scope), services.stores
     store, created, context.store = made.store, made.created, made.store.id
@@ -211,11 +212,11 @@ async def view_answer(
     headers: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Response:
-    """Return a JSON view of a store. `make` returns it as a dataclass, a page of dataclasses, or a `TextView`.
+    """Return a JSON view of a store. `make` returns the view as a dataclass, a page of dataclasses, or a `TextView`.
 
     The view is made once for all requests with the same path, query and `facts`, and then kept in memory. Without
-    `headers`, a URL with the store's id gets `Cache-Control`. Any other URL gets `Content-Location` with the permanent
-    URL. With `strict`, raise `Unsupported` if the view omits anything.
+    `headers`, the response to a URL with the store's id has `Cache-Control`. For any other URL, the response has
+    `Content-Location` with the permanent URL. With `strict`, raise `Unsupported` if the view omits anything.
     """
     if headers is None:
         named = request.path_params["ref"] != store.info.id
@@ -247,9 +248,9 @@ def _view_of(found: object) -> TextView:
 
 
 async def store_body(stores: Stores, store: Store) -> bytes:
-    """Return the JSON of a store. If the store has many files, a thread encodes it, because that takes long.
+    """Return the JSON of a store. A thread encodes a store with many files, because encoding takes long.
 
-    If the store's names in registries were not looked up, its tags are its only names.
+    If the store's names in registries were not looked up, the JSON lists only its tags as names.
     """
     if not store.names:
         store = replace(store, names=tuple(StoreName("tag", tag) for tag in store.tags))
@@ -263,7 +264,10 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
 
 
 def bound(request: Request, cursor: str | None) -> str | None:
-    """Bind a cursor to the request's parameters, except those that select the page. None remains None."""
+    """Bind a cursor to the request's parameters, except the parameters that select the page.
+
+    Return None for no cursor.
+    """
     return None if cursor is None else cursor + _mark(request)
 
 
@@ -285,7 +289,7 @@ def page_answer(
 
 
 def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | None = None) -> bytes:
-    """Return a page as JSON. The page has a member `total` if it is known."""
+    """Return a page as JSON. The JSON has a member `total` unless `total` is None."""
     members: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     shown = encode_items(page.items) if items is None else items
     return b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
@@ -319,19 +323,22 @@ class Current:
     version: Any
     """The value that the write compares in its transaction. It is read before the other members."""
     shown: Mapping[str, Any] = field(default_factory=dict)
-    """Further members of the problem, for a caller with permission to read."""
+    """Further members of the problem that reports a false condition, for callers with permission to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition of a write: the resource has a `version`, or is `absent`. By default, there is no condition."""
+    """The condition of a write: the resource still has this `version`, or it is `absent`.
+
+    By default, there is no condition.
+    """
 
     version: Any = None
     absent: bool = False
 
 
 def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
-    """Return a route's dependency that evaluates If-Match and If-None-Match and returns a `Condition`.
+    """Return a dependency for a route. The dependency evaluates If-Match and If-None-Match and returns a `Condition`.
 
     `find` returns the resource or raises `NotFound`. Routes without this dependency refuse the two headers.
     """

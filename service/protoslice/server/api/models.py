@@ -1,4 +1,4 @@
-"""JSON answers whose classes the library does not define: pages, and the library's results with further members."""
+"""Classes of JSON answers that the library does not define: pages, and the library's results with further members."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Comparing:
     read: Count
     """The number of bytes of both stores that were read so far."""
     size: Count
-    """The size of both stores in bytes, which is the upper bound of `read`."""
+    """The total size of both stores in bytes, which is the upper bound of `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,13 @@ class UploadState:
 
     id: str
     state: Annotated[str, Keywords(enum=["open", "complete", "stored"])]
-    """`open`: accepts bytes; `complete`: has all bytes, to be joined with other uploads; `stored`: became a store."""
+    """The state of the upload.
+
+    An `open` upload accepts bytes. A `complete` upload has all its bytes, and waits to be joined with other uploads. A
+    `stored` upload became a store.
+    """
     offset: Count
-    """The number of durable bytes."""
+    """The number of bytes that have arrived and are stored durably."""
     length: Count | None
     """The total number of bytes; None if unknown."""
     filename: str | None

@@ -73,7 +73,10 @@ _PATTERNS: Final = {
     "/v1/webhooks/{name}": _NAME,
     "/problems/{slug}": "^[a-z-]+$",
 }
-"""Patterns of path parameters, keyed by the path up to the parameter. Other parameters have only a maximum length."""
+"""Patterns of path parameters, keyed by the path up to the parameter.
+
+Any other path parameter has only a maximum length.
+"""
 _LONGEST_PATH: Final = 65_536
 _SECURITY: Final = {
     "bearer": {
@@ -117,7 +120,7 @@ _DESCRIBED: Final = {
 
 
 def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Return the OpenAPI document of these routes and views. `rules` maps the method and path of each to its rule."""
+    """Return the OpenAPI document of these routes and views. `rules` maps each route's method and path to its rule."""
     shown = [(row, route) for row, route in routes_of(routes) if route.include_in_schema]
     described = dict(sorted(shown, key=lambda each: isinstance(each[1], View)))
     document = get_openapi(
@@ -182,7 +185,7 @@ def _describe(operation: dict[str, Any], route: Route) -> None:
 
 
 def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Derive the HEAD operation from a GET operation, for protocols whose clients use it."""
+    """Derive the HEAD operation from a GET operation, for protocols whose clients use HEAD."""
     responses = {status: {**said} for status, said in operation["responses"].items()}
     for each in responses.values():
         each.pop("content", None)
@@ -268,7 +271,7 @@ def _has_content(operation: Mapping[str, Any]) -> bool:
 
 
 def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a read's conditional headers that are not among its parameters."""
+    """Yield the conditional headers of a read, except headers that are already among its parameters."""
     known = {str(each["name"]).lower() for each in parameters}
     for name in ("If-Match", "If-None-Match"):
         if name.lower() not in known:

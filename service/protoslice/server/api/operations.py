@@ -49,7 +49,7 @@ async def livez() -> Response:
     summary="Check whether the service is ready",
 )
 async def readyz(services: Services) -> Response:
-    """Return ok if storage and database respond, space is free, and the service is not shutting down."""
+    """Return ok if storage and database respond, the storage has free space, and the service is not shutting down."""
     if services.state.draining:
         raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.state.ready()
@@ -67,7 +67,11 @@ async def readyz(services: Services) -> Response:
     any_query=True,
 )
 async def metrics(services: Services) -> Response:
-    """Return requests, durations and bytes by route, stages of ingestion, and the event loop's lag."""
+    """Return metrics for Prometheus.
+
+    They include counts, durations and bytes of requests by route, durations of ingestion stages, and the event loop's
+    lag.
+    """
     return Response(await services.state.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 

@@ -34,7 +34,7 @@ from protoslice.sizes import format_size
 router = RouteGroup(tags=["operations"])
 
 _TABS: Final = ("bytes", "files", "graph", "message", "records", "tensors")
-"""The views of a model, except the first view. Their addresses end with these names."""
+"""The names of a model's tabs on the web page, except the first tab. The address of each tab ends with its name."""
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
@@ -68,7 +68,7 @@ async def home(
 @endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def model(request: Request, rest: str) -> Response:
     """Return the page of a model. If the web page was not built, redirect to the facts of the store."""
-    # Clients print the address of this route.
+    # Clients print the address of this route, so it must also work without the web page.
     if not _has_shell(request):
         # Only the raw path keeps a slash within a reference encoded.
         raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))

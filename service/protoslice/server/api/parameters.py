@@ -31,7 +31,10 @@ SIZE: Final = WithJsonSchema({"type": "string", "examples": ["1MiB"]})
 WHOLE: Final = WithJsonSchema({"type": "integer", "minimum": 0, "examples": [1000000]})
 """The mark in `Annotated` of a size that is a plain number."""
 CLIENT: Final = Parameter(include_in_schema=False)
-"""The mark in `Annotated` of a member that is no parameter. It holds the client's key for limits per client."""
+"""The mark in `Annotated` of a member that is no query parameter.
+
+This member holds the client's key for limits per client.
+"""
 
 
 async def _viewed(services: Services, ref: Ref) -> OpenStore:
@@ -43,7 +46,7 @@ Viewed = Annotated[OpenStore, Depends(_viewed)]
 
 
 class Parameters(Generic[T]):
-    """A reader of a dataclass's parameters. The dataclass declares each as `Annotated[…, Parameter(description=…)]`."""
+    """A reader of the parameters in a dataclass, which declares each as `Annotated[…, Parameter(description=…)]`."""
 
     def __init__(self, kind: type[T]) -> None:
         hints = get_type_hints(kind, include_extras=True)
@@ -153,7 +156,7 @@ class NoQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuery:
-    """The query that selects the plan of the chunks."""
+    """The query that selects the plan by which a message is split into chunks."""
 
     plan: Plan = None
 

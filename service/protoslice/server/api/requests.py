@@ -108,7 +108,7 @@ class SignUrl(RequestBody):
 
 
 class AskedPiece(BaseModel):
-    """A piece that the client has and may not need to send."""
+    """A piece that the client has, and may not need to send if the service has it too."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -135,7 +135,7 @@ class AskMissing(RequestBody):
 
 
 class AskMerge(RequestBody):
-    """A part of a message, in any file."""
+    """A part of a message in any of the store's files."""
 
     path: str = Field(default="", max_length=8192, description="Field path; default: the root.", examples=["graph"])
     fields: list[Annotated[str, Field(min_length=1, max_length=8192)]] = Field(
@@ -164,7 +164,7 @@ class AskMerge(RequestBody):
 
 
 class AskedPart(BaseModel):
-    """A view of the store, or a range of it."""
+    """A view of the store, or a byte range of such a view."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -186,7 +186,7 @@ class AskParts(RequestBody):
 
 
 def _few(files: dict[str, T]) -> dict[str, T]:
-    """Return `files` unchanged. Raise `LimitExceeded` if there are too many, as other kinds of uploads do."""
+    """Return `files` unchanged. Raise `LimitExceeded` for too many files, as other kinds of uploads do."""
     if len(files) > MAX_FILES:
         raise LimitExceeded(f"Too many files: a store holds at most {MAX_FILES}")
     return files

@@ -80,7 +80,7 @@ async def get_schema(request: Request, services: Services, name: str) -> Respons
     body=SCHEMA_BODY,
 )
 async def put_schema(request: Request, services: Services, name: str, condition: Unchanged) -> Response:
-    """Store a serialized `FileDescriptorSet`. Requests can then use its message types as `type=`."""
+    """Store a serialized `FileDescriptorSet`. Requests can then name its message types in `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.schemas.put(
@@ -93,6 +93,6 @@ async def put_schema(request: Request, services: Services, name: str, condition:
 
 @endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(409,), summary="Remove a schema")
 async def delete_schema(services: Services, name: str, condition: Unchanged) -> Response:
-    """Remove a schema. Stores that use it keep their copy."""
+    """Remove a schema. Stores that use the schema keep their own copies of it."""
     await services.stores.schemas.delete(name, if_match=condition.version)
     return Response(status_code=204)

@@ -59,7 +59,7 @@ class Session:
     spaces: Sequence[str]
     """The spaces that the caller has access to; `*` for all."""
     scopes: Mapping[str, Sequence[str]]
-    """The scopes of the caller in each of these spaces."""
+    """The scopes of the caller in each space that `spaces` lists."""
     expires: datetime | None
     """The time at which the session expires."""
     url: str
@@ -151,7 +151,8 @@ async def begin_session(request: Request, services: Services, body: NewSession) 
     """
     fields, context = read_fields(request.scope), context_of(request.scope)
     context.changes = True
-    # Another site's page could sign the person in as somebody else. Allowed CORS origins may write, but not do this.
+    # Another site's page could sign the person in as somebody else. Pages of allowed CORS origins may write, but may
+    # not begin sessions.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
     if not services.state.authenticator.closed:

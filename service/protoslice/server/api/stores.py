@@ -1,4 +1,4 @@
-"""Routes that find, describe and remove stores, and that list the repositories with names of stores."""
+"""Routes that find, describe and remove stores, and that list repositories in which stores have names."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ async def delete_store(
     these names. Tags are removed too. Names in registries remain, but do not resolve until the store is restored or
     created again.
     """
-    # A tag is refused because the same store may have further tags.
+    # A tag is not accepted instead of an id, because the same store may have further tags.
     reads = services.auth.may(Scope.READ)
     if not is_id(ref):  # the response reveals the rest of the id
         services.auth.require(Scope.READ)
@@ -252,7 +252,10 @@ async def restore_store(request: Request, services: Services, id: str) -> Respon
 repositories = RouteGroup(tags=["repositories"])
 
 PAGE = 100
-"""The maximum number of repositories or versions in a page. The service reads some records for each of them."""
+"""The maximum number of repositories or versions in a page.
+
+The service reads some records for each repository or version.
+"""
 
 
 @endpoint(

@@ -41,7 +41,7 @@ router = RouteGroup(tags=["views"])
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """The query parameters that select a document, which is the root or a stream of records."""
+    """The query parameters that select a document, which is the root message or a stream of records."""
 
     file: OtherFile = None
     framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
@@ -99,7 +99,10 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     limit: Limit = 100,
     start: Start = 0,
 ) -> Response:
-    """Return a node's children. Each has field, name, type, count and size, and shows whether it has children too."""
+    """Return a node's children.
+
+    Each child has field, name, type, count and size, and shows whether it has children too.
+    """
     found = await documents.document_of(store, RecordsRequest(**asdict(of)))
     return await view_answer(
         request,
@@ -129,7 +132,7 @@ async def get_treemap(
         float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
     ] = 0.001,
 ) -> Response:
-    """Return a node with its largest children, nested, with at most 1000 nodes.
+    """Return a node with its largest descendants, as a nested tree of at most 1000 nodes.
 
     In each node, `more` is the number of children that are not shown.
     """
@@ -190,8 +193,8 @@ pieces = RouteGroup(tags=["chunks"])
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
     """Report which pieces in the request are missing, and where the other pieces are stored.
 
-    Search the `stores` in the request. By default, search the bases of `tags`, and then the stores that share the most
-    pieces.
+    The service searches the `stores` in the request. By default, it first searches the stores on which uploads with
+    these `tags` would be based. It then searches the stores that share the most pieces.
     """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     bases = await services.stores.bases(body.tags) if body.stores is None else ()

@@ -1,4 +1,4 @@
-"""Routes for tags, which are movable names of stores. Conditional requests change them with compare-and-set."""
+"""Routes for tags, which are movable names of stores. Conditional requests change tags with compare-and-set."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ async def put_tag(
     body: PutTag,
     condition: Unchanged,
 ) -> Response:
-    """Set a tag. With conditions, set it only if it has not changed."""
-    if not is_id(body.store):  # the answer reveals the id behind another tag or the beginning of an id
+    """Set a tag. If the request has conditions, set the tag only if it has not changed."""
+    if not is_id(body.store):  # the answer reveals the whole id for a tag or a beginning of an id
         services.auth.require(Scope.READ)
     found, created = await services.stores.put_tag(
         tag, body.store, if_match=condition.version, if_none_match=condition.absent

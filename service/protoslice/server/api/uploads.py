@@ -151,10 +151,10 @@ async def create_upload(
     summary="Get the state of an upload",
 )
 async def get_upload(request: Request, services: Services, upload: str) -> Response:
-    """Return the number of durable bytes.
+    """Return the number of bytes that are stored durably.
 
-    This ends a request that still sends to the same upload, so that the number stays valid. HEAD returns the same
-    headers. If the upload was complete but could not become a store, GET and HEAD return the problem.
+    This call ends any other request that still sends to the same upload, so that the number stays valid. HEAD returns
+    the same headers. If the upload was complete but could not become a store, GET and HEAD return the problem.
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
@@ -304,7 +304,7 @@ async def get_arriving_records(
     framing: FramingOfUpload = None,
     format: FramingOfAnswer = "delimited",
 ) -> Response:
-    """Return records whose bytes are durable, at most a few MiB. The upload continues meanwhile."""
+    """Return records whose bytes are already stored durably, at most a few MiB. The upload continues meanwhile."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
         with services.state.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():

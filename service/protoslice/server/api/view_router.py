@@ -150,7 +150,7 @@ async def answer_view(
 async def _known_plan(
     etag: str, store: OpenStore, method: str, fields: HeaderMap, policy: ResponsePolicy
 ) -> ResponsePlan | None:
-    """Return a response without a body if it needs no work on the view.
+    """Return the plan of a response that has no body and needs no work on the view.
 
     Return None if the view has to be made.
     """
@@ -207,7 +207,7 @@ def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | 
 
 
 class RepresentationResponse(Response):
-    """A handler's answer with a representation and with headers of the handler's protocol.
+    """A handler's answer that consists of a representation and of headers of the handler's protocol.
 
     `location` is the URL whose bytes never change. It is None if the request is for this URL.
     """

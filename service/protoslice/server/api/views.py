@@ -142,7 +142,7 @@ def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
 
 @view("files/{path:path}", summary="Get a file", select_sync=OpenStore.file, media_types=(_BYTES,))
 async def get_file(store: Viewed, path: FilePath) -> Representation:
-    """Return the file as uploaded, with ranges, validators and digests. Use the path in the store's list of files."""
+    """Return the file as uploaded, with ranges, validators and digests. The path is as in the store's list of files."""
     return store.file(path)
 
 
@@ -191,8 +191,9 @@ async def get_chunk(store: Viewed, n: Number, query: Annotated[PlanQuery, Depend
 async def get_merged(store: Viewed, query: Annotated[MergeQuery, Depends()]) -> Representation:
     """Return the serialized message at `path`. Without `path`, return the whole proto, byte for byte as uploaded.
 
-    For a bytes or string field, return its content. For a scalar, return its text. In a stream of records, start the
-    path with a record, such as `records[1000]`. In the index of a tensor bundle, start it with `header` or `entries`.
+    For a bytes or string field, return its content. For a scalar, return its text. In a stream of records, the path
+    starts with a record, such as `records[1000]`. In the index of a tensor bundle, the path starts with `header` or
+    `entries`.
     """
     return await documents.merge(store, query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
 
@@ -231,8 +232,8 @@ async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Dep
 async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
     """Return all records, a range of records, or a list of records.
 
-    The records are framed, or, if their type is known, JSON lines or text. With `summary`, return the framing,
-    the type, the number of records, and any damage that cuts the stream short.
+    The records are returned with their framing. If their type is known, they can also be JSON lines or text. With
+    `summary`, return the framing, the type, the number of records, and any damage that cuts the stream short.
     """
     if query.summary is not None:
         return await records.summary(store, query.stream, records_summary_text)

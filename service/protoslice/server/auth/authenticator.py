@@ -1,4 +1,4 @@
-"""Authentication: finds the caller of a request and its permissions before anything is read.
+"""Authentication: finds the caller of a request, and the caller's permissions, before anything is read.
 
 Credentials are tokens and JWTs in `Authorization`, signed URLs, and browser sessions.
 """
@@ -33,7 +33,7 @@ KNOWN_SECONDS: Final = 5.0
 A revoked token remains valid for at most this time.
 """
 _AWAY_SECONDS: Final = 55.0
-"""The further seconds for which a cached caller is accepted if the database does not respond."""
+"""The additional seconds for which a cached caller is accepted while the database does not respond."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0
 """The seconds for which a verified JWT is not verified again. Its key may be withdrawn meanwhile."""
 _CALLERS: Final = 4096
@@ -58,7 +58,7 @@ _WRONG_SIGNATURE: Final = (
 
 
 class CachedPrincipal:
-    """The principal of a credential, which is valid until `until` on the monotonic clock."""
+    """The cached principal of a credential. The cached entry is valid until `until` on the monotonic clock."""
 
     __slots__ = ("_keys", "_proven", "origin", "principal", "until")
 
@@ -79,7 +79,10 @@ class CachedPrincipal:
         return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
 
     def signed(self, signature: UrlSignature) -> bool:
-        """Return True if the caller made a signature that has not expired. Each signature is verified only once."""
+        """Return True if the caller made `signature`, and if it has not expired.
+
+        Each signature is verified only once.
+        """
         if signature in self._proven:
             return signature.is_valid
         if not any(signature.proves(key) for key in self._keys):
@@ -93,7 +96,8 @@ class CachedPrincipal:
 class CredentialCache:
     """A cache of principals by credential.
 
-    A principal is looked up again after some seconds. While the database is unavailable, it is used for longer.
+    A principal is looked up again after some seconds. While the database is unavailable, the cached principal is used
+    for longer.
     """
 
     def __init__(self) -> None:
@@ -101,7 +105,7 @@ class CredentialCache:
         self._asking: SingleFlight[str, CachedPrincipal | None] = SingleFlight()
 
     def get(self, credential: str) -> CachedPrincipal | None:
-        """Return the principal of a credential that was looked up some seconds ago.
+        """Return the principal of a credential that was looked up within the last few seconds.
 
         Return None for any other credential.
         """
@@ -137,7 +141,10 @@ class CredentialCache:
 
 
 class AuthContext:
-    """The permissions of a request's caller in the request's space. An anonymous caller may do everything."""
+    """The permissions of a request's caller in the request's space.
+
+    If the service requires no credentials, the caller is anonymous and may do everything.
+    """
 
     __slots__ = ("_cached", "_key", "_space", "tags")
 
@@ -225,7 +232,7 @@ class Authenticator:
 
     @property
     def code_flow(self) -> SignIn | None:
-        """The sign-in of people at an issuer; None if no issuer is configured for it."""
+        """The sign-in of people at an issuer; None if no issuer is configured for sign-in."""
         return None if self._verifier is None else self._verifier.sign_in
 
     @property
@@ -240,7 +247,10 @@ class Authenticator:
     async def authenticate(
         self, scope: AsgiScope, fields: HeaderMap, space: str, rule: Rule, parameters: Mapping[str, Any]
     ) -> AuthContext:
-        """Return the permissions of a request. Raise `HttpProblem` or `NotFound` if it may not use the route."""
+        """Return the permissions of a request.
+
+        Raise `HttpProblem` or `NotFound` if the caller may not use the route.
+        """
         if not self.closed or rule.scope is None:
             return ANYONE
         authorization, signature = fields.get(b"authorization"), take_signature(scope)
@@ -291,9 +301,9 @@ class Authenticator:
     def cached_reader(
         self, authorization: str | None, signature: UrlSignature | None, space: str
     ) -> AuthContext | None:
-        """Return the caller of a credential that was looked up some seconds ago, if the caller may read in `space`.
+        """Return the caller of a recently used credential, if the caller may read in `space`.
 
-        Return None otherwise.
+        Return None otherwise. The credential must have been looked up within the last few seconds.
         """
         if authorization is not None:
             found = self._callers.get(authorization)
@@ -357,7 +367,7 @@ class Authenticator:
     async def _restore(self, text: str, key: SigningKey, asked: float) -> CachedPrincipal | None:
         """Return the caller of a sealed identity.
 
-        Return None for any other text, and if its JWT is no longer accepted.
+        Return None for any other text, and for an identity whose JWT is no longer accepted.
         """
         if self._verifier is None:
             return None
@@ -379,16 +389,16 @@ def _until(record: TokenRecord, asked: float) -> float:
 
 
 def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
-    """Return the problem for a caller without a valid token. The challenges in it suit the clients of `path`.
+    """Return the problem for a caller without a valid token. The problem's challenges suit the clients of `path`.
 
-    `wrong` says why the credential is invalid. It is None if the caller sent no credential.
+    `wrong` says why the credential is invalid. Pass None if the caller sent no credential.
     """
     said = wrong or _NO_TOKEN
     if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
         # After a 401, Ollama requests a token from the realm, and then reports only that this request failed.
         return HttpProblem(FORBIDDEN, f"unauthorized: {_NO_OLLAMA}")
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
-    # Clients of OCI registries read a Bearer realm as the URL of a service that issues tokens.
+    # Clients of OCI registries read a Bearer realm as the URL of a service that issues tokens, so they get only Basic.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
     if fields.get(b"sec-fetch-dest") == "empty":  # a script's request; Basic would make browsers show a password prompt
         challenge = bearer
@@ -396,7 +406,10 @@ def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpPro
 
 
 def is_empty(authorization: str) -> bool:
-    """Return True if Basic credentials have neither name nor password. Skopeo sends this without a login."""
+    """Return True if Basic credentials have neither name nor password.
+
+    Skopeo sends such credentials without a login.
+    """
     return authorization.partition(" ")[2].strip() == "Og=="
 
 
@@ -423,6 +436,9 @@ def secret_in(authorization: str) -> str:
 
 
 def _without_hub_prefix(secret: str) -> str:
-    """Return a secret without the prefix `hf_`. After this prefix, llama.cpp sends only alphanumeric characters."""
+    """Return a secret without the prefix `hf_`.
+
+    If only alphanumeric characters follow the prefix, `psl_` replaces it, because llama.cpp sends no other characters.
+    """
     rest = secret.removeprefix(_HUB_PREFIX)
     return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest

@@ -86,7 +86,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
 
 
 def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
-    """Return a line for each rule. The line names the claim that prevents a match, if any."""
+    """Return a line for each rule. The line of a rule that does not match names the claim that prevents the match."""
     found = [f"a JWT of {issuer.url}"]
     for rule in issuer.rules:
         wrong = rule.mismatch(claims)

@@ -55,7 +55,7 @@ async def change_mode(database: Database, mode: str) -> None:
         raise InvalidInput(f"Unknown mode of access {mode[:20]!r}: use {' or '.join(get_args(Mode))}")
 
     def work(tx: Transaction) -> None:
-        if database.dialect == "postgresql":  # a starting process waits for this lock and then reads the new mode
+        if database.dialect == "postgresql":  # a process that starts waits for this lock, then reads the new mode
             tx.run("LOCK TABLE processes IN SHARE MODE")
         refuse_running(running(tx, database.process), "change the mode of access")
         tx.run("UPDATE meta SET access = :mode", mode=mode)

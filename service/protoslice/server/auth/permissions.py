@@ -1,4 +1,4 @@
-"""Permissions: the grants of callers, the rules of routes, and the decision that compares both.
+"""Permissions: the grants of callers, the rules of routes, and the decision that compares grants with rules.
 
 A grant gives a principal scopes in one space. A grant may be limited to tags. A rule says what a route needs.
 """
@@ -44,7 +44,10 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Scopes in one space. If `tags` has patterns with `*`, the grant only changes tags that match one of them."""
+    """Scopes in one space.
+
+    If `tags` lists patterns (which may have `*`), the grant only allows changes of matching tags.
+    """
 
     space: str
     scopes: frozenset[Scope]
@@ -149,7 +152,10 @@ class Rule:
     signed: bool = False
     """True if the route accepts signed URLs. A test lists all these routes."""
     reads: bool = False
-    """True if the route also needs `read`, because its answers depend on content that requests do not fully name."""
+    """True if the route also needs `read`.
+
+    Its answers then depend on content that the request does not fully name.
+    """
 
     def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:
         """Yield the scopes that a request needs, each with its tags. Yield nothing for an open route."""

@@ -39,7 +39,10 @@ _PROOF: Final = 64 + len("&psl-signature=")
 SESSION_SECONDS: Final = 8 * 3600
 URL_SECONDS: Final = 7 * 24 * 3600
 _SKEW_SECONDS: Final = 30
-"""The seconds by which a signature ends before its latest allowed end. Another replica's clock may be behind."""
+"""The seconds by which a signature ends before its latest allowed end.
+
+Without this margin, a replica whose clock is behind would refuse the signature.
+"""
 REMEMBERED_SECONDS: Final = 5.0
 """The seconds after which the key is read again. Signatures by a replaced key then become invalid."""
 _BYTES: Final = 32
@@ -125,8 +128,8 @@ def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
 class SigningKey:
     """The service's key. The first replica that needs it makes it and stores it in the catalogue.
 
-    Secrets of the operator, if any, are combined with it. Several secrets result in several keys. The first key signs
-    and seals, and all keys verify.
+    If the operator sets secrets, the stored key is combined with each secret. Each combination is one key. The first
+    key signs and seals, and all keys verify.
     """
 
     def __init__(self, database: Database, secrets: Sequence[str] = ()) -> None:
@@ -166,7 +169,8 @@ class SigningKey:
             raise IntegrityError(
                 "The service key in the database is damaged: run UPDATE meta SET service_key = NULL, and sign in again"
             )
-        # Anyone who reads the whole database has this key. With a secret of the operator, it is not enough for signing.
+        # Anyone who reads the whole database has this key. If the operator has set a secret, the stored key alone is
+        # not enough for signing.
         return tuple(hmac.digest(each.encode(), found, sha256) for each in self._secrets) or (found,)
 
 
@@ -191,8 +195,8 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 def take_signature(scope: Scope) -> UrlSignature | None:
     """Remove the signature from a request's query, so that later steps do not show it, and return it.
 
-    Return None without a signature. HEAD uses the signature of GET. The S3 routes, whose signatures differ, have
-    already put theirs into the scope.
+    Return None without a signature. A HEAD request uses the signature for GET. The S3 routes have another kind of
+    signature, which they have already put into the scope.
     """
     if (given := scope.get(SIGNATURE)) is not None:
         return cast(UrlSignature, given)
@@ -216,7 +220,7 @@ SESSION: Final = "protoslice-session"
 LOGIN: Final = "protoslice-login"
 """The name of the cookie for a sign-in in progress."""
 _LONGEST: Final = 16 << 10
-"""The length limit of a request's cookies together, in characters. Above it, no cookie is read."""
+"""The limit on the total length of a request's cookies, in characters. Above this limit, no cookie is read."""
 _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})\.([0-9a-f]{64})")
 
 
@@ -237,7 +241,7 @@ def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str
 
 
 def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
-    """Return the cookie with a name. Return None unless exactly one cookie has the name."""
+    """Return the value of the cookie with a name. Return None unless exactly one cookie has this name."""
     # If two cookies have the name, another host in the domain has set one of them.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
     if len(all_of_them) > _LONGEST:

@@ -21,13 +21,13 @@ _NAMED: Final = re.compile(
     rb"([^/]*%2[Ff][^/%]*(?:@|:|%40|%3[Aa])[^/]*|mlflow-artifacts(?::|%3[Aa])%2[Ff][^/]*)(/.*)?",
     re.DOTALL,
 )
-"""A store's path with a name in a registry: `owner%2Fname@revision` or `name%2Fof%2Fartifact:tag`."""
+"""The pattern of a store's path with a name from a registry: `owner%2Fname@revision` or `name%2Fof%2Fartifact:tag`."""
 _SLASH: Final = "%2F"
 _PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 
 
 class SpacePath(NamedTuple):
-    """The space of a path, the beginning of the path that names the space, and the rest of the path."""
+    """A path that is split: its space, the beginning that names the space, and the rest."""
 
     space: str
     root: str

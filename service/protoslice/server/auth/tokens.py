@@ -31,7 +31,7 @@ _ADMIN: Final = "admin"
 _MOST_TAGS: Final = 64
 _COLUMNS: Final = "id, space, name, scopes, tags, hash, created, expires, used"
 _USE: Final = timedelta(hours=1)
-"""The minimum time between two records of a token's use."""
+"""The minimum time between two updates of the time at which a token was last used."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LONGEST: Final = 128
@@ -60,7 +60,7 @@ class Token(NamedTuple):
         return sha256(self.text.encode()).hexdigest()
 
     def proves(self, kept: str) -> bool:
-        """Return True if `kept` is the hash of this token. The comparison takes equally long for all other hashes."""
+        """Return True if `kept` is the hash of this token. The comparison takes equally long for all wrong hashes."""
         return hmac.compare_digest(self.hash.encode(), kept.encode())
 
 

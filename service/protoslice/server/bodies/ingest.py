@@ -110,7 +110,7 @@ async def ingest_recipe(
     """Create a store from a recipe, which has the digest of each file. `check` is called after the last byte."""
 
     async def view(store_id: str) -> OpenStore:
-        services.auth.require(Scope.READ)  # only recipes that copy from stores need to read
+        services.auth.require(Scope.READ)  # only recipes that copy from stores need the scope `read`
         return await services.stores.view(store_id)
 
     async with await services.stores.ingest(wanted) as ingest:

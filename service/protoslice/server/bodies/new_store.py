@@ -87,15 +87,15 @@ class NewStore(BaseModel):
     def with_words(self, words: Mapping[str, str]) -> Self:
         """Return these options, overridden by the values in Upload-Metadata.
 
-        `tag` may have several tags separated by spaces, which are added to the existing tags. `rule` has one rule per
-        line.
+        The value of `tag` may have several tags, separated by spaces. They are added to the tags of these options. The
+        value of `rule` has one rule per line.
         """
         given: dict[str, Any] = {
             name: words.get(name) or getattr(self, name) or None for name in ("root", "min_chunk", "max_chunk", "plan")
         }
         given["tags"] = [*dict.fromkeys((*words.get("tag", "").split(), *self.tags))]
         type_name = words.get("type", "/")
-        # Clients in browsers send the media type under the name `type`.
+        # Clients in browsers send the media type under the name `type`, so a value with a slash is ignored.
         given["type"] = (self.type if "/" in type_name else type_name) or None
         if "rule" in words:
             given["rules"] = [rule for rule in words["rule"].splitlines() if rule]

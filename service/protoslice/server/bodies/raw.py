@@ -136,7 +136,7 @@ def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
     """Parse Content-Type or Content-Disposition: a type and parameters by name, in lower case (RFC 9110, 5.6.6).
 
     `header` is the name of the header in errors. Malformed values raise `InvalidInput`. The parser of `email.message`
-    repairs them instead: missing quotes, missing separators and repeated parameters.
+    is not used, because it accepts missing quotes, missing separators and repeated parameters.
     """
     if len(text) > _LONGEST_HEADER:
         raise InvalidInput(f"{header} is too long: at most {_LONGEST_HEADER} characters")

@@ -21,7 +21,8 @@ _CHECKSUM: Final = slice(148, 156)
 _RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,18}) ")
 _SPARSE_KEYS: Final = (b"GNU.sparse.", b"SCHILY.realsize")
 _SPARSE: Final = b"sparse"
-# The limit for a pax header or a long name, which are kept in memory. Access lists and the like take a few KiB.
+# The size limit in bytes of a pax header or of a long name, because both are kept in memory. Access lists and the like
+# take a few KiB.
 _LONGEST_EXTENSION: Final = 1 << 20
 _FILES: Final = {b"0", b"\0", b"7"}
 _FOLDER: Final = b"5"
@@ -212,7 +213,7 @@ def _verify(block: bytes, offset: int) -> None:
     unsigned = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
     if claimed == unsigned:
         return
-    # Some old programs add up signed characters.
+    # Some old programs compute the checksum from signed characters.
     high = sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[_CHECKSUM])
     if claimed != unsigned - 256 * high:
         raise CorruptModel("The archive is damaged: a tar header has a wrong checksum", offset)

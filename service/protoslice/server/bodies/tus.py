@@ -113,7 +113,7 @@ def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response
 
 
 def check_version(fields: HeaderMap, *, required: bool = False) -> None:
-    """Raise `HttpProblem` if the request names another version of tus, or none although it is `required`."""
+    """Raise `HttpProblem` if the request names another version of tus, or no version although one is `required`."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
         raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})

@@ -19,7 +19,7 @@ _GZIPPED: Final = "-gzip"
 """The suffix of strong entity tags of compressed representations."""
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
-"""Characters to escape in a storage's entity tag: the escape, separators, and characters that tags cannot have."""
+"""Characters to escape in a storage's entity tag: the escape character, separators, and characters invalid in tags."""
 _LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
 """The pattern of the longest valid prefix of a list of entity tags.
 

@@ -12,7 +12,10 @@ from starlette.types import Message, Receive
 CLIENT_GONE = 499
 """The status that logs and metrics show if the client disconnected first."""
 GRACE_SECONDS = 0.1
-"""The seconds after which work is watched for a disconnect. Shorter work is not, because watching costs a task."""
+"""The seconds after which work is watched for a disconnect.
+
+Shorter work is not watched, because watching costs a task.
+"""
 
 
 class ClientGone(Exception):
@@ -29,7 +32,7 @@ class CancelOnDisconnect:
     __slots__ = ("_due", "_gone", "_is_spared", "_receive", "_task", "_timer", "_watch", "_whole")
 
     def __init__(self, receive: Receive, *, whole: bool = True, is_spared: Callable[[], bool] = lambda: False) -> None:
-        """Read `receive` once the handler has the `whole` request. Until then, only the handler reads it.
+        """Read `receive` once the handler has the `whole` request. Until then, only the handler reads from `receive`.
 
         If `is_spared` returns True when the client disconnects, the work runs to its end.
         """
@@ -56,7 +59,8 @@ class CancelOnDisconnect:
         task, self._task, self._watch = self._task, None, None
         if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return
-        # Raise only if the watch alone cancelled the task. A shutdown that also cancels it continues.
+        # Raise only if the watch alone cancelled the task. If a shutdown cancelled the task too, this cancellation
+        # continues.
         if task.uncancel() == 0:
             raise ClientGone from None
 
@@ -102,7 +106,7 @@ class BodyAhead:
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """Return the next message to the watch. `next` later returns the same message, or raises the error."""
+        """Return the next message to the watch. `next` later returns the same message. Only `next` raises an error."""
         try:
             message = await self._receive()
         except Exception as error:

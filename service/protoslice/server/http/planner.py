@@ -63,7 +63,7 @@ _Spec: TypeAlias = tuple[int, int | None] | int
 def select(header: str | None, length: int) -> Selection:
     """Return the selection of a GET with this Range header from a representation of `length` bytes.
 
-    Pass None to ignore the header, for other methods and if If-Range does not match.
+    Pass None as the header for other methods, and if If-Range does not match, because the header is then ignored.
     """
     plain = None if header is None else _PLAIN.fullmatch(header)
     if plain is not None:
@@ -106,7 +106,10 @@ def _is_number(text: str) -> bool:
 
 
 def _locate(spec: _Spec, length: int) -> ByteRange | None:
-    """Return the bytes of the representation in the requested range. Return None if it has none of them."""
+    """Return the part of a requested range that lies within the representation.
+
+    Return None if no byte lies within it.
+    """
     if isinstance(spec, int):
         return ByteRange(max(0, length - spec), length) if spec else None
     first, last = spec
@@ -150,7 +153,10 @@ class ResponsePolicy:
     private: bool
     """True if the answer depends on the caller, so that no cache may return it to other callers."""
     max_ranges: int = MAX_RANGES
-    """The maximum number of ranges per request. With more, the answer has the whole representation; 0 allows none."""
+    """The maximum number of ranges per request; 0 allows none.
+
+    For more ranges, the answer has the whole representation.
+    """
 
 
 class BodyPart(NamedTuple):
@@ -196,7 +202,10 @@ class ResponsePlan(NamedTuple):
 
 
 class ResponsePlanner:
-    """A planner of responses under one policy, for a representation or for facts that are known before it is made."""
+    """A planner of responses under one policy.
+
+    It plans for a representation, or for the facts about a representation that are known before it is made.
+    """
 
     __slots__ = ("_common", "_current", "_policy", "_representation", "_size")
 

@@ -173,5 +173,5 @@ Time = Annotated[datetime, BeforeValidator(parse_time)]
 
 
 def plain_size(given: int | str) -> int:
-    """Return a size from JSON or from a query in bytes."""
+    """Return a size in bytes. `given` is a number of bytes, or a text such as `1MiB`."""
     return given if isinstance(given, int) else parse_size(given)

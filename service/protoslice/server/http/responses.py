@@ -128,7 +128,7 @@ async def _take(send: Send, piece: Buffer) -> int:
 
 
 async def _body(representation: Representation, plan: ResponsePlan, window: Window) -> AsyncGenerator[Buffer, None]:
-    """Yield the whole body in pieces, none of which is empty. The first has bytes of the representation."""
+    """Yield the whole body in pieces, none of which is empty. The first piece has bytes of the representation."""
     for part in plan.parts:
         head = part.head
         async with aclosing(representation.pieces(part.start, part.end, window)) as pieces:
@@ -151,7 +151,7 @@ def _check_end(left: int) -> None:
 
 @cache
 def _rendered_by() -> str:
-    """Return the versions on which a rendered form depends: of this code, the runtime, and types in an `Any`."""
+    """Return the versions of all that shapes a rendered form: this code, the runtime, and the types in an `Any`."""
     bundled = sha256(bundled_bytes()).hexdigest()[:16]
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 

@@ -7,7 +7,7 @@ pages of the service have another Content-Security-Policy, with which browsers d
 
 A page of another site may send a form to any address that its reader's machine can reach, or embed the address as an
 image. Browsers send no preflight for these. The service therefore refuses such requests from other sites, except plain
-reads. Method and rule of the route define a plain read, and the browser's headers name the site.
+reads. The method and the route's rule decide whether a request is a plain read. The browser's headers name the site.
 
 A page may also make its own host name resolve to this machine after the page was loaded (DNS rebinding). The service
 then looks like the page's site. A service that only this machine can reach therefore answers only for addresses,
@@ -31,7 +31,10 @@ from protoslice.server.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, Htt
 from protoslice.server.settings import Settings, is_loopback
 
 POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; sandbox"
-"""The Content-Security-Policy of every response except the pages. It forbids scripts, an origin and frames."""
+"""The Content-Security-Policy of every response except the pages.
+
+It forbids scripts and frames, and gives the content no origin.
+"""
 _CACHE: Final = b"cache-control"
 _DISPOSITION: Final = b"content-disposition"
 _POLICY: Final = b"content-security-policy"
@@ -62,7 +65,7 @@ _GRANTS: Final = [
 _INERT: Final = frozenset(
     {b"application/json", b"application/octet-stream", b"application/x-ndjson", b"application/jsonl", b"text/plain"}
 )
-"""Media types that browsers show as text or save. Types of the form `application/...+json` belong to these too."""
+"""Media types that browsers show as text or save. Browsers treat types of the form `application/...+json` likewise."""
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, private: bool) -> Headers:
@@ -165,7 +168,7 @@ class OriginPolicy:
 
     def check(self, method: str, fields: HeaderMap, http_version: str) -> None:
         """Raise `HttpProblem` if Host is missing or foreign, or if a page of another site requests a change."""
-        # Hosts of several lines are joined by ", ", but no valid host has a space.
+        # The values of several Host lines are joined by ", ". The result is invalid, because no valid host has a space.
         host = fields.get(b"host")
         if host is None:
             if http_version != "1.0":
@@ -199,7 +202,10 @@ class OriginPolicy:
 
 
 def is_own_page(method: str, fields: HeaderMap) -> bool:
-    """Return True for a request by a person or by a page of exactly this host. A change needs headers that prove it."""
+    """Return True for a request by a person or by a page of exactly this host.
+
+    For a method that may change something, the request's headers have to prove this.
+    """
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
         return site in _OWN

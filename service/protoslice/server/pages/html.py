@@ -177,8 +177,8 @@ def is_built() -> bool:
 def shell(without_scripts: str, *parts: str) -> str | None:
     """Return the web page, with the HTML `without_scripts` for readers without scripts.
 
-    Return None if it was not built. The page loads the scripts of `parts` at once, instead of after the scripts that
-    import them.
+    Return None if the web page was not built. The page loads the scripts of `parts` at once, instead of after the
+    scripts that import them.
     """
     first = _first()
     if first is None:

@@ -1,4 +1,7 @@
-"""Routes of MLflow's artifact proxy, over stores. The token is sent as Bearer, or as the password of Basic."""
+"""Routes of MLflow's artifact proxy, which keeps artifacts in stores.
+
+The token is sent as Bearer, or as the password of Basic.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,10 @@ async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
 
 
 async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
-    """Return the bytes of a file, which come from its record or from a store. A header names that store."""
+    """Return the bytes of a file, from the file's record or from a store.
+
+    If a store has the bytes, a header names the store.
+    """
     if file.store is None or file.path is None:
         data = file.data or b""
         head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
@@ -147,7 +153,7 @@ class WantedParts(BaseModel):
 
 
 class SentPart(BaseModel):
-    """A part that was sent, and its name from the response."""
+    """A part that was sent, and its name in the response to this part."""
 
     part_number: int = Field(ge=1, le=MOST_PARTS)
     etag: str = Field(max_length=200)
@@ -229,8 +235,8 @@ def _absolute(request: Request, path: str) -> str:
 def _permission(request: Request, services: Services) -> dict[str, str]:
     """Return the headers to send to the URLs in a response. Return none if the URLs are signed.
 
-    Clients send no credentials to these URLs by themselves, but a proxy before a service without tokens may require
-    some.
+    Without these headers, clients send no credentials to the URLs. A proxy in front of a service without tokens may
+    require credentials.
     """
     found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

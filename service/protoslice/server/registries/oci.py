@@ -48,7 +48,7 @@ _CODES: Final = {
     413: "SIZE_INVALID",
     429: "TOOMANYREQUESTS",
 }
-"""The codes of errors that do not concern an artifact, by status."""
+"""The codes of errors that do not concern an artifact, keyed by status."""
 _CONTENT_RANGE: Final = re.compile(r"(\d{1,19})-(\d{1,19})")
 _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
@@ -87,14 +87,14 @@ Exported = Annotated[ExportedRepository, Depends(_exported)]
 
 
 def begun(scope: Scope, name: RepositoryName, upload: str, size: int, *, status: int) -> Response:
-    """Return the response that an upload has `size` bytes so far."""
+    """Return the response which says that an upload has `size` bytes so far."""
     location = absolute_url(scope, f"/v2/{name.text}/blobs/uploads/{upload}")
     headers = {"location": location, "range": f"0-{max(0, size - 1)}", "docker-upload-uuid": upload}
     return Response(status_code=status, headers={**headers, "cache-control": "no-store"})
 
 
 def made(location: str, digest: Digest, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response that a blob or a manifest exists."""
+    """Return the response which says that a blob or a manifest now exists."""
     told = {"location": location, "docker-content-digest": digest.text, **(headers or {})}
     return Response(status_code=201, headers=told)
 
@@ -152,7 +152,7 @@ router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 
 MANIFEST_BODY = BodyLimits(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
-"""The maximum number of referrers in a page. Each is read with a separate request."""
+"""The maximum number of referrers in a page. Each referrer is read with a separate request."""
 NO_TAGS: list[str] = []
 Page = Annotated[int | None, Query(ge=0)]
 
@@ -221,7 +221,7 @@ async def begin_upload(
     """Begin the upload of a blob. With its digest, receive the whole blob, or copy it from another repository."""
     if mount is not None and source is not None:
         wanted = Digest(mount)
-        with suppress(NameInvalid):  # Ollama sends `library/`, so nothing can be mounted; it uploads
+        with suppress(NameInvalid):  # Ollama sends `library/`, which is no valid name; it then uploads
             if await repository.mount(wanted, RepositoryName(source)):
                 return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)

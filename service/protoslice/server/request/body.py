@@ -34,7 +34,10 @@ PAUSE_SECONDS: Final = 60
 """The longest pause within a body, in seconds."""
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
-"""The seconds of waiting in a window. Each window is judged separately, so that a quick start excuses nothing."""
+"""The seconds of waiting after which a body's speed is judged.
+
+Each such window counts alone, so a quick start excuses nothing.
+"""
 SMALL_BODY_BYTES: Final = 64 << 10
 """The length limit of a small body, in bytes. A request that waits for its turn reads this much of its body."""
 TAR: Final = "application/x-tar"
@@ -93,8 +96,8 @@ def check_framing(fields: HeaderMap) -> None:
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
-        # A stored encoded body would be served under the wrong type. Decoding it has no limit on which clients can
-        # rely.
+        # A stored encoded body would be served under the wrong type. If the service decoded the body, clients could
+        # rely on no limit for the decoded size.
         raise HttpProblem(
             MEDIA, "Content-Encoding is not supported: send the body unencoded", headers={"accept-encoding": "identity"}
         )
@@ -163,7 +166,7 @@ class LimitedBody:
     async def left(self) -> Never:
         """Wait until the client disconnects, and raise `ClientGone`.
 
-        Keep the beginning of the body that is read meanwhile.
+        The beginning of the body is read meanwhile, and kept.
         """
         message: Message = {}
         while self._length < SMALL_BODY_BYTES or self._complete:

@@ -1,4 +1,6 @@
-"""Clients, identified by their address or by the address that a trusted proxy names. Each client has a limited share.
+"""Clients, identified by their address or by the address that a trusted proxy names.
+
+Each client may use only a share of the service.
 
 Proxies name the address in `Forwarded` (RFC 7239) or `X-Forwarded-For`. Both headers are read from right to left,
 because each proxy appends the address of its peer. Only entries that trusted proxies appended are believed, because the
@@ -51,7 +53,7 @@ class Clients:
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
-        """Return the address of the client. Return None if it has none, as on a Unix socket."""
+        """Return the address of the client. Return None if the client has no address, as on a Unix socket."""
         if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)
@@ -99,10 +101,10 @@ def pseudonym(key: str) -> str:
 
 
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
-    """Return the nearest address that is not a trusted proxy, else the furthest address.
+    """Return the nearest address that is not a trusted proxy's. If all are trusted, return the furthest address.
 
     Return None if the headers have no credible address. A proxy that writes one of the two headers forwards the other
-    one unchanged from the client. If the headers differ, neither is therefore believed.
+    header unchanged from the client. Neither header is therefore believed if the headers differ.
     """
     said = set()
     for name, nodes_in in ((b"forwarded", _in_forwarded), (b"x-forwarded-for", _from_the_right)):

@@ -67,9 +67,9 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 @contextmanager
 def body_at_fault() -> Iterator[None]:
-    """Report errors in the block as mistakes in the request's body.
+    """Report errors that are raised in the `with` block as mistakes in the request's body.
 
-    The `upload_slug` of each error replaces its slug.
+    An error's `upload_slug` replaces its slug.
     """
     try:
         yield

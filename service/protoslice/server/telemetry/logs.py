@@ -178,7 +178,7 @@ class Recorder:
 
 
 def _outcome(status: int) -> str:
-    """Return the outcome of a permitted change by its status."""
+    """Return the outcome of a permitted change, which its status determines."""
     if status >= 500 or status in {0, CLIENT_GONE}:
         return "unknown"  # the change may have been made before the answer was lost
     return "failed" if status >= 400 else "done"
@@ -238,7 +238,7 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
 def _explain(error: BaseException) -> dict[str, Any]:
     """Describe an error for the operator.
 
-    The library's errors have a message, and other errors have a traceback too.
+    The description has a message. For errors that are not the library's, it also has a traceback.
     """
     facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
     if not isinstance(error, ProtosliceError):

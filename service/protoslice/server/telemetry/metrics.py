@@ -65,7 +65,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class _Reading(NamedTuple):
-    """A metric that is read for each scrape. It has a number per value of `label`, or one number under ""."""
+    """A metric that is read for each scrape.
+
+    The metric has one number for each value of `label`, or a single number under the key "".
+    """
 
     name: str
     about: str
@@ -97,7 +100,11 @@ class _Requests(Collector):
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], list[float]] = {}
-        """Counts of requests by the first bound that covers their time, then seconds, and bytes received and sent."""
+        """The numbers for each route, method and status.
+
+        A list counts the requests whose duration each bound is the first to cover. Then it has the total seconds, bytes
+        received and bytes sent.
+        """
 
     def add(self, context: RequestContext, seconds: float) -> None:
         """Count one request."""
@@ -328,7 +335,7 @@ async def _totals(database: Database) -> dict[str, float]:
 
 
 _SECONDS: Final = 2.0
-"""The seconds that another worker has to send its metrics. A worker that takes longer is left out."""
+"""The seconds within which another worker has to send its metrics. A worker that takes longer is left out."""
 _MOST_BYTES: Final = 16 << 20
 SHARED: Final = b"# What follows is the same in every worker."
 """The line in a worker's metrics after which all samples are shared by the workers."""
@@ -389,7 +396,8 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 def merged(texts: Mapping[int, bytes]) -> bytes:
     """Merge the metrics of several workers. Each family occurs once, and each sample gets the label `worker`.
 
-    Shared metrics are taken from the first of `texts` and have no such label. They occur once, so that sums are right.
+    Shared metrics are taken from the first of `texts` and do not get this label. Each occurs once, so that sums are
+    right.
     """
     families: dict[bytes, list[bytes]] = {}
     shown = set[bytes]()

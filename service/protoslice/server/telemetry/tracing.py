@@ -32,7 +32,10 @@ class _Span(Protocol):
 
 
 def configure_tracing(endpoint: str | None) -> Callable[[], None]:
-    """Send spans to `endpoint` over OTLP/HTTP, or make none if it is None. Return a function that flushes spans."""
+    """Send spans to `endpoint` over OTLP/HTTP.
+
+    Make no spans if `endpoint` is None. Return a function that flushes spans.
+    """
     if endpoint is None:
         return lambda: None
     try:
@@ -71,7 +74,7 @@ class Traced:
         self._failed = trace.StatusCode.ERROR
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the request within a span. If the request names a parent span, it becomes the parent."""
+        """Run the request within a span. If the request names another span, that span becomes the parent."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

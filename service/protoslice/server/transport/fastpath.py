@@ -56,7 +56,7 @@ MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
 class _Prepared(NamedTuple):
     """The view or object that a target names in an opened store.
 
-    It is valid until more digests of the store are known.
+    The plan is valid until more digests of the store are known.
     """
 
     facts: int

@@ -1,9 +1,9 @@
 """uvicorn's HTTP protocol, with further limits: on slow and long heads, pipelining, and clients that do not read.
 
 The parser gets one complete head or one piece of a body per callback. It gets a head only after the previous request
-was answered and the client received the answer. Unparsed bytes stop reading, so that a client that sends more fills its
-own machine's buffers. Requests that are refused here never reach the application. The answers are problems, and are
-recorded.
+was answered and the client received the answer. While many bytes are unparsed, the connection is not read. A client
+that sends more then fills its own machine's buffers. Requests that are refused here never reach the application. The
+answers are problems, and are recorded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ UNSENT_AT_FIRST: Final = 128 << 10
 The kernel's default is 2.5 MB on a loopback. Bytes in transit do not count, so the limit does not slow distant clients.
 """
 UNSENT_PROVEN: Final = 1 << 20
-"""The same limit for a client that has read. With less, the event loop would wake more often than pieces are read."""
+"""The same limit as `UNSENT_AT_FIRST`, for a client that has read.
+
+With less, the event loop would wake more often than pieces are read.
+"""
 RESERVE: Final = 32
 """The number of connections beyond a limit that stay open until their head arrives.
 

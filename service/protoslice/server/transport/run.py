@@ -50,7 +50,7 @@ LOOK_SECONDS: Final = 5.0
 _KEPT: Final = 32 << 20
 """The bytes of freed memory that the process keeps. glibc's default, 128 KiB, causes page faults in large answers."""
 _FROM_KERNEL: Final = 32 << 20
-"""The size in bytes from which blocks come from the kernel. It is glibc's maximum, because reads are smaller."""
+"""The size in bytes from which glibc takes blocks from the kernel. It is glibc's maximum, and reads are smaller."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
@@ -215,7 +215,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End the process by the signal that started the shutdown, as supervisors expect. All cleanup runs before."""
+        """End the process by the signal that started the shutdown, as supervisors expect.
+
+        All cleanup runs before this end.
+        """
         with super().capture_signals():
             try:
                 yield
@@ -355,7 +358,7 @@ class Certificate:
         """The end of the certificate that clients get, in seconds since the epoch."""
 
     async def watch(self) -> None:
-        """Check the files repeatedly until cancelled. An unusable pair changes nothing."""
+        """Check the files repeatedly until cancelled. An unusable pair of certificate and key changes nothing."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             marks = await asyncio.to_thread(self._marks)
@@ -412,7 +415,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """Return a mark that changes with a file's content. Return None without the file."""
+    """Return a mark that changes with a file's content. Return None if the file is missing."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -76,7 +76,7 @@ class Supervisor:
         on_ready: Callable[..., None],
         on_signal: Callable[[], None],
     ) -> None:
-        """Call `on_ready(closed=…)` once all workers serve, and `on_signal` with each signal to end."""
+        """Call `on_ready(closed=…)` once all workers serve, and `on_signal` for each signal that ends the service."""
         self._count = workers
         self._serve = serve
         self._on_ready = on_ready
@@ -134,7 +134,7 @@ class Supervisor:
     def _watch(self) -> WorkerLink | None:
         """Replace workers that end, until a signal.
 
-        Return the link in a worker, and None in the supervisor at the end.
+        In a worker, return its link. In the supervisor, return None when all workers have ended.
         """
         while self._running:
             pid, status = os.waitpid(-1, 0)

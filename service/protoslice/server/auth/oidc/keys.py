@@ -27,9 +27,9 @@ from protoslice.storage.web_guard import Networks, guarded_pool
 REFRESH_SECONDS: Final = 900.0
 """The age in seconds at which keys are fetched again. A key that the issuer has withdrawn is then refused."""
 AGAIN_SECONDS: Final = 30.0
-"""The minimum seconds between two fetches, even if many unknown key ids arrive or the issuer keeps failing."""
+"""The minimum time between two fetches, in seconds, even if many unknown key ids arrive or the issuer keeps failing."""
 _PATIENCE: Final = 3.0
-"""The maximum seconds that a request waits for a fetch."""
+"""The maximum number of seconds that a request waits for a fetch."""
 _MOST_KEYS: Final = 64
 _RSA_BITS: Final = 2048
 _PUBLIC: Final = ("kty", "kid", "use", "alg", "n", "e", "crv", "x", "y")
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class IssuerKeys:
-    """The public keys of one issuer by key id."""
+    """The public keys of one issuer, keyed by key id."""
 
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
@@ -94,7 +94,8 @@ class IssuerKeys:
                 raise StorageUnavailable("the issuer publishes no usable key")
             self._keys = keys
         except (ProtosliceError, OSError) as error:
-            # The service continues to work when an issuer fails. Callers whose key is known remain accepted.
+            # The service continues to work when an issuer fails. Callers whose JWTs are signed with a known key remain
+            # accepted.
             _log.warning("could not refresh the keys of issuer %s, keeping the old ones: %s", self._issuer.url, error)
 
     async def _document(self) -> Mapping[str, Any]:
@@ -106,7 +107,7 @@ class IssuerKeys:
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
-    """Return the signature keys in a JWK set by id. Secret, weak and unknown keys are left out."""
+    """Return the signature keys in a JWK set, keyed by id. Secret, weak and unknown keys are left out."""
     found: dict[str | None, Key] = {}
     listed = document.get("keys")
     for each in listed[:_MOST_KEYS] if isinstance(listed, list) else ():

@@ -1,4 +1,4 @@
-"""Sign-in with the code flow. Cookies and URLs hold its state, and identities from JWTs, as sealed texts."""
+"""Sign-in with the code flow. In cookies and URLs, the state of a sign-in and identities from JWTs are sealed texts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BegunSignIn:
     nonce: str
     verifier: str
     following: str
-    """The page to which the person is redirected afterwards."""
+    """The page to which the person is redirected after the sign-in."""
     end: float
 
 
@@ -143,7 +143,7 @@ class SealedIdentity:
     """A caller whom a JWT named, and the facts that a later check of the JWT's validity needs."""
 
     issuer: str
-    """The fingerprint of the issuer's conditions."""
+    """The fingerprint of the conditions under which the issuer's JWTs are accepted."""
     key_id: str | None
     caller: str
     """The id of the principal."""
@@ -175,7 +175,7 @@ class SealedIdentity:
 
 
 def identity_key(key: bytes, text: str) -> bytes:
-    """Return the signing key of the caller with a sealed identity."""
+    """Return the signing key of the caller whose sealed identity is `text`."""
     return signer_key(key, "statement", text.encode())
 
 

@@ -42,14 +42,14 @@ class VerifiedToken:
     expires: float
 
     def identity(self) -> SealedIdentity:
-        """Return an identity that later requests can present for as long as the JWT would be accepted."""
+        """Return an identity that later requests can present instead of the JWT, while the JWT would be accepted."""
         rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
         caller = self.principal
         return SealedIdentity(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
 
 
 class _Trusted(NamedTuple):
-    """An issuer, its keys, and the grants of its rules by each rule's fingerprint."""
+    """An issuer, its keys, and the grants of its rules, keyed by the rule's fingerprint."""
 
     issuer: Issuer
     keys: IssuerKeys
@@ -114,7 +114,8 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        Return None if the JWT would no longer be accepted: after its end, or without its issuer or its key.
+        Return None if the JWT would no longer be accepted. This is so after its end, or if its issuer or its key is no
+        longer known.
         """
         known = self._by_id.get(identity.issuer)
         if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:

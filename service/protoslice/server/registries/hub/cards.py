@@ -39,7 +39,9 @@ _OF_DATASETS: Final = (
 
 
 async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card], int]:
-    """Return the card metadata of stores, and the number of bytes that were read. A store without a card has none.
+    """Return the card metadata of stores, and the number of bytes that were read.
+
+    A store without a card has empty metadata.
 
     A card is read only once, because its metadata is saved. Stores that are gone or damaged are left out.
     """

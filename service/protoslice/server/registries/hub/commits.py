@@ -36,7 +36,10 @@ router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, de
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
-"""The suffix of files that clients upload before a commit, even if small. `datasets` removes them before it commits."""
+"""The suffix of files that clients upload before a commit, even if the files are small.
+
+The library `datasets` no longer has the content of these files when it commits.
+"""
 _MOST_FILES: Final = 1000
 
 

@@ -44,7 +44,7 @@ _FILE_BYTES: Final = 200
 
 Flag = Annotated[bool, Query()]
 Entry = tuple[str, File | None]
-"""The path of a file, and the file; for a folder, None instead of the file."""
+"""The path and the facts of a file; for a folder, the path and None."""
 
 
 class PathsBody(BaseModel):
@@ -147,7 +147,7 @@ def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
 async def list_refs(services: Services, kind: str, name: str) -> Response:
-    """Return the branches and tags, and the views of them."""
+    """Return the branches and tags, and the views of branches and tags."""
     repository = await _found(services, kind, name)
     return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
@@ -248,9 +248,9 @@ def file_json(file: File, ids: Ids) -> dict[str, Any]:
 
 
 def _sibling_json(file: File, ids: Ids | None) -> dict[str, Any]:
-    """Return a file in a repository's description, with size and ids if `ids` are passed.
+    """Return the entry of a file in a repository's description, with size and ids if `ids` are passed.
 
-    The digest has a different name there than in `file_json`.
+    The digest has a different name in this entry than in `file_json`.
     """
     if ids is None:
         return {"rfilename": file.path}
@@ -300,7 +300,7 @@ def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> li
 def listed_json(
     entries: Sequence[tuple[str, File | None]], ids: Ids, last: Mapping[str, Commit] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the files and folders. Each has the commit that last changed it, if that is known."""
+    """Return the files and folders. Each entry has the commit that last changed it, if this commit is known."""
 
     def shown(path: str, file: File | None) -> dict[str, Any]:
         found = _folder_json(path) if file is None else file_json(file, ids)
@@ -323,7 +323,7 @@ def info_json(
     dataset: bool,
     private: bool,
 ) -> dict[str, Any]:
-    """Return a repository at a commit or at its view. The files have sizes and ids if `ids` are passed."""
+    """Return a repository at a commit or at a commit's view. The files have sizes and ids if `ids` are passed."""
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
@@ -343,7 +343,7 @@ def info_json(
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Return the branches and tags. The converted branches are views of branches and tags with files.
+    """Return the branches and tags. The converted branches are the views of those branches and tags that have files.
 
     There are no pull requests.
     """

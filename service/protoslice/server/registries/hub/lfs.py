@@ -35,9 +35,9 @@ part_router = RouteGroup(render=render_hub, strict=False, include_in_schema=Fals
 _UPLOADS: Final = "/api/lfs-uploads"
 _FILES: Final = "/api/lfs-files"
 _MULTIPART: Final = "multipart"
-"""The name of the transfer in parts. Hugging Face clients offer it, and so does their git-lfs agent."""
+"""The name of the transfer in parts. Hugging Face clients and their git-lfs agent offer this transfer."""
 Signed = Callable[[str, str], str]
-"""A function that signs a URL for a method."""
+"""A function that takes an HTTP method and a URL, and returns the signed URL."""
 _MOST_OBJECTS: Final = 256
 """The maximum number of objects in a batch. Each object begins an upload."""
 _UPLOAD: Final = "upload"
@@ -71,7 +71,7 @@ class LfsObject(BaseModel):
 
 
 class LfsPart(BaseModel):
-    """A part of a file that was sent, and the entity tag from the response to it."""
+    """A part that was sent, and the entity tag in the response to this part."""
 
     partNumber: Annotated[int, Field(ge=1, le=_MOST_PARTS)]  # noqa: N815 - the protocol's name
     etag: Text
@@ -164,7 +164,10 @@ async def send_file(
 async def get_file(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
-    """Serve a file by its digest, whole or by range. With its `size`, search earlier commits too."""
+    """Serve a file, found by its digest, whole or by range.
+
+    If the request has the file's `size`, search earlier commits too.
+    """
     repository = await services.repositories.find(repository_of(kind, name))
     place = await repository.staged.settle(oid) or await repository.known().find(oid)
     if place is None and size:
@@ -178,7 +181,7 @@ async def get_file(
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
-    """Return the response that new objects have to be sent by Xet, with the URL at which a session begins."""
+    """Return the response that asks the client to send new objects by Xet, with the URL at which a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
     return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 
@@ -186,7 +189,7 @@ def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
     """Return the objects that the repository does not have.
 
-    With `keep`, the repository keeps the others from now on.
+    With `keep`, the repository keeps from now on the objects that it already has.
     """
     known = repository.known()
     places = [(each, await known.find(each.oid)) for each in body.objects]
@@ -219,13 +222,13 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
 def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
     """Return True if new objects have to be sent in parts.
 
-    The client has to support it, and one object has to be large.
+    The client has to support sending in parts, and at least one object has to be large.
     """
     return _MULTIPART in body.transfers and any(each.size > _PART_BYTES for each in new)
 
 
 def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
-    """Return the response to a batch, with actions by the digest of an object.
+    """Return the response to a batch. `actions` is keyed by an object's digest.
 
     An object without an action needs no upload, or cannot be downloaded.
     """
@@ -296,7 +299,7 @@ async def send_part(
 async def join_parts(
     request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:
-    """Make the file from its parts, and compare the file with its SHA-256."""
+    """Make the file from its parts, and check the file's SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     sent = {part.partNumber: part.etag.strip('"') for part in body.parts}
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
@@ -308,7 +311,7 @@ async def join_parts(
 
 
 def _count(size: int, chunk: int) -> int:
-    """Return the number of parts of a file. Raise `InvalidInput` if a file may not have so many."""
+    """Return the number of parts of a file. Raise `InvalidInput` if a file may not have so many parts."""
     count = -(-size // chunk)
     if count > _MOST_PARTS:
         raise InvalidInput(f"Too many parts: at most {_MOST_PARTS}, not {count}")

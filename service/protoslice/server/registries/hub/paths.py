@@ -23,7 +23,7 @@ USER: Final = "default"
 """The name of the user, who also owns repositories that clients create without an owner."""
 _KINDS: Final = {"models": "", "datasets": "datasets/"}
 TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1", "v2"})
-"""First segments of other paths of the service. No repository of models may have such a name."""
+"""First segments of the service's other paths. The name of a model repository may not begin with such a segment."""
 
 Encoded = Annotated[str, AfterValidator(unquote)]
 """A path parameter. The path is matched while it is still encoded."""
@@ -98,7 +98,7 @@ def repository_url(scope: Scope, name: str) -> str:
 def repository_of(kind: str, name: str) -> str:
     """Return the full name of a repository for a kind, `models` or `datasets`, and a name in a path.
 
-    Raise `NotFound` for other kinds, and for names that begin like other paths of the service.
+    Raise `NotFound` for other kinds, and for names whose first segment is in `TAKEN`.
     """
     plain = unquote(name)
     if kind not in _KINDS or plain.partition("/")[0] in TAKEN:

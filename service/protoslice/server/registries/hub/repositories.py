@@ -58,7 +58,10 @@ _FILE_BYTES: Final = 200
 _LOOKED_AT: Final = 100
 """The number of repositories whose cards are read together."""
 _CARD_BYTES: Final = 100 * CARD_BYTES
-"""The approximate limit on card bytes for a page. This suffices for 100 unread cards, or for saved metadata of more."""
+"""The approximate limit on card bytes for a page.
+
+This suffices for 100 unread cards, or for the saved metadata of more cards.
+"""
 _LONGEST: Final = 200
 _EQUAL: Final = frozenset({"downloads", "likes", "likes30d", "trendingScore", "id"})
 """Sort keys with the same value for all repositories. Lists with such a key are sorted by name."""
@@ -79,7 +82,10 @@ pages = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """The query parameters of a list. The service lacks the facts for the filters from `apps` on."""
+    """The query parameters of a list.
+
+    `apps` and the parameters after `apps` are refused, because the service lacks the facts for these filters.
+    """
 
     author: _Word = ""
     search: _Words
@@ -274,7 +280,7 @@ class MoveBody(VisibilityBody):
 
 
 class SquashBody(BaseModel):
-    """The message of a commit that replaces a history."""
+    """The message of the commit that replaces a branch's history."""
 
     message: str | None = None
 
@@ -336,7 +342,10 @@ async def check_write(services: Services, kind: str, name: str) -> Response:
     Rule(Scope.DELETE, tags=from_repository, reads=True),
 )
 async def squash_branch(services: Services, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
-    """Make the files of a branch its only commit. Delete commits that no other branch or tag leads to."""
+    """Replace a branch's history by one commit with the branch's files.
+
+    Commits that no other branch or tag leads to are deleted.
+    """
     repository = await services.repositories.get(repository_of(kind, name))
     made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
     return JsonAnswer({"commitOid": made.id})
@@ -355,7 +364,7 @@ async def move_repository(services: Services, body: MoveBody) -> Response:
 
 @endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
 async def change_settings(services: Services, kind: str, name: str, body: VisibilityBody) -> Response:
-    """Accept settings, if they are the settings that every repository has."""
+    """Accept settings if they equal the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
     body.check(closed=services.state.authenticator.closed)
     return JsonAnswer({"private": services.state.authenticator.closed, "gated": False})
@@ -363,7 +372,7 @@ async def change_settings(services: Services, kind: str, name: str, body: Visibi
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)
 async def compare(request: Request, kind: str, name: str, revisions: str) -> Response:
-    """Refuse to compare texts."""
+    """Refuse to compare the texts of two revisions."""
     raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?before=NAME@OLD")
 
 

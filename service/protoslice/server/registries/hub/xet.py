@@ -75,7 +75,7 @@ async def send_xorb(request: Request, services: Services, kind: str, name: str, 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
 async def send_shard(request: Request, services: Services, kind: str, name: str, session: str) -> Response:
-    """Make the files that a shard lists, and compare each file with its SHA-256."""
+    """Make the files that a shard lists, and check each file's SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
@@ -118,7 +118,7 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
 async def _make_files(
     files: AsyncIterator[ShardFile], session: XorbSession, repository: Repository, services: Services, client: str
 ) -> None:
-    """Make files in the order of the list. Fail if they have more bytes than the session's xorbs allow."""
+    """Make files in the order of the list. Fail if the files have more bytes than the session's xorbs allow."""
     known, size = repository.known(), 0
     async for file in files:
         size += file.size
@@ -154,10 +154,10 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 
 
 def _client(request: Request, services: Services) -> str:
-    """Return the client to which a session belongs, and whose limits apply.
+    """Return the key of the client to which a session belongs, and whose limits apply.
 
-    If the service requires no tokens, all clients count as one. Their addresses may change, so limits apply to all of
-    them together.
+    If the service requires no tokens, all clients count as one client, because their addresses may change. The limits
+    then apply to all clients together.
     """
     return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)
 

@@ -19,13 +19,13 @@ _STATUSES: Final = {
     "PreconditionFailed": 412, "RequestTimeTooSkewed": 403, "SignatureDoesNotMatch": 403, "SlowDown": 503,
     "XAmzContentSHA256Mismatch": 400,
 }  # fmt: skip
-"""The status of each code. All other codes say that something does not exist, and their status is 404."""
+"""The statuses of codes. Codes that are missing here say that something does not exist, and their status is 404."""
 _PROBLEMS: Final = {403: FORBIDDEN, 404: NOT_FOUND, 412: PRECONDITION, 416: RANGE, 501: UNSUPPORTED}
 _CODES: Final = {
     401: "AccessDenied", 403: "AccessDenied", 404: "NoSuchKey", 405: "MethodNotAllowed", 410: "NoSuchKey",
     412: "PreconditionFailed", 416: "InvalidRange", **dict.fromkeys((408, 429, 503, 507), "SlowDown"),
 }  # fmt: skip
-"""The codes of other problems by their status. Clients of S3 try again after `SlowDown`."""
+"""The codes of other problems, keyed by the problem's status. Clients of S3 try again after `SlowDown`."""
 
 
 class S3Error(HttpProblem):

@@ -35,7 +35,7 @@ _WEIGHTS: Final = re.compile(
 _VISITED: Final = 400
 """The maximum number of names whose files a page lists. If they have many files, the page lists fewer names."""
 _FILES: Final = 16
-"""The number of files that count as much as one name."""
+"""The number of listed files that count as much as one name towards `_VISITED`."""
 _TOGETHER: Final = 16
 _SKIPPED: Final = 100
 """The number of names below one common prefix that are skipped one by one, before a new query skips the rest."""
