@@ -90,7 +90,7 @@ class RequestContext:
         self.refused = False
         """True if permissions or a limit of the space refused the request."""
         self.problem: str | None = None
-        """The slug of the problem in the answer; None for other answers."""
+        """The slug of the problem in the answer; None if the answer is not a problem."""
         self.render: Callable[..., Response] | None = None
         """The function that makes the answer to a failed request, in the route's protocol; None before routing."""
         self.reason: str | None = None

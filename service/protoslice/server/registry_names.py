@@ -291,7 +291,7 @@ class RepositoryPages:
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
-        """Return the registries from the one that the cursor names onwards, and the last name of the previous page."""
+        """Return the registries, from the registry that the cursor names on, and the last name of the previous page."""
         protocol, _, after = (cursor or "hub ").partition(" ")
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:

@@ -87,7 +87,7 @@ UnchangedSpace = Annotated[Condition, conditional(_current_space)]
     summary="Get a space",
 )
 async def get_space(request: Request, services: Services, space: str) -> Response:
-    """Return a space with its usage and quota. Its entity tag changes with the usage and the quota."""
+    """Return a space with its usage and quota. The entity tag changes with the usage and the quota."""
     return json_answer(request, _space_fact(await _spaces(services).usage(space)))
 
 
@@ -220,7 +220,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """List changes of the space in the URL, newest first, with the token or account that made each change.
 
-    A page may be short or empty even if it has a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
+    A page may be short or empty even if it has a `next`. Records of changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
     if every_space:
         services.auth.require(Scope.ADMIN, EVERY_SPACE)
@@ -286,7 +286,7 @@ UnchangedWebhook = Annotated[Condition, conditional(_current_webhook)]
     summary="Get a webhook",
 )
 async def get_webhook(request: Request, services: Services, name: str) -> Response:
-    """Return a webhook without its secret. Its entity tag changes with each `PUT`."""
+    """Return a webhook without its secret. The entity tag changes with each `PUT`."""
     hook = await services.state.webhooks.get(space_of(request.scope), name)
     return json_answer(request, _webhook_fact(hook), etag=_webhook_etag(hook))
 

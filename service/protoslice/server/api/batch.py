@@ -145,7 +145,7 @@ async def get_parts(request: Request, services: Services, ref: Ref, body: AskPar
 async def _planned(
     request: Request, services: Services, store: OpenStore, part: AskedPart
 ) -> tuple[Representation, Headers, tuple[int, int]]:
-    """Return a part's representation, its headers, and the byte range to send."""
+    """Return a part's representation, the part's headers, and the byte range to send."""
     path, _, query = part.view.partition("?")
     found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:

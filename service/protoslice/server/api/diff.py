@@ -64,9 +64,9 @@ async def get_diff(
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    The service reads all parts except those with equal digests, and caches the response. With `checksums`, blocks with
+    The service reads all parts except parts with equal digests, and caches the response. With `checksums`, blocks with
     equal checksums also count as equal, which is faster but not certain. All differences are counted, but at most 10
-    000 are listed. A comparison stops when its client disconnects or gets 202. The next request resumes it.
+    000 are listed. A comparison stops when its client disconnects or gets 202. The next request resumes the comparison.
     """
 
     def view_of(found: StoreComparison) -> TextView:

@@ -52,7 +52,7 @@ def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
 
 
 def prepare_encoding(kind: Any) -> None:
-    """Make the encoder of a fact's class, or of a page's items, before the first request. This takes 1 ms."""
+    """Make the encoder of a fact's class, or of a page's items, before the first request. Making one takes 1 ms."""
     (item,) = get_args(kind) or (kind,)
     _serializer(item)
 
@@ -98,7 +98,7 @@ class _Schemas(GenerateJsonSchema):
     """
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:
-        """Return the schema of a dataclass. The docstrings of its members become their descriptions."""
+        """Return the schema of a dataclass. The docstring of each member becomes the member's description."""
         found, described = super().dataclass_schema(schema), descriptions(schema["cls"])
         for name, member in found["properties"].items():
             if name in described:
@@ -154,7 +154,10 @@ def _serializer(kind: Any) -> SchemaSerializer:
 
 
 def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
-    """Return a node as JSON. If its children were requested, `children` and `more` are present even when empty."""
+    """Return a node as JSON.
+
+    If the node's children were requested, `children` and `more` are present even when empty.
+    """
     shown = encode(node)
     if node.more is not None and not node.children:
         shown |= {"children": [], "more": shown.pop("more")}

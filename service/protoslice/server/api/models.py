@@ -119,7 +119,7 @@ class UploadState:
     filename: str | None
     expires: datetime
     store: Id | None
-    """The id of the store that was created from the upload; None before that."""
+    """The id of the store that was created from the upload; None before the store exists."""
 
 
 class Mistake(BaseModel):

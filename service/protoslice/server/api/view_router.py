@@ -189,7 +189,7 @@ class _Rendering:
 
 
 def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | None:
-    """Return the rendered media type that Accept selects. Return None if it selects the bytes themselves."""
+    """Return the rendered media type that Accept selects. Return None if Accept selects the unrendered bytes."""
     accept = fields.get(b"accept")
     if accept is None or accept == "*/*":
         return None

@@ -63,14 +63,14 @@ class View(Route):
     ) -> None:
         """Declare a view at `path` below the store. The path is a name, which one parameter may follow.
 
-        `select` takes the store. If its signature has them, it also takes the text of the path's parameter, and
-        `query`, a dataclass of query parameters. `select_sync` does the same without waiting. It is for views that need
-        neither planning nor a query.
+        `select` takes the store. It may have two more parameters: the text of the path's parameter, and `query`, a
+        dataclass of query parameters. `select_sync` does the same without waiting, for views that need neither planning
+        nor a query.
 
-        `etag` takes the arguments of `select` and returns the entity tag of a view that is costly to make. It returns
-        None if only the finished view determines the tag. `versioned` says that a later release may change the bytes,
-        and then also the entity tag. `rendered` says that messages are also returned as JSON and text. `json` lists the
-        classes of objects that are returned as `application/json`.
+        `etag` takes the arguments of `select` and returns the entity tag of a view that is costly to make. `etag`
+        returns None if only the finished view determines the tag. `versioned` says that a later release may change the
+        bytes, and then also the entity tag. `rendered` says that messages are also returned as JSON and text. `json`
+        lists the classes of objects that are returned as `application/json`.
         """
         self.segment, _, template = path.partition("/")
         self.rest: Final = template.strip("{}").partition(":")[0] or None
@@ -150,7 +150,7 @@ async def get_file(store: Viewed, path: FilePath) -> Representation:
 async def get_archive(store: Viewed) -> Representation:
     """Return all files as uploaded, in one tar archive that supports ranges.
 
-    This is for programs that load models from the URL of an archive, such as KServe.
+    Programs such as KServe load models from the URL of such an archive.
     """
     return await models.archive(store)
 

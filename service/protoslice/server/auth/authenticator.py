@@ -43,7 +43,7 @@ _PROVEN: Final = 256
 _TAIL: Final = 64
 """The number of characters at a credential's end that serve as its cache key. Hashing a whole JWT takes long."""
 _HUB_PREFIX: Final = "hf_"
-"""The prefix that some Hugging Face clients require of a token. The service ignores it."""
+"""The prefix that some Hugging Face clients require in a token. The service ignores this prefix."""
 _LONGEST: Final = 24 << 10
 """The length limit of a credential, in characters. A longer credential is invalid."""
 _NO_OLLAMA: Final = "Ollama cannot send a token; let a proxy add it, or pull from a service that is open"
@@ -293,7 +293,7 @@ class Authenticator:
         return AuthContext(EVERY_SPACE, found, self.key)
 
     async def session_caller(self, scope: AsgiScope, fields: HeaderMap) -> AuthContext | None:
-        """Return the caller of the request's session. Return None without a session or after its end."""
+        """Return the caller of the request's session. Return None without a session, or after the session's end."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
         return None if found is None else AuthContext(EVERY_SPACE, found, self.key)
@@ -314,7 +314,7 @@ class Authenticator:
         return AuthContext(space, found, self.key)
 
     async def find(self, authorization: str) -> CachedPrincipal | None:
-        """Return the caller of a token or JWT. Return None if it is invalid."""
+        """Return the caller of a token or JWT. Return None if the token or JWT is invalid."""
         found = self._callers.get(authorization)
         if found is not None:
             return found

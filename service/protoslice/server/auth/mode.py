@@ -1,4 +1,4 @@
-"""The mode of access, `open` or `tokens`. The database keeps it, so that all processes of a service share it."""
+"""The mode of access, `open` or `tokens`. The database keeps the mode, so that a service's processes share it."""
 
 from __future__ import annotations
 

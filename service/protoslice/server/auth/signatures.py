@@ -82,7 +82,7 @@ class UrlSignature(NamedTuple):
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
-        """Return True if `key` made the proof and its end is valid.
+        """Return True if `key` made the proof, and if the signature's end is valid.
 
         The comparison takes equally long for all wrong proofs.
         """

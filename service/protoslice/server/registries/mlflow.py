@@ -169,7 +169,7 @@ class SentParts(BaseModel):
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
 async def plan_download(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
-    """Return the URL from which an artifact is read by range, and the headers to send to it."""
+    """Return the URL from which an artifact is read by range, and the headers to send to this URL."""
     file, signed = await artifacts.table.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
     return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)

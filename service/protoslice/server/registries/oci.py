@@ -139,9 +139,9 @@ def refuse_backward(fields: HeaderMap, size: int) -> None:
 
 
 def render_oci(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return a list of one error with its code and message.
+    """Return the response to a failed request: a list of one error with its code and message.
 
-    The specification has no code for a busy service, so its status is 429.
+    The specification has no code for a busy service, so the status is 429 in this case.
     """
     status = 429 if failure.problem is BUSY else failure.problem.status
     code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
@@ -255,7 +255,7 @@ async def append_to_upload(request: Request, repository: Repository, services: S
 async def finish_upload(
     request: Request, repository: Repository, services: Services, upload: str, digest: str | None = None
 ) -> Response:
-    """End an upload. The body may have its last bytes or all its bytes."""
+    """End an upload. The body may have the upload's last bytes, or all bytes of the upload."""
     if digest is None:
         raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)

@@ -168,7 +168,7 @@ class FastPath:
             plan = view.planner.plan("GET", fields)
             body = _cached_body(view.representation, plan)
         except (ProtosliceError, HttpProblem):
-            return None  # the application fails in the same way, and answers failures
+            return None  # the application fails in the same way, and makes the answer to the failure
         if body is None:
             return None
         context.path, context.route, context.store = source.path, source.route, store.info.id

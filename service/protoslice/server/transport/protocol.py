@@ -103,7 +103,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Share `waiting` and `reserve` with all connections of a server.
 
         `waiting` has connections within the limits that have not sent a complete head. `reserve` has connections beyond
-        a limit. Both begin with the oldest connection.
+        a limit. `waiting` and `reserve` begin with the oldest connection.
         """
         super().__init__(*args, **options)
         self._settings = settings

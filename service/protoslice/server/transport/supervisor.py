@@ -87,9 +87,11 @@ class Supervisor:
         self._folder = Path()
 
     def run(self) -> None:
-        """Run the workers. In the supervisor, return when all workers have ended, or end by the received signal.
+        """Run the workers.
 
-        In a worker, return when it has served. Raise `SystemExit` with the status of a worker that cannot start.
+        In the supervisor, return when all workers have ended. If a signal arrived, end this process by that signal
+        instead. In a worker, return when the worker has served. Raise `SystemExit` with the status of a worker that
+        cannot start.
         """
         own = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="protoslice-"))
@@ -107,7 +109,10 @@ class Supervisor:
             _end_by(self._signals[0])
 
     def _start(self) -> WorkerLink | None:
-        """Start all workers. The first starts alone, so that a storage that cannot be opened is reported once."""
+        """Start all workers.
+
+        The first worker starts alone, so that a storage that cannot be opened is reported once.
+        """
         for number in range(self._count):
             link = self._spawn(number)
             if link is not None:

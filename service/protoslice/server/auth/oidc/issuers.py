@@ -37,7 +37,10 @@ _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """A grant for callers whose claims match. For each claim, at least one value has to match one of the patterns."""
+    """A grant for callers whose claims match.
+
+    For each claim in the rule, at least one of the caller's values has to match one of the rule's patterns.
+    """
 
     claims: Mapping[str, tuple[str, ...]]
     grant: Grant

@@ -159,7 +159,10 @@ class IssuerClient:
         return await self._ask("POST", url, urlencode(form).encode(), more)
 
     async def configuration(self, issuer: str) -> Mapping[str, Any]:
-        """Return the configuration that `issuer` publishes. Raise `StorageDenied` if it names another issuer."""
+        """Return the configuration that `issuer` publishes.
+
+        Raise `StorageDenied` if the configuration names another issuer.
+        """
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
             raise StorageDenied("the issuer publishes the configuration of another issuer")

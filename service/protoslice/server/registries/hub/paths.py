@@ -56,7 +56,7 @@ class _RepositoryConvertor(Convertor[str]):
 
 
 class _KindConvertor(_RepositoryConvertor):
-    """A convertor that matches `name`, `owner/name`, and both after `datasets/`."""
+    """A convertor that matches `name`, `owner/name`, `datasets/name` and `datasets/owner/name`."""
 
     regex = "(?:datasets/)?[^/]+(?:/[^/]+)?"
 

@@ -209,7 +209,7 @@ def _sorted(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepos
 
 
 def _behind(found: list[ListedRepository], asked: ListQuery) -> list[ListedRepository]:
-    """Return the entries after the cursor's place. The entry at the place may have been deleted."""
+    """Return the entries after the cursor's place. The entry that the cursor names may have been deleted."""
     time, _, name = asked.cursor.partition(" ")
     if not asked.cursor:
         return found

@@ -58,7 +58,7 @@ async def begin_session(request: Request, services: Services, kind: str, name: s
     router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
 )
 async def send_xorb(request: Request, services: Services, kind: str, name: str, session: str, hash: str) -> Response:
-    """Receive a xorb. It is unpacked as it arrives, and then compared with its hash."""
+    """Receive a xorb. The xorb is unpacked as it arrives, and its hash is then checked."""
     if not _HASH.fullmatch(hash):
         raise InvalidInput("Invalid xorb hash: use 64 hex digits")
     repository = await services.repositories.get(repository_of(kind, name))
@@ -135,7 +135,7 @@ async def _make_files(
 async def _make(
     file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
-    """Turn a shard's file into a staged file, which waits for a commit that names its SHA-256."""
+    """Turn a shard's file into a staged file. A staged file waits for a commit that names the file's SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client, composed=True)
     if not upload.is_whole:
         upload = await session.compose(upload, extents)

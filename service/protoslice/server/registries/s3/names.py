@@ -57,7 +57,7 @@ class NamesInSpace:
         return next((NamedStore("", store, time_of(updated)) for _, store, updated in rows if store), None)
 
     async def listed(self, section: str, prefix: str, after: str) -> AsyncIterator[NamedStore]:
-        """Yield names of a section in the order of keys. Their keys may begin with `prefix` and follow `after`."""
+        """Yield those names of a section whose keys may begin with `prefix` and follow `after`, in the keys' order."""
         prefix = prefix.removeprefix(section) if prefix.startswith(section) else ""
         after = after.removeprefix(section) if after.startswith(section) else ""
         if section in _PLAIN:

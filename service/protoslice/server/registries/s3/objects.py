@@ -44,7 +44,7 @@ _ALIGNMENT: Final = 4096
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object: its bytes, and the time at which its name was set to them."""
+    """An object: its bytes, and the time at which its name was set to these bytes."""
 
     representation: Representation
     modified: datetime

@@ -47,9 +47,9 @@ class QuickObject:
         self._state = state
 
     def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
-        """Return a request's signature, and remove its header.
+        """Return a request's signature, and remove the header that has the signature.
 
-        Return None if the request has none, or if the service requires no tokens.
+        Return None if the request has no signature, or if the service requires no tokens.
         """
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 

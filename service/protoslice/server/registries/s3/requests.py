@@ -91,9 +91,9 @@ def _route(scope: Scope, path: str) -> None:
 
 
 def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
-    """Return the signature of a request, and remove its header.
+    """Return the signature of a request, and remove the header that has the signature.
 
-    Return None if the request has none, or if the service requires no tokens.
+    Return None if the request has no signature, or if the service requires no tokens.
     """
     found = (
         signature_of(request.signed, fields, hosts, state.settings.s3_region) if state.authenticator.closed else None

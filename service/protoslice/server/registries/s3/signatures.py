@@ -85,7 +85,7 @@ def _number(key: bytes) -> str:
 class S3Signature(UrlSignature):
     """A signature of S3 that is not verified yet.
 
-    `signed` has lines for the number of its key, its date, its region, and one hash per URL and host.
+    `signed` has lines for the signature's key number, date and region, and one hash per URL and host.
     """
 
     known = False
