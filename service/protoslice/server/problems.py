@@ -21,7 +21,7 @@ RETRY_AFTER_SECONDS: Final = 5
 _LONGEST_DETAIL: Final = 2000
 """The approximate limit on the length of a message, in characters."""
 FOR_NOW: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
-"""The statuses of temporary problems. Answers with them say when to try again."""
+"""The statuses of temporary problems. Answers with one of these statuses say when to try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ PROBLEMS: Final = tuple(
 """All problems, sorted by status and slug."""
 
 BY_SLUG: Final[Mapping[str, Problem]] = {each.slug: each for each in PROBLEMS}
-"""The problems by slug. Errors in `protoslice.errors` name these slugs."""
+"""The problems, keyed by slug. Errors in `protoslice.errors` name these slugs."""
 
 
 class HttpProblem(HTTPException):
@@ -264,7 +264,7 @@ def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
     """Return the problem for an error of the library.
 
     A problem with a 5xx status hides the error's message, which may hold secrets. Messages about quotas and limits are
-    shown, because the service writes them itself.
+    shown, because the service itself writes these messages.
     """
     problem = BY_SLUG[error.slug]
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}

@@ -517,7 +517,7 @@ class Settings(BaseSettings):
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets for signatures. The first secret signs, and all of them verify. The list may be empty."""
+        """Return the secrets for signatures. The first secret signs, and all secrets verify. The list may be empty."""
         return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
@@ -598,7 +598,7 @@ def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> st
     if kind == "value_error":
         return f"{place}: {message.removeprefix('Value error, ')}"
     taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
-    # The table lists "greater_than_equal" before "greater_than", because both match its name.
+    # The table lists "greater_than_equal" before "greater_than", because the type "greater_than_equal" matches both.
     return f"{place}: invalid value: " + (
         "unset it; `protoslice config` then shows its default" if taken is None else f"use {taken.format(**facts)}"
     )

@@ -165,7 +165,11 @@ def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
 
 
 def _marked(adapter: TypeAdapter[Any]) -> Any:
-    """Return the core schema of `adapter`, without the members whose annotations exclude them from JSON."""
+    """Return the core schema of `adapter`.
+
+    The schema leaves out members that are marked with `LOCAL`. It leaves out members that are marked with `OMITTED` if
+    they have their default.
+    """
     for each in _walk(schema := adapter.core_schema):
         if each.get("type") == "dataclass":
             hints, defaults = get_type_hints(each["cls"], include_extras=True), _defaults(each["cls"])

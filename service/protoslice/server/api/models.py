@@ -81,7 +81,7 @@ class Diff:
     after: Id
     equal: bool
     counts: Sequence[DifferenceCount]
-    """The number of differences of each kind, including those that are not listed."""
+    """The number of differences of each kind, including differences that are not listed."""
     read: Count
     """The number of bytes of both stores that were read, because no digests could be compared."""
     assumed: Count

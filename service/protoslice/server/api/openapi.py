@@ -25,7 +25,7 @@ _REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problem
 
 
 def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI responses for an operation's failures, including those that all operations share."""
+    """Return the OpenAPI responses for an operation's failures, including the failures that all operations share."""
     return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
 
 

@@ -104,7 +104,7 @@ async def problem(request: Request, slug: str) -> Response:
 )
 async def document(request: Request) -> Response:
     """Return the OpenAPI document."""
-    # The first request makes the document. This takes a third of a second and so runs in a thread.
+    # The first request makes the document. Making it takes a third of a second, and therefore runs in a thread.
     shown = await asyncio.to_thread(lambda: request.app.document)
     return json_answer(request, shown)
 

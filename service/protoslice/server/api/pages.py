@@ -49,7 +49,10 @@ async def home(
     services: Services,
     list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = "",
 ) -> Response:
-    """Return the home page, which lists the stores by name. Without JavaScript, it shows new stores and first steps."""
+    """Return the home page, which lists the stores by name.
+
+    Without JavaScript, the page shows new stores and first steps.
+    """
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None

@@ -221,7 +221,7 @@ class MergeQuery(StreamQuery):
 
 @dataclass(frozen=True, slots=True)
 class RecordsQuery(StreamQuery):
-    """The query that selects records of a stream, and the parts of them to return."""
+    """The query that selects records of a stream, and the part of each record to return."""
 
     slice: Annotated[
         str | None, Parameter(description="Range of record numbers: `10:20`, `10:`, `:20`.", examples=["10:20"])

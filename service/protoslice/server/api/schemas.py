@@ -1,4 +1,4 @@
-"""Routes for schemas, which are uploaded descriptor sets. Requests can name the message types in them."""
+"""Routes for schemas, which are uploaded descriptor sets. Requests can name the message types in these schemas."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Session:
     url: str
     """The URL of the service. Links in its responses begin with this URL."""
     client: str | None
-    """The client's address, to which limits per client apply; None if the service does not know it."""
+    """The client's address, to which limits per client apply; None if the service does not know the address."""
     proxy: Proxy | None
     """The treatment of the nearest proxy; None if no header names a proxy.
 

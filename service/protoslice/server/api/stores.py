@@ -289,7 +289,7 @@ async def list_repositories(
     summary="List the branches and tags of a repository",
 )
 async def list_versions(request: Request, services: Services, cursor: Cursor, name: str, limit: Limit = 50) -> Response:
-    """List the branches and tags of a repository, except those without files.
+    """List the branches and tags of a repository, except branches and tags without files.
 
     MLflow folders have no branches or tags.
     """

@@ -62,7 +62,7 @@ async def list_tokens(
 ) -> Response:
     """List the tokens of the space in the URL, or the tokens for all spaces.
 
-    Secrets are not stored, so the list does not contain them.
+    Secrets are not stored, so the list does not contain any.
     """
     space = _where(request, services, every_space)
     page = await services.state.authenticator.tokens.page(space, limit, cursor)

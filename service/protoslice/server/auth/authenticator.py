@@ -35,7 +35,7 @@ A revoked token remains valid for at most this time.
 _AWAY_SECONDS: Final = 55.0
 """The additional seconds for which a cached caller is accepted while the database does not respond."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0
-"""The seconds for which a verified JWT is not verified again. Its key may be withdrawn meanwhile."""
+"""The seconds for which a verified JWT is not verified again. The issuer may withdraw the JWT's key meanwhile."""
 _CALLERS: Final = 4096
 _ROOM: Final = 8 << 20
 _PROVEN: Final = 256
@@ -190,7 +190,7 @@ class AuthContext:
         return principal is None or decide(principal, space or self._space, scope, tags) is Decision.ALLOWED
 
     def require(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
-        """Raise `HttpProblem` unless the caller has these permissions, as `may` defines them."""
+        """Raise `HttpProblem` unless `may` returns True for these arguments."""
         principal = self.principal
         if principal is None:
             return
@@ -383,7 +383,7 @@ class Authenticator:
 
 
 def _until(record: TokenRecord, asked: float) -> float:
-    """Return the monotonic time until which the caller of a record is cached."""
+    """Return the monotonic time until which the caller that a token's record names is cached."""
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
     return asked + min(KNOWN_SECONDS, left)
 

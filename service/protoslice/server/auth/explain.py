@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A caller and the decision about its request. `reasons` explain both."""
+    """A caller and the decision about its request. `reasons` explain the caller and the decision."""
 
     caller: str | None
     decision: str
@@ -40,7 +40,10 @@ class Explanation:
 
 
 async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
-    """Explain the decision on a request under a service's settings. This fetches issuers' keys and looks up tokens."""
+    """Explain the decision on a request under a service's settings.
+
+    The explanation fetches issuers' keys and looks up tokens.
+    """
     principal, reasons = await _caller(settings, token)
     caller = None if principal is None else principal.name
     row, rule, space, tags = asked

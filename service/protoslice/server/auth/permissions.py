@@ -166,7 +166,7 @@ class Rule:
 
     @property
     def is_plain_read(self) -> bool:
-        """True for plain reads and open routes. Pages of other sites may GET these."""
+        """True for plain reads and open routes. Pages of other sites may send GET requests to these routes."""
         return self.scope in {None, Scope.READ}
 
     def changes(self, method: str) -> bool:

@@ -44,7 +44,7 @@ _SKEW_SECONDS: Final = 30
 Without this margin, a replica whose clock is behind would refuse the signature.
 """
 REMEMBERED_SECONDS: Final = 5.0
-"""The seconds after which the key is read again. Signatures by a replaced key then become invalid."""
+"""The seconds after which the key is read again. Signatures that were made with a replaced key then become invalid."""
 _BYTES: Final = 32
 SIGNATURE: Final = "protoslice.signature"
 """The key in the ASGI scope under which the S3 routes put a signature of S3."""
@@ -242,7 +242,7 @@ def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str
 
 def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
     """Return the value of the cookie with a name. Return None unless exactly one cookie has this name."""
-    # If two cookies have the name, another host in the domain has set one of them.
+    # If two cookies have the name, another host in the domain may have set one of the two.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
     if len(all_of_them) > _LONGEST:
         return None

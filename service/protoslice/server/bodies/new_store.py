@@ -72,7 +72,10 @@ class NewStore(BaseModel):
         rule: Rules = None,
         strict: Strict = False,
     ) -> Self:
-        """Return the options in a query, where `tag` and `rule` are repeatable. Routes use this as a dependency."""
+        """Return the options in a query, where `tag` and `rule` are repeatable.
+
+        Routes use this function as a dependency.
+        """
         return cls.model_construct(
             type=type,
             root=root,
@@ -87,8 +90,8 @@ class NewStore(BaseModel):
     def with_words(self, words: Mapping[str, str]) -> Self:
         """Return these options, overridden by the values in Upload-Metadata.
 
-        The value of `tag` may have several tags, separated by spaces. They are added to the tags of these options. The
-        value of `rule` has one rule per line.
+        The value of `tag` may have several tags, separated by spaces. These tags are added to the tags in the options.
+        The value of `rule` has one rule per line.
         """
         given: dict[str, Any] = {
             name: words.get(name) or getattr(self, name) or None for name in ("root", "min_chunk", "max_chunk", "plan")

@@ -41,7 +41,10 @@ Event = FileStart | bytes | FileEnd
 
 
 class Reader(Protocol):
-    """A reader of one kind of body, without I/O. Its errors name the offset of the problem in the body."""
+    """A reader of one kind of body, without I/O.
+
+    The reader's errors name the offset in the body at which the problem is.
+    """
 
     def feed(self, piece: bytes) -> Iterable[Event]:
         """Return the events of `piece`, the next bytes of the body.

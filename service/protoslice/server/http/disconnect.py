@@ -54,8 +54,8 @@ class CancelOnDisconnect:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unwatch()
-        # The task and the watch refer to this object. References back to them would form cycles, which only the
-        # garbage collector removes.
+        # The task and the watch refer to this object. References back to the task and the watch would form cycles,
+        # which only the garbage collector removes.
         task, self._task, self._watch = self._task, None, None
         if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return

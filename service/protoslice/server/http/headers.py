@@ -23,7 +23,7 @@ HeaderMap: TypeAlias = dict[bytes, str]
 _LONGEST_NAME: Final = 150
 _UNSAFE: Final = re.compile(r'[^\x20-\x7e]|["\\%;]')
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u202a-\u202e\u2066-\u2069]")
-# Characters of RFC 8187's attr-char, except those that quote() keeps anyway.
+# Characters of RFC 8187's attr-char, except the characters that quote() keeps anyway.
 _ATTR_CHARS: Final = "!#$&+-.^_`|~"
 _KEY: Final = re.compile(r"[!-+\--~]{1,100}")
 _LONGEST_METADATA: Final = 16 << 10

@@ -32,7 +32,7 @@ _MOST_MEDIA_TYPES: Final = 64
 def choose(accept: str | None, offers: tuple[str, ...]) -> str:
     """Return the offer with the best quality. Of several equal offers, return the first.
 
-    Raise `HttpProblem` 406 if the client accepts none of them.
+    Raise `HttpProblem` 406 if the client accepts none of the offers.
     """
     if accept is None or not accept.strip() or accept.strip() == "*/*":
         return offers[0]

@@ -119,7 +119,7 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Merge ranges into disjoint ranges that cover them.
+    """Merge ranges into disjoint ranges that cover the same bytes.
 
     Each result takes the place of the first range that it covers.
     """

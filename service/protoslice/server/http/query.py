@@ -27,7 +27,10 @@ _LONGEST_SHOWN: Final = 40
 
 
 class QueryNames:
-    """The names of a route's query parameters. Each may occur only once, unless it is `repeatable`."""
+    """The names of a route's query parameters.
+
+    A request may have each parameter only once, unless the parameter is `repeatable`.
+    """
 
     def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = (), integers: Iterable[str] = ()) -> None:
         self.repeatable = frozenset(repeatable)
@@ -109,7 +112,7 @@ class Query:
 
 
 def values_of(query_string: bytes, name: str) -> tuple[str, ...]:
-    """Return the values of one parameter without checking the others."""
+    """Return the values of one parameter without checking the other parameters."""
     return tuple(_split(query_string).get(name, ())) if query_string else ()
 
 

@@ -37,7 +37,7 @@ Buffer = bytes | memoryview
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
 DIGESTED_AT_ONCE: Final = 1 << 20
-"""The maximum length in bytes of an answer to which Want-Content-Digest adds a Content-Digest."""
+"""The length limit, in bytes, of an answer that gets a Content-Digest if the request has Want-Content-Digest."""
 
 
 async def send_representation(
@@ -177,5 +177,5 @@ class JsonAnswer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Encode `content`, unless it is bytes, which are JSON already."""
+        """Encode `content`. Bytes are returned unchanged, because they are JSON already."""
         return content if isinstance(content, bytes) else encode_json(content)

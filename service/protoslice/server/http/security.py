@@ -1,9 +1,9 @@
 """Security headers of every response, CORS, and protection against hostile web pages.
 
 `RequestMiddleware` adds these headers to all responses of the application, after the route has set its own headers.
-`CommonHeaders` adds them on the fast path, and `HttpProtocol` adds them to its refusals. A route that serves stored
-bytes cannot turn the headers off. They stop browsers from guessing a media type and from executing the content. Only
-pages of the service have another Content-Security-Policy, with which browsers display them.
+`CommonHeaders` adds the headers on the fast path, and `HttpProtocol` adds them to its refusals. A route that serves
+stored bytes cannot turn the headers off. The headers stop browsers from guessing a media type and from executing the
+content. Only pages of the service have another Content-Security-Policy, with which browsers display them.
 
 A page of another site may send a form to any address that its reader's machine can reach, or embed the address as an
 image. Browsers send no preflight for these. The service therefore refuses such requests from other sites, except plain
@@ -154,7 +154,7 @@ class OriginPolicy:
     def grants(self, headers: Headers) -> Headers:
         """Return the headers that let a page of an allowed origin read an answer.
 
-        `standing_headers` returns them if all origins are allowed.
+        If all origins are allowed, `standing_headers` returns these headers instead.
         """
         if not self._origins:
             return []

@@ -86,7 +86,7 @@ def rich(text: str) -> str:
 
 
 def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> str:
-    """Return the home page with the newest stores. `stores` is None if the caller may not see them.
+    """Return the home page with the newest stores. `stores` is None if the caller may not see any stores.
 
     `root` is the beginning of paths in the space.
     """
@@ -177,8 +177,8 @@ def is_built() -> bool:
 def shell(without_scripts: str, *parts: str) -> str | None:
     """Return the web page, with the HTML `without_scripts` for readers without scripts.
 
-    Return None if the web page was not built. The page loads the scripts of `parts` at once, instead of after the
-    scripts that import them.
+    Return None if the web page was not built. The page loads the scripts of `parts` at once, instead of only after the
+    scripts that import these.
     """
     first = _first()
     if first is None:

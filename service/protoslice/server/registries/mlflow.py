@@ -56,7 +56,7 @@ _CODES: Final = {
     503: "TEMPORARILY_UNAVAILABLE",
 }
 _UNKEPT: Final = {"cache-control": "no-store"}
-"""The headers of answers that contain a permission. No cache may keep them."""
+"""The headers of answers that contain a permission. No cache may keep such an answer."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -79,7 +79,7 @@ Artifacts = Annotated[MlflowArtifacts, Depends(_artifacts)]
 
 @endpoint(router, "GET /api/3.0/mlflow/server-info", OPEN)
 async def get_server_info() -> Response:
-    """Announce transfers in parts. Clients then use them by default."""
+    """Announce transfers in parts. Clients then send files in parts by default."""
     return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 

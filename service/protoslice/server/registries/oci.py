@@ -54,7 +54,7 @@ _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 
 def is_ollama(request: Request) -> bool:
-    """Return True if a request is from Ollama, whose manifests and names differ from those of OCI."""
+    """Return True if a request is from Ollama, whose manifests and names differ from OCI's manifests and names."""
     return read_fields(request.scope).get(b"user-agent", "").startswith("ollama/")
 
 
@@ -221,7 +221,7 @@ async def begin_upload(
     """Begin the upload of a blob. With its digest, receive the whole blob, or copy it from another repository."""
     if mount is not None and source is not None:
         wanted = Digest(mount)
-        with suppress(NameInvalid):  # Ollama sends `library/`, which is no valid name; it then uploads
+        with suppress(NameInvalid):  # Ollama sends the invalid name `library/`, so it has to upload
             if await repository.mount(wanted, RepositoryName(source)):
                 return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)

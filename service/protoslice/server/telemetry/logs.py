@@ -1,7 +1,8 @@
 """Log lines as JSON or text, without secrets. Each request, change and refusal has a line, and libraries log too.
 
 The line of a request has its route's template and its path, but never its query, headers or body.
-`docs/how-to/operate/monitoring.md` documents the members, and `docs/how-to/operate/audit.md` those of audit lines.
+`docs/how-to/operate/monitoring.md` documents the members, and `docs/how-to/operate/audit.md` documents the members of
+audit lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Facts = Mapping[str, Any]
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
-    """Send log lines, including those of libraries, to `stream` or standard error.
+    """Send log lines, including the lines of libraries, to `stream` or standard error.
 
     Return a function for a final flush.
     """
@@ -55,7 +56,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
         _set(name, handler, logging.INFO)
     # Audit lines are always JSON, and no level drops them.
     _set(AUDIT, _Handler(lines, None), logging.INFO)
-    # python_multipart logs malformed forms, but the service already answers them with a problem.
+    # python_multipart logs malformed forms, but the service already answers such forms with a problem.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
 
@@ -116,7 +117,7 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
     def write(self, facts: dict[str, Any]) -> None:
-        """Write a line of `facts` with the time. This is faster than a log record."""
+        """Write a line of `facts` with the time. This function is faster than a log record."""
         facts["timestamp"] = _now()
         assert self._encode is not None
         self._lines.write(self._encode(facts))

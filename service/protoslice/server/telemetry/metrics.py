@@ -177,7 +177,7 @@ class Metrics:
         self._requests.add(context, seconds)
 
     def record_call(self, call: Call) -> None:
-        """Count one call of the storage. This is the observer of a `MeteredStorage`."""
+        """Count one call of the storage. This method is the observer of a `MeteredStorage`."""
         times, read = self._of_call(call.name)
         times.observe(call.seconds)
         read.inc(call.bytes_read)
@@ -185,7 +185,7 @@ class Metrics:
             self._call_errors.labels(call.error, call.name).inc()
 
     def record_transaction(self, kind: str, seconds: float, error: str | None) -> None:
-        """Count one transaction. This is the observer of a `Database`."""
+        """Count one transaction. This method is the observer of a `Database`."""
         self._transactions.labels(kind).observe(seconds)
         if error is not None:
             self._transaction_errors.labels(error, kind).inc()
@@ -342,7 +342,7 @@ SHARED: Final = b"# What follows is the same in every worker."
 
 
 class WorkerMetrics:
-    """The metrics of all workers of one supervisor. One of the workers collects them."""
+    """The metrics of all workers of one supervisor. One of the workers collects these metrics."""
 
     def __init__(self, folder: Path, number: int, workers: int) -> None:
         self._folder = folder

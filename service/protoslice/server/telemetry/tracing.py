@@ -1,7 +1,7 @@
 """OpenTelemetry traces: one span for each request, if an endpoint is configured.
 
-The framework's own spans are off. The framework does not see requests on the fast path. It would also export queries,
-which may hold secrets.
+The framework's own spans are off. The framework does not see requests on the fast path. The framework would also export
+queries, which may hold secrets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """uvicorn's HTTP protocol, with further limits: on slow and long heads, pipelining, and clients that do not read.
 
-The parser gets one complete head or one piece of a body per callback. It gets a head only after the previous request
-was answered and the client received the answer. While many bytes are unparsed, the connection is not read. A client
-that sends more then fills its own machine's buffers. Requests that are refused here never reach the application. The
-answers are problems, and are recorded.
+The parser gets one complete head or one piece of a body per callback. The parser gets a head only after the previous
+request was answered and the client received the answer. While many bytes are unparsed, the connection is not read. A
+client that sends more then fills its own machine's buffers. Requests that are refused here never reach the application.
+The answers are problems, and are recorded.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _VERSIONS: Final = frozenset({"1.0", "1.1"})
 """The versions of HTTP that are answered. The parser also accepts 0.9 and 2.0, and refuses all others."""
 _HEAD_END: Final = b"\r\n\r\n"
 _CUT: Final = (b"\r\n\r", b"\r\n", b"\r")
-"""The beginnings of the end of a head, longest first. A piece of a body may end with one of them."""
+"""The beginnings of the end of a head, longest first. A piece of a body may end with one of these beginnings."""
 _BARE_LF: Final = re.compile(rb"[^\r]\n")
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 

@@ -50,7 +50,10 @@ LOOK_SECONDS: Final = 5.0
 _KEPT: Final = 32 << 20
 """The bytes of freed memory that the process keeps. glibc's default, 128 KiB, causes page faults in large answers."""
 _FROM_KERNEL: Final = 32 << 20
-"""The size in bytes from which glibc takes blocks from the kernel. It is glibc's maximum, and reads are smaller."""
+"""The size in bytes from which glibc takes each block directly from the kernel.
+
+This is glibc's maximum. Reads need smaller blocks, which glibc can reuse.
+"""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
@@ -269,7 +272,7 @@ def _tell_start(settings: Settings, address: str, *, closed: bool) -> None:
 
 
 def tell_places(settings: Settings, address: str, *, closed: bool) -> None:
-    """Print the places of the web page and the data, how to change both, and who has access."""
+    """Print the places of the web page and of the data, how to change these places, and who has access."""
     page = f"{address}/" if is_built() else f"not built, run `make web`; {address}/ lists the newest stores"
     try:
         data = local_path(settings.storage)

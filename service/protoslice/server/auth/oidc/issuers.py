@@ -1,4 +1,4 @@
-"""Trusted issuers: the file that lists them, and the rules that turn claims of their JWTs into grants."""
+"""Trusted issuers: the file that lists the issuers, and the rules that turn claims of their JWTs into grants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClaimRule:
         return _fingerprint([sorted(self.claims.items()), grant.space, sorted(grant.scopes), grant.tags])
 
     def describe(self) -> str:
-        """Return a line that describes the rule to people."""
+        """Return a line, for people to read, that describes the rule."""
         asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
         space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
         tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
@@ -90,11 +90,14 @@ class Issuer:
 
     @property
     def id(self) -> str:
-        """The fingerprint of the conditions under which the issuer's JWTs are accepted. It does not cover the rules."""
+        """The fingerprint of the conditions under which the issuer's JWTs are accepted.
+
+        The fingerprint does not cover the rules.
+        """
         return _fingerprint([self.url, self.audience, self.algorithms, str(self.keys_file)])
 
     def describe(self) -> list[str]:
-        """Return lines that describe the issuer and each of its rules to people."""
+        """Return lines, for people to read, that describe the issuer and each of its rules."""
         takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
         login = [f"  users sign in through the OpenID client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:

@@ -191,7 +191,7 @@ class InlineFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A new file whose bytes the repository already has. Its SHA-256 identifies them."""
+    """A new file whose bytes the repository already has. The SHA-256 identifies these bytes."""
 
     path: str
     sha256: str

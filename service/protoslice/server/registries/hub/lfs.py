@@ -1,4 +1,4 @@
-"""Routes of git-lfs: files that clients upload, whole or in parts, before the commit that names them."""
+"""Routes of git-lfs: files that clients upload, whole or in parts, before the commit that names the files."""
 
 from __future__ import annotations
 

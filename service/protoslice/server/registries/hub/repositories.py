@@ -1,4 +1,4 @@
-"""Routes of the hub to list, create, rename and set up repositories, and the pages to which clients print links."""
+"""Routes of the hub to list, create, rename and set up repositories, and the pages whose links clients print."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from protoslice.server.services import Services
 
 _PAGE: Final = 1000
 _FILES: Final = 20_000
-"""The approximate limit on files in a page that lists them with their repositories."""
+"""The approximate limit on the number of files in a page that lists repositories with their files."""
 _FILE_BYTES: Final = 200
 _LOOKED_AT: Final = 100
 """The number of repositories whose cards are read together."""
@@ -382,7 +382,7 @@ async def compare(request: Request, kind: str, name: str, revisions: str) -> Res
 @endpoint(pages, "GET /{name:owned}/commit/{revision}", OPEN)
 @endpoint(pages, "GET /{name:owned}", OPEN)
 async def show(request: Request, name: Encoded, revision: Encoded = MAIN) -> Response:
-    """Redirect a browser to the page of a repository at a revision. This reads nothing from the storage."""
+    """Redirect a browser to the page of a repository at a revision. The redirect reads nothing from the storage."""
     fields = read_fields(request.scope)
     if _VERSION.match(name) or "html" not in fields.get(b"accept", "").lower():
         raise HttpProblem(NO_RESOURCE, f"{NO_RESOURCE.advice} Pages of repositories are for browsers.")

@@ -1,4 +1,7 @@
-"""Routes of Xet, by which clients send large files. Xorbs hold chunks, and shards list the chunks of each file."""
+"""Routes of Xet, the protocol with which clients send large files.
+
+Xorbs hold chunks, and shards list the chunks of each file.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ def document(name: str, members: Content, more: str = "") -> str:
 
 
 def element(tag: str, content: Content, more: str = "") -> str:
-    """Return an element. `tag` is its name, which attributes may follow. `more` is XML to append to the content."""
+    """Return an element.
+
+    `tag` is the element's name, which attributes may follow. `more` is XML to append to the content.
+    """
     if isinstance(content, str):
         inner = escape(content)
     else:

@@ -229,7 +229,9 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
 
 
 def _conditions(fields: HeaderMap, found: S3Object) -> HeaderMap:
-    """Turn conditions on dates into conditions on entity tags, which take precedence. Return the resulting headers.
+    """Turn conditions on dates into conditions on entity tags, and return the resulting headers.
+
+    Conditions on entity tags that the request already has take precedence.
 
     Entity tags get the quotes that some clients leave out. Raise `S3Error` if the object was modified after
     If-Unmodified-Since.
