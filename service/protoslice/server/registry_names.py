@@ -31,7 +31,7 @@ _LONGEST: Final = 200
 """The length limit of a prefix, in characters. No name begins with a longer prefix."""
 _LONGEST_CURSOR: Final = 1024
 MOST_NAMES: Final = 100
-"""The limit on names that are shown with a store or in the refusal to remove it."""
+"""The limit on names that are shown with a store, or in the refusal to remove a store."""
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class _Registry(Protocol):
         """Return a page of repositories whose names may begin with `prefix`, and True if more pages follow."""
 
     async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
-        """Return a page of a repository's branches and tags, and the place of the next page."""
+        """Return a page of a repository's branches and tags, and the place at which the next page begins."""
 
 
 class _Hub:
@@ -300,7 +300,7 @@ class RepositoryPages:
 
 
 async def _summary(entry: _Entry) -> RepositorySummary | None:
-    """Return the summary of a repository; None if it is gone, damaged, or listed under another protocol."""
+    """Return the summary of a repository; None if the repository is gone, damaged, or listed under another protocol."""
     try:
         return await entry.summary()
     except NotFound:

@@ -1,4 +1,4 @@
-"""Routes. Each declares path, access, body, answer and failures once, for routing, permissions and OpenAPI."""
+"""Routes. Each route declares path, access, body, answer and failures once, for routing, permissions and OpenAPI."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Route(APIRoute):
     def offers(self) -> tuple[str, ...]:
         """The media types of answers below `/v1`.
 
-        There are none if answers have no content, or if views choose the type.
+        The result is empty if answers have no content, or if views choose the type.
         """
         if not self.is_strict or not self.path.startswith("/v1/"):
             return ()
@@ -289,7 +289,7 @@ def _allowed(scope: Scope) -> Iterator[str]:
 
 
 def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:
-    """Return the headers of a deprecated operation (RFC 9745). They name its successor."""
+    """Return the headers of a deprecated operation (RFC 9745). These headers name the operation's successor."""
     moment = datetime.fromisoformat(f"{deprecated.since}T00:00:00Z").timestamp()
     path = public_path(scope) + scope["root_path"] + deprecated.successor.partition(" ")[2]
     link = f'<{path}>; rel="successor-version"'

@@ -636,7 +636,8 @@ _LONGEST_FILE: Final = 1 << 20
 def read_secret_file(file: Path, place: str) -> str:
     """Return the secret in a file.
 
-    Raise `InvalidInput` if that fails. The message begins with `place` and does not show the content.
+    Raise `InvalidInput` if the file cannot be read or its content is invalid. The message begins with `place` and does
+    not show the content.
     """
     try:
         with file.open("rb") as opened:

@@ -67,7 +67,7 @@ class _Asked:
 async def get_graph(
     request: Request, services: Services, store: Viewed, asked: Annotated[_Asked, Depends()]
 ) -> Response:
-    """Return the nodes around a node, nearest first, with the values between them.
+    """Return the nodes around a node, nearest first, with the values that pass between these nodes.
 
     Without `around`, return the graph's first nodes, or the nodes that match `search`.
     """

@@ -323,8 +323,8 @@ async def get_safetensors_shard(
 ) -> Representation:
     """Return one of the safetensors files that hold the tensors, or the index of these files.
 
-    If all tensors fit into `shards`, the only file is `model.safetensors`. Otherwise `model.safetensors.index.json`
-    names the files, such as `model-00001-of-00003.safetensors`.
+    If one file of at most `shards` bytes can hold all tensors, the only file is `model.safetensors`. Otherwise
+    `model.safetensors.index.json` names the files, such as `model-00001-of-00003.safetensors`.
     """
     if query.shards is not None and query.shards < 1:
         raise InvalidInput("Invalid shards: use a size of at least one byte")

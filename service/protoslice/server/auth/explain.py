@@ -1,4 +1,4 @@
-"""Explains access decisions: the caller that a token or JWT names, its grants, and the route's rule."""
+"""Explains access decisions: the caller that a token or JWT names, the caller's grants, and the route's rule."""
 
 from __future__ import annotations
 

@@ -63,7 +63,10 @@ class Purpose(StrEnum):
         return SESSION_SECONDS if self is Purpose.SESSION else URL_SECONDS
 
     def end(self, wanted: float) -> int:
-        """Return the end of a signature that is made now, at most `wanted`, in seconds since the epoch."""
+        """Return the end of a signature that is made now, in seconds since the epoch.
+
+        The end is `wanted`, or the latest end that the purpose allows if this is earlier.
+        """
         return int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))
 
 
@@ -90,7 +93,7 @@ class UrlSignature(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """True if the end is in the future, but no further away than the purpose allows."""
+        """True if the signature's end is in the future, but no further away than the purpose allows."""
         return 0 < self.expires - time.time() <= self.purpose.seconds
 
 
@@ -184,7 +187,7 @@ def fingerprints(secrets: Sequence[str]) -> list[str]:
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Return the path and signature of a GET's target whose query is only a signature. Otherwise return None."""
+    """Return the path and signature in a GET's target, if its query is only a signature. Otherwise return None."""
     found = _ALONE.fullmatch(target)
     if found is None:
         return None

@@ -165,7 +165,7 @@ async def upload_slot(services: Services, request: Request) -> AsyncIterator[Non
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """A file in a body. All its pieces must be consumed before the next file. No piece is empty."""
+    """A file in a body. All pieces of the file must be consumed before the next file is read. No piece is empty."""
 
     path: str
     pieces: AsyncIterator[bytes]

@@ -149,7 +149,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _pairs(header: str) -> list[tuple[str, str]] | None:
-    """Return the tags of a list as pairs of `W/` or an empty text, and the opaque text. Return None for `*`."""
+    """Return the entity tags of a list, each as a pair: `W/` or an empty text, and the opaque text.
+
+    Return None for `*`.
+    """
     if header.strip(" \t") == "*":
         return None
     listed = _LIST.match(header)

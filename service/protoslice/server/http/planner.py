@@ -38,7 +38,7 @@ _PLAIN: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})")
 
 
 class ByteRange(NamedTuple):
-    """The bytes from `start` up to, but without, `end`. The range has at least one byte."""
+    """The bytes from `start` up to the byte before `end`. The range has at least one byte."""
 
     start: int
     end: int
@@ -168,7 +168,7 @@ class BodyPart(NamedTuple):
 
 
 class CommonHeaders:
-    """The headers that all responses with one status from one representation share."""
+    """The headers that all responses of one representation share if they have the same status."""
 
     __slots__ = ("_lines", "headers")
 
@@ -204,7 +204,7 @@ class ResponsePlan(NamedTuple):
 class ResponsePlanner:
     """A planner of responses under one policy.
 
-    It plans for a representation, or for the facts about a representation that are known before it is made.
+    The planner takes a representation, or the facts that are known before the representation is made.
     """
 
     __slots__ = ("_common", "_current", "_policy", "_representation", "_size")

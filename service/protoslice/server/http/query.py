@@ -23,7 +23,7 @@ _TIME: Final = re.compile(
 )
 _INTEGER: Final = re.compile("-?[0-9]+")
 _LONGEST_SHOWN: Final = 40
-"""The number of characters of an unknown name that are shown, and compared with the known names."""
+"""The number of an unknown name's characters that an error shows, and that are compared with known names."""
 
 
 class QueryNames:
@@ -149,7 +149,7 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 
 
 def number_of(what: str, text: str) -> int:
-    """Return the number of a chunk or a record. `what` is its name in errors."""
+    """Return the number of a chunk or a record. `what` is the word for the chunk or the record in errors."""
     if not text.isascii() or not text.isdigit():
         raise InvalidInput(f"Invalid {what} number {text[:40]!r}")
     if len(text) > 18:

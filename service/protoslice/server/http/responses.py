@@ -165,7 +165,7 @@ class StrictRequest(Request):
             try:
                 self._json = parse_json(await self.body())
             except JSONDecodeError:
-                raise  # the framework's answer names the position
+                raise  # the framework's answer names the position of the error
             except ValueError as error:
                 raise HttpProblem(INVALID, f"Invalid JSON in the body: {error}") from None
         return self._json

@@ -218,7 +218,10 @@ async def begin_upload(
     mount: str | None = None,
     source: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """Begin the upload of a blob. With its digest, receive the whole blob, or copy it from another repository."""
+    """Begin the upload of a blob.
+
+    If the request has the blob's digest, receive the whole blob, or copy the blob from another repository.
+    """
     if mount is not None and source is not None:
         wanted = Digest(mount)
         with suppress(NameInvalid):  # Ollama sends the invalid name `library/`, so it has to upload

@@ -144,7 +144,10 @@ class LimitedBody:
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
-        """Return the next message. Raise `HttpProblem` if it is late or too long, or if the digest is wrong."""
+        """Return the next message.
+
+        Raise `HttpProblem` if the message is late, the body is too long, or the digest is wrong.
+        """
         if not self._ahead:
             return await self._next()
         message = self._ahead.popleft()
@@ -197,7 +200,7 @@ class LimitedBody:
         return message
 
     async def _received(self) -> Message:
-        """Return the next message. Raise `HttpProblem` if it is late, or if the request has to give way."""
+        """Return the next message. Raise `HttpProblem` if the message is late, or if the request has to give way."""
         if self._preempted:
             raise _preempted()
         seconds, self._begun = PAUSE_SECONDS, monotonic()

@@ -140,7 +140,10 @@ def parse_address(text: str) -> Address | None:
 
 
 def _nearest(nodes: Iterable[str], trusts: Trusts) -> Address | None:
-    """Return the first address that is not trusted. Stop at an invalid entry, and return the last trusted address."""
+    """Return the first address that is not trusted.
+
+    At an invalid entry or at the end, return the last trusted address.
+    """
     found = None
     for node in islice(nodes, _HOPS):
         address = parse_address(node)

@@ -25,7 +25,7 @@ _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths that are answered even if the client has too many running requests.
 
-The client may be a proxy that is not configured as trusted.
+This limit may wrongly apply to many clients together, if their proxy is not configured as trusted.
 """
 
 

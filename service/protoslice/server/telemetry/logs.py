@@ -156,7 +156,10 @@ def _second(seconds: int) -> str:
 
 
 class Recorder:
-    """A recorder of finished requests. It counts them, and writes their lines with the handlers of `configure_logs`."""
+    """A recorder of finished requests.
+
+    The recorder counts requests, and writes their lines to the handlers that `configure_logs` sets up.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics

@@ -281,7 +281,7 @@ class Metrics:
         return lambda: {"hit": getattr(self._counts(), hits), "miss": getattr(self._counts(), misses)}
 
     def _counts(self) -> Counts:
-        """Return the counts of the cache. They are zero if the storage needs no cache."""
+        """Return the counts of the cache. All counts are zero if the storage needs no cache."""
         found = None if self._stores is None else self._stores.shared.cache
         return Counts() if found is None else found.counts
 
@@ -384,7 +384,7 @@ class WorkerMetrics:
 
 
 async def _all(reader: asyncio.StreamReader) -> bytes:
-    """Return all bytes up to the end. Return none if there are too many."""
+    """Return all bytes up to the end of the stream. Return no bytes if there are too many."""
     found = bytearray()
     while piece := await reader.read(1 << 16):
         found += piece

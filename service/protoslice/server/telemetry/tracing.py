@@ -62,7 +62,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
 
 
 class Traced:
-    """The ASGI middleware around the whole application that makes a span for each request."""
+    """The ASGI middleware that makes a span for each request. It wraps the whole application."""
 
     def __init__(self, app: ASGIApp) -> None:
         from opentelemetry import propagate, trace
@@ -94,7 +94,10 @@ class Traced:
 
 
 def _asked(scope: Scope) -> dict[str, str | int]:
-    """Return the attributes of a request before it runs. The semantic conventions define their names."""
+    """Return the attributes of a request before it runs.
+
+    OpenTelemetry's semantic conventions define the attributes' names.
+    """
     attributes: dict[str, str | int] = {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],

@@ -1,9 +1,9 @@
 """The fast path: answers small reads of opened stores while the request is being parsed.
 
-A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
-decides nothing itself: it passes a plain GET to the same policy, resolver, planner and recorder that the application
-uses. It declines a request if the response would have to wait, would fail, or depends on an unknown header. It ignores
-the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
+A task, a turn of the event loop and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast
+path decides nothing itself: it passes a plain GET to the same policy, resolver, planner and recorder that the
+application uses. It declines a request if the response would have to wait, would fail, or depends on an unknown header.
+It ignores the limit on a client's running requests, because its requests end at once, and a refusal would cost as much.
 """
 
 from __future__ import annotations
@@ -216,7 +216,10 @@ def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -
 
 
 def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:
-    """Return the verified body. Return None if it is long, has several parts, or is not available without waiting."""
+    """Return the verified body.
+
+    Return None if the body is long, has several parts, or is not available without waiting.
+    """
     if not plan.parts:
         return b""
     if plan.length > LARGEST_ANSWER or len(plan.parts) > 1:

@@ -56,7 +56,7 @@ SEND_BYTES_PER_SECOND: Final = 1024
 KEPT_BYTES: Final = 16 << 10
 """The number of unparsed bytes above which reading stops. One read of the event loop may add up to 256 kB."""
 UNSENT_AT_FIRST: Final = 128 << 10
-"""The limit on bytes that the kernel holds unsent for a client that has not read yet.
+"""The limit on unsent bytes that the kernel holds for a client that has not read anything yet.
 
 The kernel's default is 2.5 MB on a loopback. Bytes in transit do not count, so the limit does not slow distant clients.
 """
@@ -71,7 +71,10 @@ RESERVE: Final = 32
 Only a head for an operating route, such as `/livez`, is then answered.
 """
 FRAMING: Final = 32
-"""The bytes of chunk heads and extensions that are allowed per byte of a body. Trailers have no such allowance."""
+"""The number of bytes in chunk heads and extensions that is allowed per byte of a body.
+
+Trailers get no such allowance.
+"""
 LINGER_BYTES: Final = 32 << 20
 """The number of bytes after the last answer that are read and dropped before the connection is reset."""
 LINGER_SECONDS: Final = 5.0
@@ -121,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
         """True if the connection will continue to parse in the next round of the event loop."""
         self._in_head = True
         self._body_left = 0
-        """The remaining bytes of the body by Content-Length; 0 for a chunked body."""
+        """The number of bytes of the body that are still missing, according to Content-Length; 0 for a chunked body."""
         self._framing = 0
         self._keeps = True
         """True if the connection is kept after the current request."""
@@ -206,7 +209,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Pacing
 
     def data_received(self, data: bytes) -> None:
-        """Parse the received bytes, if it is their turn. Drop them if the connection is about to be closed."""
+        """Parse the received bytes if it is their turn. Drop the bytes if the connection is about to be closed."""
         if self._linger_timer is not None:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
@@ -274,7 +277,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
             self._at, self._searched = end, 0
             head = data if length == len(data) else data[start:end]
-            # A parser drops the body after an offer of another protocol. The connection stays on HTTP/1.1.
+            # The parser would drop the body after an offer to change the protocol, so the offer is hidden from the
+            # parser. The connection stays on HTTP/1.1.
             self._feed(_UPGRADE.sub(b"\r\nx-declined-upgrade:", head) if b"upgrade" in head.lower() else head)
         elif not data[start : start + 1].isupper() or _BARE_LF.search(data, start + max(0, self._searched - 1)):
             self._refuse(BAD_REQUEST, "Invalid HTTP request")
@@ -325,7 +329,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Start a request. Its scope is made later, and only if the request is not answered at once."""
+        """Start a request. The request's scope is made later, and only if the request is not answered at once."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False

@@ -2,8 +2,8 @@
 
 The supervisor forks before it has any thread, so that it replaces a dead worker within milliseconds. All workers accept
 from one queue of connections. When a worker dies, other workers accept the waiting connections. The supervisor passes
-signals on to each worker through a pipe, so that a signal to the whole group counts once. The pipe ends if the
-supervisor is killed.
+signals on to each worker through a pipe, so that a signal to the whole group counts once. A worker sees the end of the
+pipe if the supervisor is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE: Final = 3
 """The number of signals after which the supervisor kills its workers."""
 _YOUNG_SECONDS: Final = 1.0
-"""The age in seconds below which a dead worker is replaced only after a pause of the same length."""
+"""The age in seconds of a young worker. If a young worker dies, a pause of this length precedes its replacement."""
 _CLOSED: Final = b"t"
 _OPEN: Final = b"o"
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     def signal_workers(self) -> None:
-        """Pass a signal on to all workers, which makes them end."""
+        """Pass a signal on to all workers, so that the workers end."""
         for worker in self._running.values():
             with suppress(OSError):
                 os.write(worker.control_fd, b"x")
@@ -207,7 +207,10 @@ def _explained(status: int) -> str:
 
 @contextmanager
 def _without_signals() -> Iterator[None]:
-    """Block signals, because a signal between a fork and its record would not reach the worker."""
+    """Block signals.
+
+    A signal that arrives after a fork, but before the worker is recorded, would not reach the worker.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield

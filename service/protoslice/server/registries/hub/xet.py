@@ -245,5 +245,5 @@ async def _next(rows: AsyncIterator[bytes]) -> bytes:
 
 
 def _spelled(hash: bytes) -> str:
-    """Return a hash in hex. It consists of four little-endian words."""
+    """Return a hash in hex. The hash consists of four little-endian words."""
     return "".join(hash[at : at + 8][::-1].hex() for at in range(0, 32, 8))

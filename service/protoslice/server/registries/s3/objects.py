@@ -33,7 +33,10 @@ _WEIGHTS: Final = re.compile(
 )
 """A pattern of files that hold weights. Names of checkpoint files end in the number of the shard."""
 _VISITED: Final = 400
-"""The maximum number of names whose files a page lists. If they have many files, the page lists fewer names."""
+"""The maximum number of names whose files a page lists.
+
+If the names' stores have many files, the page lists fewer names.
+"""
 _FILES: Final = 16
 """The number of listed files that count as much as one name towards `_VISITED`."""
 _TOGETHER: Final = 16
@@ -87,7 +90,7 @@ class Page:
         """The key or common prefix after which the next page begins; None at the end."""
         self.last = after
         self.visited = 0
-        """The number of names whose files were listed, plus one for every 16 of these files."""
+        """The number of names whose files were listed, plus one for every 16 files that were listed."""
 
     def add(self, key: str, entry: Entry | None, most: int) -> bool:
         """Add a key or a common prefix, unless it is already listed. Return False if the page is full."""

@@ -57,10 +57,10 @@ class S3Request:
 
 
 def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
-    """Prepare a request for the routes of S3, if it is a request of S3. Return True if its host is in the S3 domain.
+    """Prepare a request for the routes of S3, if it is a request of S3.
 
-    The route finds the `S3Request` in the scope, at `s3`. The authenticator finds the signature in the scope. Raise
-    `S3Error` for a request that no bucket answers.
+    Return True if the request's host is in the S3 domain. The route finds the `S3Request` in the scope, at `s3`. The
+    authenticator finds the signature in the scope. Raise `S3Error` for a request that no bucket answers.
     """
     raw = scope.get("raw_path") or scope["path"].encode()
     by_path = is_path_of_s3(raw)

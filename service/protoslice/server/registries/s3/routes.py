@@ -329,9 +329,9 @@ keys_router = RouteGroup(tags=["tokens"])
     summary="Get S3 keys",
 )
 async def get_s3_keys(request: Request, services: Services) -> Response:
-    """Return the caller's S3 access key and secret. They are derived from the caller's token and not stored.
+    """Return the caller's S3 access key and secret, which are derived from the caller's token and not stored.
 
-    The keys have the token's read permission in `/s3`. They end when the token is revoked.
+    The keys have the token's read permission in `/s3`. They become invalid when the token is revoked.
     """
     if services.auth.principal is None:
         raise Unsupported("This service is open: S3 clients may send any keys")

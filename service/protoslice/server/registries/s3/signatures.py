@@ -148,8 +148,8 @@ class SignedRequest:
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
     """Return the signature of a request.
 
-    Return None if it is not signed. Raise `S3Error` for signatures that S3 refuses. `hosts` are names that the client
-    may have used. If `region` is not empty, the client must sign for this region.
+    Return None if the request is not signed. Raise `S3Error` for signatures that S3 refuses. `hosts` are names that the
+    client may have used. If `region` is not empty, the client must sign for this region.
     """
     authorization, names = fields.get(b"authorization", ""), request.parameters.keys()
     if authorization.startswith("AWS ") or not names.isdisjoint({"AWSAccessKeyId", "Signature"}):
@@ -204,7 +204,7 @@ def _in_header(authorization: str, fields: HeaderMap) -> Parameters:
 
 
 def _end_of(date: str, seconds: str, code: str, in_query: bool) -> int:
-    """Return the end of a signature's validity. Raise `S3Error` if it has expired or is not valid yet."""
+    """Return the end of a signature's validity. Raise `S3Error` if the signature has expired or is not valid yet."""
     if in_query and (not re.fullmatch(r"[0-9]{1,6}", seconds) or not 1 <= int(seconds) <= _LONGEST_SECONDS):
         raise S3Error(code, f"X-Amz-Expires must be a number of seconds from 1 to {_LONGEST_SECONDS}")
     begins, now = _moment(date, code), time.time()
@@ -268,7 +268,7 @@ def _names_of(signed: str) -> Mapping[str, bytes]:
 def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
     """Return the lines of the signed headers before and after the line of Host.
 
-    Raise `S3Error` unless all signed headers were sent, and all sent headers of Amazon are signed.
+    Raise `S3Error` unless all signed headers were sent, and all `x-amz-` headers that were sent are signed.
     """
     names = _names_of(signed)
     for sent in fields:
