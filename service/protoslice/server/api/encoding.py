@@ -52,7 +52,10 @@ def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
 
 
 def prepare_encoding(kind: Any) -> None:
-    """Make the encoder of a fact's class, or of a page's items, before the first request. Making one takes 1 ms."""
+    """Make the encoder of a fact's class, or of a page's items, before the first request.
+
+    Making an encoder takes 1 ms.
+    """
     (item,) = get_args(kind) or (kind,)
     _serializer(item)
 

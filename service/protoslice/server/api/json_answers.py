@@ -266,7 +266,7 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
 def bound(request: Request, cursor: str | None) -> str | None:
     """Bind a cursor to the request's parameters, except the parameters that select the page.
 
-    Return None for no cursor.
+    Return None if `cursor` is None.
     """
     return None if cursor is None else cursor + _mark(request)
 

@@ -46,7 +46,7 @@ def wants_sha256(header: str | None) -> bool:
 def _members(header: str) -> dict[str, str]:
     """Return the members of a structured dictionary, in the form of digest fields.
 
-    If a name is repeated, the last counts.
+    If several members have the same name, the last member counts.
     """
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
 

@@ -106,7 +106,10 @@ class BodyAhead:
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """Return the next message to the watch. `next` later returns the same message. Only `next` raises an error."""
+        """Return the next message to the watch.
+
+        `next` later returns the same message. If receiving fails, only `next` raises the error.
+        """
         try:
             message = await self._receive()
         except Exception as error:

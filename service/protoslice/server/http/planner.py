@@ -155,7 +155,7 @@ class ResponsePolicy:
     max_ranges: int = MAX_RANGES
     """The maximum number of ranges per request; 0 allows none.
 
-    For more ranges, the answer has the whole representation.
+    If a request has more ranges, the answer has the whole representation.
     """
 
 

@@ -177,8 +177,8 @@ def is_built() -> bool:
 def shell(without_scripts: str, *parts: str) -> str | None:
     """Return the web page, with the HTML `without_scripts` for readers without scripts.
 
-    Return None if the web page was not built. The page loads the scripts of `parts` at once, instead of only after the
-    scripts that import these.
+    Return None if the web page was not built. The page loads the scripts of `parts` at once. Otherwise it would load
+    them only after the scripts that import them.
     """
     first = _first()
     if first is None:

@@ -102,8 +102,8 @@ class _Requests(Collector):
         self._counts: dict[tuple[str, str, int], list[float]] = {}
         """The numbers for each route, method and status.
 
-        A list counts the requests whose duration each bound is the first to cover. Then it has the total seconds, bytes
-        received and bytes sent.
+        Each list begins with a count of requests per bound: the requests whose duration lies between the previous bound
+        and this bound. The total seconds, bytes received and bytes sent follow.
         """
 
     def add(self, context: RequestContext, seconds: float) -> None:

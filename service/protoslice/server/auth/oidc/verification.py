@@ -114,7 +114,7 @@ class Verifier:
     async def restore(self, identity: SealedIdentity) -> Principal | None:
         """Return the caller of an identity, with the grants of those rules that still exist.
 
-        Return None if the JWT would no longer be accepted. This is so after its end, or if its issuer or its key is no
+        Return None if the JWT would no longer be accepted, because it has ended, or because its issuer or key is no
         longer known.
         """
         known = self._by_id.get(identity.issuer)
