@@ -101,8 +101,8 @@ class StoreReferences:
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
         """Raise `StillNamed` if names that are not in `forced` refer to a store.
 
-        A name that is made after this check is not noticed. Such a name refers to a removed store, as if it had been
-        made after the removal.
+        A name that is made after this check is not noticed. Such a name refers to a removed store, as if the name had
+        been made after the removal.
         """
         try:
             await self._stores.manifests.get(store_id)
@@ -291,7 +291,7 @@ class RepositoryPages:
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
-        """Return the registries, from the registry that the cursor names on, and the last name of the previous page."""
+        """Return the registries, starting at the cursor's registry, and the last name of the previous page."""
         protocol, _, after = (cursor or "hub ").partition(" ")
         for number, each in enumerate(self._registries):
             if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:

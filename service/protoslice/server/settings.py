@@ -66,7 +66,10 @@ _REMOVED: Final = frozenset(
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
-"""Patterns of the names and values of variables that Kubernetes sets for each Service, such as `protoslice-…`."""
+"""Patterns of the names and values of variables that Kubernetes sets for each Service.
+
+The variables look like settings if a Service is named `protoslice-…`.
+"""
 
 
 def _size(value: object) -> object:

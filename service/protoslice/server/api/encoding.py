@@ -62,7 +62,7 @@ def prepare_encoding(kind: Any) -> None:
 
 @cache
 def has_secret(kind: Any) -> bool:
-    """Return True if the class `kind`, or the class of a fact inside it, has a member that is marked with `SECRET`."""
+    """Return True if `kind`, or a dataclass that it contains, has a member that is marked with `SECRET`."""
     return any(
         SECRET in getattr(hint, "__metadata__", ())
         for each in _walk(TypeAdapter(kind).core_schema)

@@ -142,7 +142,10 @@ def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
 
 @view("files/{path:path}", summary="Get a file", select_sync=OpenStore.file, media_types=(_BYTES,))
 async def get_file(store: Viewed, path: FilePath) -> Representation:
-    """Return the file as uploaded, with ranges, validators and digests. The path is as in the store's list of files."""
+    """Return the file as uploaded, with ranges, validators and digests.
+
+    `path` is a path from the store's list of files.
+    """
     return store.file(path)
 
 

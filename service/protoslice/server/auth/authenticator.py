@@ -79,7 +79,7 @@ class CachedPrincipal:
         return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
 
     def signed(self, signature: UrlSignature) -> bool:
-        """Return True if the caller made `signature`, and if it has not expired.
+        """Return True if the caller made `signature` and the signature has not expired.
 
         Each signature is verified only once.
         """

@@ -154,7 +154,7 @@ class Rule:
     reads: bool = False
     """True if the route also needs `read`.
 
-    Its answers then depend on content that the request does not fully name.
+    The answers of such a route depend on content that the request does not fully name.
     """
 
     def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:

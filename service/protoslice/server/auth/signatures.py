@@ -129,7 +129,7 @@ def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
 
 
 class SigningKey:
-    """The service's key. The first replica that needs it makes it and stores it in the catalogue.
+    """The service's key. The first replica that needs the key makes one and stores it in the catalogue.
 
     If the operator sets secrets, the stored key is combined with each secret. Each combination is one key. The first
     key signs and seals, and all keys verify.
@@ -187,7 +187,10 @@ def fingerprints(secrets: Sequence[str]) -> list[str]:
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
-    """Return the path and signature in a GET's target, if its query is only a signature. Otherwise return None."""
+    """Return the path and signature in a GET's target, if the target's query is only a signature.
+
+    Otherwise return None.
+    """
     found = _ALONE.fullmatch(target)
     if found is None:
         return None
@@ -196,7 +199,7 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 
 
 def take_signature(scope: Scope) -> UrlSignature | None:
-    """Remove the signature from a request's query, so that later steps do not show it, and return it.
+    """Return the signature in a request's query, and remove it from the query, so that later steps do not show it.
 
     Return None without a signature. A HEAD request uses the signature for GET. The S3 routes have another kind of
     signature, which they have already put into the scope.

@@ -22,7 +22,8 @@ from protoslice.server.bodies.raw import (
 )
 
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
-# The parser's messages end with a position in the piece. The reader replaces it with the position in the body.
+# The parser's messages end with a position in the piece. The reader replaces this position with the position in the
+# body.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
 _SLICE: Final = 1 << 10

@@ -21,8 +21,8 @@ _CHECKSUM: Final = slice(148, 156)
 _RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,18}) ")
 _SPARSE_KEYS: Final = (b"GNU.sparse.", b"SCHILY.realsize")
 _SPARSE: Final = b"sparse"
-# The size limit in bytes of a pax header or of a long name, because both are kept in memory. Access lists and the like
-# take a few KiB.
+# The size limit of a pax header or a long name, in bytes. The reader keeps the header or name in memory. Access lists
+# and the like take a few KiB.
 _LONGEST_EXTENSION: Final = 1 << 20
 _FILES: Final = {b"0", b"\0", b"7"}
 _FOLDER: Final = b"5"

@@ -224,7 +224,7 @@ async def begin_upload(
     """
     if mount is not None and source is not None:
         wanted = Digest(mount)
-        with suppress(NameInvalid):  # Ollama sends the invalid name `library/`, so it has to upload
+        with suppress(NameInvalid):  # Ollama sends the invalid name `library/`, so Ollama has to upload
             if await repository.mount(wanted, RepositoryName(source)):
                 return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)

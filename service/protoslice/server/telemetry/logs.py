@@ -182,7 +182,7 @@ class Recorder:
 
 
 def _outcome(status: int) -> str:
-    """Return the outcome of a permitted change, which its status determines."""
+    """Return the outcome of a permitted change. The status of the answer determines the outcome."""
     if status >= 500 or status in {0, CLIENT_GONE}:
         return "unknown"  # the change may have been made before the answer was lost
     return "failed" if status >= 400 else "done"

@@ -25,7 +25,7 @@ _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 @dataclass(slots=True)
 class S3Request:
-    """The bucket and key of a request. The bucket and the key are empty if the request lists buckets."""
+    """The bucket and key of a request, which are empty if the request lists buckets."""
 
     signed: SignedRequest
     bucket: str
