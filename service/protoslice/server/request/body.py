@@ -96,8 +96,7 @@ def check_framing(fields: HeaderMap) -> None:
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
-        # A stored encoded body would be served under the wrong type. If the service decoded the body, clients could
-        # rely on no limit for the decoded size.
+        # A stored encoded body would be served under the wrong type, and a decoded body could have any size.
         raise HttpProblem(
             MEDIA, "Content-Encoding is not supported: send the body unencoded", headers={"accept-encoding": "identity"}
         )
