@@ -23,7 +23,7 @@ FieldRow = tuple[int, str, int, bool, int, int]
 """
 
 MAX_FIELDS = 600
-"""The most fields that one walk visits, which limits its time for a hostile file."""
+"""Largest number of fields that one walk visits, which limits its time for a hostile file."""
 
 MAX_DEPTH = 24
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -208,7 +208,7 @@ def _signed32(value: int) -> int:
 
 
 _MAX_OF_TENSOR = 64
-"""The most fields that a consistency check of values reads."""
+"""Largest number of fields that a consistency check of values reads."""
 _MAX_DIMS = 256
 
 _Dims = Callable[[int, int, int, bytes], list[int]]

@@ -81,7 +81,7 @@ LARGEST_HEADER: Final = 128 << 20
 _WINDOW: Final = 1 << 20
 _MOST_KEYS: Final = 1 << 16
 _MOST_ITEMS: Final = 1 << 22
-"""The most strings and lists that all lists of a header may contain. Each costs a separate read."""
+"""Largest number of strings and lists that all lists of a header may contain. Each costs a separate read."""
 _DEEPEST: Final = 8
 _MOST_DIMENSIONS: Final = 8
 _LONGEST_NAME: Final = (1 << 16) - 1

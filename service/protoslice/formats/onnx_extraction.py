@@ -186,7 +186,7 @@ _ANNOTATION: Final = 14
 KNOWN: Final = _ABOUT | {NODE, INITIALIZER, SPARSE_INITIALIZER, INPUT, OUTPUT, VALUE_INFO, _ANNOTATION}
 """All known fields of a GraphProto. No parts are extracted from a graph with other fields."""
 _MOST_VALUES: Final = 1000
-"""The most inputs and outputs that a request may name."""
+"""Largest number of inputs and outputs that a request may name."""
 _NODE_TYPE: Final = "onnx.NodeProto"
 _NO_ATTRIBUTES: Final[Mapping[str, int]] = MappingProxyType({})
 _NODE_WEIGHT: Final = 1000

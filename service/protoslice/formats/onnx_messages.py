@@ -21,7 +21,8 @@ INITIALIZERS_AS_INPUTS: Final = 4
 """The first format version in which initializers need not also be inputs."""
 _LARGEST_DECLARATION: Final = 1 << 20
 _MOST_FIELDS: Final = 100_000
-"""The most fields of a model outside of its graph: versions, metadata, functions, and fields that hold the graph."""
+"""Largest number of fields of a model outside of its graph: versions, metadata, functions, and fields that hold the
+graph."""
 _LENGTH: Final = 2
 
 

@@ -30,7 +30,7 @@ _AHEAD: Final = 4096
 _MOST_LEVELS: Final = 1024
 _MOST_DESC: Final = 4096
 _MOST_NUMBERS: Final = 1 << 17
-"""The most numbers that are held at once: offsets in levels of detail, or row numbers."""
+"""Largest number of numbers that are held at once: offsets in levels of detail, or row numbers."""
 
 _TYPES: Final = {
     0: "BOOL", 1: "I16", 2: "I32", 3: "I64", 4: "F16", 5: "F32", 6: "F64", 19: "U64", 20: "U8", 21: "I8", 22: "BF16",
@@ -216,10 +216,10 @@ _NAMES: Final = ".names"
 _JOINED: Final = (".pdiparams", "__params__")
 """The endings of files that are named after their model, not after a tensor."""
 _MOST: Final = 1 << 18
-"""The most tensors of a file. Their headers have to be read one after another."""
+"""Largest number of tensors of a file. Their headers have to be read one after another."""
 _MOST_NAMES: Final = 16 << 20
 _MOST_FILES: Final = 4096
-"""The most files whose beginnings are read to find parameter files."""
+"""Largest number of files whose beginnings are read to find parameter files."""
 
 
 class PaddleParameters:

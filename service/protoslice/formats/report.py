@@ -25,7 +25,10 @@ Check = Callable[[], object]
 MOST_LISTED: Final = 20_000
 """The default maximum number of tensors that a report examines."""
 MOST_NAMED: Final = 20
-"""The most missing files that a report lists. The same limit applies to duplicate names and to damaged parts."""
+"""Largest number of missing files that a report lists.
+
+The same limit applies to duplicate names and to damaged parts.
+"""
 _LARGEST_TOTAL: Final = (1 << 63) - 1
 """The upper bound of totals. A damaged model may state absurd shapes, and clients read numbers of 63 bits."""
 _LISTED_AT_ONCE: Final = 256

@@ -12,7 +12,7 @@ from protoslice.formats.coreml import LARGEST_MANIFEST, is_manifest, named_root
 from protoslice.formats.weights import is_first_shard, variants_among
 
 _TRIES: Final = 64
-"""The most files that are opened to find a root if the caller does not name it."""
+"""Largest number of files that are opened to find a root if the caller does not name it."""
 
 _NAMES: Final = (
     "saved_model.cpb",

@@ -35,7 +35,7 @@ from protoslice.tensors.model import Data, Encoding, Model, Stored, Tensor, Unre
 from protoslice.tensors.safetensors_file import METADATA, PADDING
 
 LARGEST_ENTRY: Final = 1 << 20
-"""The most characters of the header entry that describes one tensor."""
+"""Largest number of characters of the header entry that describes one tensor."""
 LARGEST_HEADER: Final = 64 << 20
 """The byte limit of a header. The format allows 100 MB, but headers of real models take a few MB at most."""
 PREFIX: Final = 8
@@ -61,7 +61,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MEMBERS: Final = ["data_offsets", "dtype", "shape"]
 _USUAL_ENTRY: Final = 4096
 _DEEPEST: Final = 125
-"""The most levels of arrays and objects within an entry. The safetensors library has the same limit."""
+"""Largest number of levels of arrays and objects within an entry. The safetensors library has the same limit."""
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_UINT64: Final = (1 << 64) - 1
 

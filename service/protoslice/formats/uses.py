@@ -15,7 +15,7 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import RootProto, Tensor, Use
 
 _MOST_NODES: Final = 50_000
-"""The most operators of a graph that are examined. In a larger graph, names determine the kinds."""
+"""Largest number of operators of a graph that are examined. In a larger graph, names determine the kinds."""
 _MOST_HELD: Final = 64 << 20
 """The memory limit in bytes for the examined operators. Above the limit, names determine the kinds."""
 _SMALL: Final = 4096

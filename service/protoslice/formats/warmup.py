@@ -18,7 +18,7 @@ _LOG: Final = "tensorflow.serving.PredictionLog"
 _TYPES: Final = (_LOG, "tensorflow.Event")
 """The message types of records that have tensors."""
 _MOST_RECORDS: Final = 10_000
-"""The most records of a file. Servers replay at most a thousand warm-up requests."""
+"""Largest number of records of a file. Servers replay at most a thousand warm-up requests."""
 _HEAD: Final = 12
 _TAIL: Final = 4
 """The bytes of a TFRecord before and after its content, which hold a length and checksums."""

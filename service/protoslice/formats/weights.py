@@ -15,7 +15,7 @@ KIND: Final = "weight"
 ENDING: Final = ".safetensors"
 _SHARD: Final = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})((?:\.[^./]+)+)", re.DOTALL)
 _MOST: Final = 1 << 20
-"""The most tensors that all files of a model may have together."""
+"""Largest number of tensors that all files of a model may have together."""
 
 
 class TensorFile(Protocol):

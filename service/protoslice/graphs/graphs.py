@@ -25,10 +25,10 @@ from protoslice.tensors.dtypes import Dtype
 from protoslice.tensors.model import Model, RootProto
 
 LONGEST_TEXT: Final = 200
-"""The most characters of an attribute's value that are returned."""
+"""Largest number of characters of an attribute's value that are returned."""
 MAX_ATTRIBUTES: Final = 64
 MAX_DIMENSIONS: Final = 32
-"""The most dimensions of a listed shape. A value with more dimensions is listed without a shape."""
+"""Largest number of dimensions of a listed shape. A value with more dimensions is listed without a shape."""
 _WITHOUT_ELEMENTS: Final = frozenset({0, 13, 14, 17})
 """XLA's element types without dimensions: the invalid type, tuples, opaque values and tokens."""
 _SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
@@ -316,15 +316,15 @@ def dialects_of(type_name: str | None) -> Sequence[Dialect]:
 
 
 MAX_GRAPHS: Final = 200
-"""The most graphs that are listed."""
+"""Largest number of graphs that are listed."""
 _LARGER: Final = 10
 """An inner graph with more than this many times the nodes of the outermost graph is the main graph."""
 _SMALL: Final = 4096
 """The size in bytes up to which the fields of a node are kept, such as attributes and the list of operands."""
 _MAX_MAKERS: Final = 200_000
-"""The most nodes that are searched for the node that makes a value."""
+"""Largest number of nodes that are searched for the node that makes a value."""
 _MAX_MADE: Final = 64
-"""The most values of each searched node that are compared."""
+"""Largest number of values of each searched node that are compared."""
 _LARGEST_NODE: Final = 1 << 20
 """The size in bytes of the largest node that is parsed. Of a larger node, only the name is returned."""
 

@@ -16,22 +16,22 @@ from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphOperator, G
 from protoslice.graphs.graphs import Graphs
 
 _OPS: Final = 5
-"""The most operators that are listed for a block."""
+"""Largest number of operators that are listed for a block."""
 _MAX_VALUES: Final = 64
-"""The most inputs that are listed for a graph. The same limit applies to outputs."""
+"""Largest number of inputs that are listed for a graph. The same limit applies to outputs."""
 _MAX_STEPS: Final = 200
 _MAX_SPANS: Final = 1000
 _MAX_PORTS: Final = 500
-"""The most inputs of a section, and the most outputs. An extracted part of a model may have just as many."""
+"""Largest number of inputs of a section, and the most outputs. An extracted part of a model may have just as many."""
 # Uploaded nodes may be as large as the whole file.
 _ROOM: Final = 4 << 20
 """The bytes of nodes and declarations that are parsed for one level."""
 _SLOTS: Final = 200_000
-"""The most inputs of nodes that are read for one level to find names of values."""
+"""Largest number of inputs of nodes that are read for one level to find names of values."""
 _NAME_FIELD: Final = [1]
 """The field path of a value's name in its declaration."""
 _LONGEST: Final = 4096
-"""The most characters of a name. Longer names are truncated."""
+"""Largest number of characters of a name. Longer names are truncated."""
 _NODE_BYTES: Final = 60
 """The approximate memory of a node in an outline, in bytes."""
 _WEIGHT_BYTES: Final = 120

@@ -14,12 +14,12 @@ from protoslice.graphs.graphs import Graphs
 MAX_NODES: Final = 500
 MAX_HOPS: Final = 8
 _MAX_LINKS: Final = 1000
-"""The most links of one node that are followed in each direction."""
+"""Largest number of links of one node that are followed in each direction."""
 # Uploaded nodes may have any number of attributes, and each node may take the values of all others.
 _ROOM: Final = 4 << 20
 """The bytes of nodes that are parsed for one response. The same limit applies to the edges of the response."""
 _MAX_MADE: Final = 64
-"""The most outputs of a node that are returned."""
+"""Largest number of outputs of a node that are returned."""
 _EDGE: Final = 64
 """The approximate size of an edge in bytes, without its texts."""
 
@@ -39,14 +39,14 @@ class GraphQuery:
     If it is None, there is no node in the middle.
     """
     hops: int = 2
-    """The most links between the node in the middle and another returned node."""
+    """Largest number of links between the node in the middle and another returned node."""
     search: str | None = None
     """Words to search in the names of nodes, and in the names of values if no node matches.
 
     If it is None, the first and last nodes of the graph are returned.
     """
     limit: int = 100
-    """The most nodes to return."""
+    """Largest number of nodes to return."""
 
     def check(self) -> None:
         """Raise `InvalidInput` if `hops` or `limit` is out of bounds."""

@@ -25,9 +25,9 @@ from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
 SECONDS: Final = 600
-"""The most seconds that one registration may spend on reading objects."""
+"""Largest number of seconds that one registration may spend on reading objects."""
 REQUESTS: Final = 100_000
-"""The most reads of the root for one registration."""
+"""Largest number of reads of the root for one registration."""
 
 
 async def register(space: Space, files: Mapping[str, str], request: IngestRequest) -> Created:

@@ -34,7 +34,7 @@ MERGED: Final = _core.Plan.MERGED_VERSION
 """The version of plans that were made from chunk sizes for chunked roots."""
 _TRIES: Final = 8
 _FOUND: Final = 100
-"""The most files of a store whose paths are indexed, so that a search finds the store."""
+"""Largest number of files of a store whose paths are indexed, so that a search finds the store."""
 
 
 def policy_of(request: IngestRequest, root: Root) -> Policy:

@@ -25,7 +25,7 @@ from protoslice.serving.representation import Representation
 View = Callable[[str], Awaitable[OpenStore]]
 """A function that opens the store with an id."""
 _TAKEN: Final = 1000
-"""The most whole files of stores that are added in one step."""
+"""Largest number of whole files of stores that are added in one step."""
 _WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 

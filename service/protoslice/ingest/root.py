@@ -127,7 +127,7 @@ _TEXT_AT_ONCE: Final = 64 << 10
 Longer text is parsed in another process, because it would hold the GIL too long.
 """
 _DECODED_RATIO: Final = 128
-"""The most decoded bytes per byte of a compressed chunked proto."""
+"""Largest number of decoded bytes per byte of a compressed chunked proto."""
 _DECODED_FREE: Final = 16 << 20
 """Decoded bytes that a compressed chunked proto may always have, regardless of its size."""
 _DECODED_HELD: Final = 64 << 20
@@ -171,7 +171,7 @@ class BoundedSide(Side, Protocol):
 
     @property
     def room(self) -> int:
-        """The most bytes that may be written."""
+        """Largest number of bytes that may be written."""
 
 
 def prepare_root(

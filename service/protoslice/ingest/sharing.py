@@ -11,11 +11,11 @@ from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 LEAST_SHARED: Final = 256 << 10
 """The size in bytes of the smallest shared part of a file. A reader may have to read up to half of it in addition."""
 MOST_EXTENTS: Final = 4096
-"""The most shared parts in the files of one store."""
+"""Largest number of shared parts in the files of one store."""
 HEAVY: Final = 4 << 20
 """The number of shared bytes from which a reference to an object is always worthwhile."""
 MOST_LIGHT: Final = 32
-"""The most objects of which a store shares fewer than `HEAVY` bytes."""
+"""Largest number of objects of which a store shares fewer than `HEAVY` bytes."""
 
 
 class Sharing:

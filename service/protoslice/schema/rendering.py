@@ -145,7 +145,7 @@ def _standard() -> dict[str, DescriptorProto]:
 
 
 MAX_UNDECLARED: Final = 1000
-"""The most different undeclared values that one rendering may contain."""
+"""Largest number of different undeclared values that one rendering may contain."""
 
 _ANY: Final = "google.protobuf.Any"
 

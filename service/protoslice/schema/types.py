@@ -20,7 +20,7 @@ from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 
 MAX_FILES: Final = 10_000
 MAX_PARTS: Final = 250_000
-"""The most messages, fields, enum values, imports and similar parts of one set."""
+"""Largest number of messages, fields, enum values, imports and similar parts of one set."""
 
 
 def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:

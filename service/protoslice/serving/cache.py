@@ -26,7 +26,7 @@ from protoslice.storage import Span
 
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
-"""The most entries in each part of the memory cache."""
+"""Largest number of entries in each part of the memory cache."""
 _RECORD: Final = -1
 """The offset in the key of a record. The key of a block has the offset of the block instead."""
 _ENTRY: Final = 400
@@ -43,7 +43,7 @@ class MemoryBlocks:
     def __init__(self, room: int) -> None:
         self._lock = threading.Lock()
         self.scan_room = room // 10
-        """The most bytes kept of one stream: half of the memory for blocks that were read once."""
+        """Largest number of bytes kept of one stream: half of the memory for blocks that were read once."""
         self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
@@ -93,7 +93,10 @@ Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
 
 _READERS: Final = 4
 _UNWRITTEN: Final = 32 << 20
-"""The most bytes that wait for the disk. If the disk is slower than the storage, only part of the data is cached."""
+"""Largest number of bytes that wait for the disk.
+
+If the disk is slower than the storage, only part of the data is cached.
+"""
 _PAUSE_SECONDS: Final = 60
 """The number of seconds without writes after the disk has failed."""
 _log = logging.getLogger(__name__)

@@ -32,7 +32,8 @@ SEGMENT: Final = 4 << 20
 _FOLDER: Final = "protoslice"
 _BLOCK: Final = 64 << 10
 _OPEN: Final = 512
-"""The most segments that a process keeps open, so that reading a block in the page cache takes one system call."""
+"""Largest number of segments that a process keeps open, so that reading a block in the page cache takes one system
+call."""
 # A reader of many small ranges reads each block several times. That alone must not make the block more valuable.
 AGAIN_SECONDS: Final = 10
 """The number of seconds after a segment's last use before the next use marks the segment as used again."""

@@ -116,7 +116,7 @@ _FILE: Final = 400
 """
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
-"""The most tags shown with a store; `Tags.page` lists all tags in pages."""
+"""Largest number of tags shown with a store; `Tags.page` lists all tags in pages."""
 _FOREIGN: Final = "the cursor is not one that this service returned for this list"
 _LONGEST_CURSOR: Final = 8192
 _BEHIND: Final = 1 << 63

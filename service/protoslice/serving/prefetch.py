@@ -19,9 +19,9 @@ _ROOM: Final = 8 << 20
 _HELD_READ: Final = 2 * _SMALL_READ
 """The size in bytes of the largest read, in whole blocks, that is kept among the recent reads."""
 _RECENT_BYTES: Final = 8 << 20
-"""The most bytes of recent reads; they are kept because the next read is often nearby or was predicted."""
+"""Largest number of bytes of recent reads; they are kept because the next read is often nearby or was predicted."""
 _AHEAD_BYTES: Final = 4 << 20
-"""The most bytes of the reads that one prediction covers."""
+"""Largest number of bytes of the reads that one prediction covers."""
 _ROW: Final = struct.Struct("<IQI")
 """The object's number, the offset, and the length of the bytes that follow."""
 _JUMP: Final = 64 << 10
@@ -30,7 +30,7 @@ _CLOSE: Final = 512
 """The largest difference between steps that count as equal. Steps differ a little, like the lengths of parts' names."""
 _PERIOD: Final = 8
 _MOST: Final = 64
-"""The most reads that one prediction covers."""
+"""Largest number of reads that one prediction covers."""
 
 
 class SavedReads:

@@ -25,9 +25,12 @@ from protoslice.schema import MessageTypes, TypeSchema
 _log = logging.getLogger(__name__)
 
 MAX_TYPES: Final = 1_000_000
-"""The most message types and enums that all schemas of a space may declare together; each takes 32 bytes of memory."""
+"""Largest number of message types and enums that all schemas of a space may declare together.
+
+Each takes 32 bytes of memory.
+"""
 MAX_BYTES: Final = 256 << 20
-"""The most bytes of all schemas of a space together; each process reads every schema once."""
+"""Largest number of bytes of all schemas of a space together; each process reads every schema once."""
 
 _TRIES: Final = 8
 

@@ -32,7 +32,7 @@ class UploadOptions:
     max_bytes: int = MAX_UPLOAD_BYTES
     max_open: int = MAX_OPEN_UPLOADS
     max_open_per_client: int = 0
-    """The most open uploads of one client; 0 means no limit."""
+    """Largest number of open uploads of one client; 0 means no limit."""
     begin_seconds: float = UPLOAD_BEGIN_SECONDS
     """The number of seconds for which an upload without any bytes is kept."""
     lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
@@ -64,7 +64,10 @@ class StoreOptions:
     register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The options of external objects' storages, by URI scheme."""
     late_calls: int = LATE_CALLS
-    """The most late calls of one storage of external objects. If more calls are late, new calls are refused."""
+    """Largest number of late calls of one storage of external objects.
+
+    If more calls are late, new calls are refused.
+    """
     rules: RulesByType = field(default_factory=dict)
     """The default split rules by type; they apply to roots whose request has no rules."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
@@ -73,7 +76,7 @@ class StoreOptions:
     quota: Quota = NO_QUOTA
     """The default quota of a space."""
     entries: int = 0
-    """The most tags, commits and similar entries in one space; 0 means no limit."""
+    """Largest number of tags, commits and similar entries in one space; 0 means no limit."""
     trust_seconds: float = 0
     """The number of seconds for which readers of bytes use a cached tag or an opened store without asking the database.
 

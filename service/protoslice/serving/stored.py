@@ -101,7 +101,7 @@ SUM_BLOCK = 64 << 10
 CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
 _BESIDE = 2
-"""The most spans per call, when spans are split into several concurrent calls."""
+"""Largest number of spans per call, when spans are split into several concurrent calls."""
 
 T = TypeVar("T")
 

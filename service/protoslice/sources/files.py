@@ -270,7 +270,7 @@ _Identity = tuple[int, int, int, int]
 
 
 class _OpenFiles:
-    """The most recently used files of a folder, of which at most `MOST_OPEN` stay open."""
+    """Largest number of recently used files of a folder, of which at most `MOST_OPEN` stay open."""
 
     def __init__(self) -> None:
         self._kept: LruCache[str, FileSource] | None = LruCache(most=MOST_OPEN, room=MOST_OPEN)

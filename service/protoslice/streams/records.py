@@ -24,7 +24,7 @@ from protoslice.streams.shards import is_pattern, shards_among
 from protoslice.uris import is_uri
 
 _READ_AT_ONCE: Final = 8
-"""The most times that a response with parts of records may switch between shards."""
+"""Largest number of times that a response with parts of records may switch between shards."""
 
 
 _PACKED: Final = 64 << 10
@@ -549,7 +549,7 @@ def type_of_shards(shards: Sequence[Shard]) -> str | None:
 
 
 _LOOKED_AT: Final = 64
-"""The most records that are searched for the first record that is not empty."""
+"""Largest number of records that are searched for the first record that is not empty."""
 
 
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:

@@ -16,7 +16,7 @@ from protoslice.streams.records import JoinedRecords
 _BATCH: Final = 1 << 20
 """The bytes of records whose keys are read in one step."""
 _RECORDS: Final = 1 << 16
-"""The most records whose keys are read in one step, even if they are small."""
+"""Largest number of records whose keys are read in one step, even if they are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class KeyIndex:
     max_bytes: int
     """The most memory in bytes that the index may take."""
     max_records: int
-    """The most records that one look-up may return."""
+    """Largest number of records that one look-up may return."""
     _table: _core.KeyTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class KeyIndex:
 
 
 MOST_SAMPLED: Final = 10_000
-"""The most records of a sample."""
+"""Largest number of records of a sample."""
 
 
 @dataclass(frozen=True, slots=True)

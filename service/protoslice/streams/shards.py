@@ -12,14 +12,14 @@ from typing import Final
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 
 MOST_SHARDS: Final = 4096
-"""The most shards of one stream."""
+"""Largest number of shards of one stream."""
 _SHARD: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{1,18})-of-(?P<count>\d{1,18})(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _NAMED: Final = re.compile(r"(?P<stem>.*)@(?P<count>\d{1,18}|\*)(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _SAID: Final = 3
 _LONGEST: Final = 1024
-"""The most bytes of a pattern. Paths have the same limit."""
+"""Largest number of bytes of a pattern. Paths have the same limit."""
 _BRACKETS: Final = 32
-"""The most brackets of a pattern. Translating a pattern takes time quadratic in their number."""
+"""Largest number of brackets of a pattern. Translating a pattern takes time quadratic in their number."""
 
 
 @dataclass(frozen=True, slots=True)

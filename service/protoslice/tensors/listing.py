@@ -20,17 +20,20 @@ from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.model import Tensor, Unreadable
 
 _COMPARED: Final = 64
-"""The most entries with one hash that are compared with the key. If there are more, equal hashes mean equal keys."""
+"""Largest number of entries with one hash that are compared with the key.
+
+If there are more, equal hashes mean equal keys.
+"""
 
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
 """The names that one slice of work matches against all patterns."""
 _LONGEST: Final = 200
-"""The most characters of a name that an error quotes."""
+"""Largest number of characters of a name that an error quotes."""
 _SHOWN: Final = 20
-"""The most addresses that the error for an ambiguous name lists."""
+"""Largest number of addresses that the error for an ambiguous name lists."""
 _MOST_COMPARED: Final = 20_000
-"""The most names that are compared with an unknown name to make suggestions."""
+"""Largest number of names that are compared with an unknown name to make suggestions."""
 _SUGGESTED: Final = 3
 
 _NUMBER: Final = re.compile("[0-9]+")

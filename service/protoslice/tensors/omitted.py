@@ -15,7 +15,7 @@ HEADER: Final = "protoslice-omitted"
 """The header of responses that leave out tensors or files."""
 MOST_NAMED: Final = 10
 _LONGEST: Final = 100
-"""The most characters of a name that are shown."""
+"""Largest number of characters of a name that are shown."""
 _PARTS: Final = re.compile(r'count=([0-9]{1,18}), names=\(([!#-\[\]-~" ]*)\)')
 
 

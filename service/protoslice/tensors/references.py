@@ -20,7 +20,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """The characters and segments of names that have a special meaning for zarr or fsspec."""
 _GROUP: Final = '{"zarr_format":2}'
 _DEEPEST: Final = 32
-"""The most folders above an array. Each folder is a separate entry, and a name may consist of slashes."""
+"""Largest number of folders above an array. Each folder is a separate entry, and a name may consist of slashes."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ SAMPLE: Final = 1 << 24
 """The default maximum number of elements to read."""
 _BINS: Final = 64
 RUNS: Final = 64
-"""The most runs of neighbouring elements in a sample. Each run is a separate read."""
+"""Largest number of runs of neighbouring elements in a sample. Each run is a separate read."""
 _READ_AT_ONCE: Final = 8 << 20
 
 

@@ -32,20 +32,23 @@ from protoslice.views.pieces import PieceTable, is_known, table_of
 from protoslice.views.tensors import counted, listed
 
 MOST_LISTED: Final = 10_000
-"""The most differences that a comparison lists. The comparison counts all differences."""
+"""Largest number of differences that a comparison lists. The comparison counts all differences."""
 LARGE: Final = 16 << 20
 """The size in bytes from which a comparison looks for saved digests of a store's pieces before it reads any bytes."""
 MOST_CONFIRMED: Final = 256 << 20
-"""The most bytes that a comparison reads and finds equal before it computes the digests of all pieces of both stores.
+"""The bytes that a comparison finds equal by reading before it computes the digests of all pieces of both stores.
 
 The digests are saved, so that later comparisons of either store do not read these bytes again.
 """
 _PAIR: Final = 100
 """The approximate memory of a pair of tensors in bytes. Each pair also counts as this many additional elements."""
 _MOST_COMPARED: Final = 8 << 20
-"""The most elements that are compared for one page of pairs. The first page gets a quarter, so that it appears soon."""
+"""Largest number of elements that are compared for one page of pairs.
+
+The first page gets a quarter, so that it appears soon.
+"""
 _FINER_RUNS: Final = 1024
-"""The most reads for a second look at the changed tensors of a page. Each tensor gets an equal number of runs."""
+"""Largest number of reads for a second look at a page's changed tensors. Each tensor gets an equal number of runs."""
 _FINER_RUNS_FETCHED: Final = 64
 """Like `_FINER_RUNS`, but for stores whose bytes are not on a local disk."""
 _LEAST_RUN: Final = 32

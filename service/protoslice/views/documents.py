@@ -30,11 +30,11 @@ _INDEXES: Final = 64 << 20
 """The most memory in bytes that the documents of one store's indexes may take."""
 _LIMITS: Final = _core.Limits(held=_INDEXES)
 _ROWS: Final = 32
-"""The most rows that one call of the core returns. Each row holds a type name, which may be long."""
+"""Largest number of rows that one call of the core returns. Each row holds a type name, which may be long."""
 MOST_CELLS: Final = 1000
-"""The most nodes in a treemap."""
+"""Largest number of nodes in a treemap."""
 _EACH: Final = 250
-"""The most children of each node that a treemap shows."""
+"""Largest number of children of each node that a treemap shows."""
 
 
 @dataclass(frozen=True, slots=True)

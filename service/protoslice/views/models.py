@@ -36,7 +36,7 @@ _PIECE_WEIGHT: Final = 32
 _GRAPH_BITS: Final = 32
 """The number of low bits in a cursor that hold a signature's number. The other bits hold the meta graph's number."""
 _READ: Final = 4 << 20
-"""The most bytes of signatures that are examined for one page."""
+"""Largest number of bytes of signatures that are examined for one page."""
 _GRAPH_WEIGHT: Final = 64 << 10
 """The fewest bytes that a meta graph counts for, because finding it takes a few reads."""
 
@@ -191,7 +191,7 @@ def _bytes_of(signature: Signature) -> int:
 
 
 _MOST_WEIGHTS: Final = 200_000
-"""The most tensors that a model may have for the outline of its graph to include weights."""
+"""Largest number of tensors that a model may have for the outline of its graph to include weights."""
 
 
 async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:

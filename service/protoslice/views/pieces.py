@@ -29,9 +29,12 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_FILES: Final = 64
-"""The most digests of one request that are looked up as digests of whole files. The largest sizes come first."""
+"""Largest number of digests of one request that are looked up as digests of whole files.
+
+The largest sizes come first.
+"""
 MOST_STORES: Final = 16
-"""The most stores whose tables are read for one request."""
+"""Largest number of stores whose tables are read for one request."""
 ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 TABLE: Final = f"pieces-{PIECES}"
 """The name of the table among a store's derived facts."""
@@ -48,7 +51,7 @@ _MOST_SAMPLED: Final = 1024
 _SAMPLED: Final = 64
 """The number of pieces per index entry of a larger store. It is small enough that small common parts are found."""
 ASKED: Final = 64
-"""The most digests of one request that are looked up in the index."""
+"""Largest number of digests of one request that are looked up in the index."""
 _REGIONS: Final = 256
 """Regions examined in one slice of work."""
 

@@ -23,7 +23,10 @@ from protoslice.tensors.model import Tensor
 
 _MOST_WORDS: Final = 16
 _WORK: Final = 32 << 20
-"""The most bytes of names that are examined for one page. A costly regular expression gets a fraction of this limit."""
+"""Largest number of bytes of names that are examined for one page.
+
+A costly regular expression gets a fraction of this limit.
+"""
 _EACH: Final = 32
 """The number of bytes that each name counts for, on top of its own length."""
 _SEARCHED_AT_ONCE: Final = 256
@@ -124,7 +127,7 @@ _FACTS_WEIGHT: Final = 40
 _STEP: Final = re.compile(r"[^./:][./:]")
 """The end of a step, which is a part of a name up to a separator. Separators at the name's beginning end no step."""
 _MOST_CHILDREN: Final = 256
-"""The most children of a tree node. If a node has more, its small neighbouring children are combined into ranges."""
+"""Largest number of children of a tree node. Beyond it, small neighbouring children are combined into ranges."""
 _RANGES: Final = 96
 """A range of small neighbouring children holds about one part in `_RANGES` of their parent's bytes."""
 _DEPTH: Final = 24
