@@ -43,8 +43,8 @@ Every setting is an environment variable. `protoslice config` shows their values
 start with an unknown `PROTOSLICE_…` variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by
 commas or spaces.
 
-Too many connections, requests or uploads of one client, token or space get a 429, others a 503. A quota of bytes,
-stores or entries is a 403, and a size above a limit a 413.
+Beyond the limits of one client, token or space, the response is 429. Beyond those of the service, it is 503. It is 403
+beyond a quota of bytes, stores or entries, and 413 for a size above a limit.
 
 The value of a setting can also be in a file, such as a Docker or Kubernetes secret: `PROTOSLICE_DATABASE_FILE` names
 the file with the value of `PROTOSLICE_DATABASE`. Set only one of the two.

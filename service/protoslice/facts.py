@@ -638,7 +638,7 @@ class GraphNode:
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """The names of the tensors that the node uses or holds."""
     more: Count
-    """The number of links to nodes that are not listed."""
+    """The number of links whose other node is not in the response."""
     outputs: Annotated[tuple[str, ...], like(["conv1_out"])]
     """The names of the first values that the node produces; empty for a node that is too large."""
 
@@ -733,7 +733,7 @@ class GraphLink:
     source: int | None
     """The index of the part that produces the values; None for a part outside of the block."""
     target: int | None
-    """The index of the part that consumes the values; None for a part outside of the block."""
+    """The index of the part that consumes the values; None if that part is outside of the block."""
     count: Count
     value: GraphValue
     """The first of these values."""

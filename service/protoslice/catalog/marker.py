@@ -109,8 +109,8 @@ async def require_owner(storage: Storage, own: Marker) -> None:
         found = await read_marker(storage)
     if found is None or (found.catalogue, found.incarnation) != (own.catalogue, own.incarnation):
         raise StorageUnavailable(
-            "The storage now belongs to another database, such as one restored from a backup: stop this service, which "
-            "deletes no more data"
+            "The storage now belongs to another database, such as one restored from a backup: stop this service. It no "
+            "longer deletes data"
         )
 
 

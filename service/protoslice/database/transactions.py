@@ -356,8 +356,8 @@ class Database(ABC):
         """Run `step` in background transactions until its result is false; yield all other results.
 
         `step` receives the number of rows that it may change. If the database does not finish a batch in time, this
-        number is halved. Batches add nothing to the audit, because they delete rows that were removed before or have
-        expired.
+        number is halved. Batches add nothing to the audit, because they only delete rows that are marked as removed, or
+        that have expired.
         """
         rows = BATCH
         while True:

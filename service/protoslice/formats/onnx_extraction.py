@@ -306,7 +306,7 @@ def extracted(
     inputs = asked or tuple(name for name in inputs if name in needed)
     for name in set(inputs).intersection(name for number in nodes for name in graph.nodes[number].outputs):
         raise InvalidInput(
-            f"The outputs need the node that makes {name[:200]!r}, so this cannot be an input: name another value"
+            f"{name[:200]!r} cannot be an input, because the outputs need the node that makes it: name another value"
         )
     kept_nodes = [graph.nodes[number] for number in nodes]
     values = {name for node in kept_nodes for name in (*node.inputs, *node.outer, *node.outputs)}

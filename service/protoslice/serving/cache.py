@@ -238,7 +238,8 @@ class BlockCache:
     def keep(self, name: str, start: int, data: memoryview, passed: int = 0) -> None:
         """Add whole blocks that the caller has read from the storage and verified.
 
-        `passed` is the number of earlier bytes of the same stream, because memory keeps only the beginning of a stream.
+        `passed` is the number of earlier bytes of the same stream. Memory keeps only the beginning
+        of a stream.
         """
         self._missed(len(data))
         disk = self._disk

@@ -55,7 +55,7 @@ class FileSource(ClosedAtEnd):
     def core_file(self) -> CoreFile | None:
         """Return the file as an object of the Rust engine, which can read the file without Python.
 
-        Return None after `close`, and if `path` now names another file.
+        Return None after `close`. Also return None if `path` now names another file.
         """
         # The engine opens the path again: equal device and inode numbers prove that it opened the same file.
         if self._core_file is None and self._fd >= 0:

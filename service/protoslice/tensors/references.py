@@ -144,7 +144,7 @@ def _reading(tensor: Tensor) -> ReadableTensor | None:
 
 
 def _groups(keys: Sequence[str]) -> list[str]:
-    """Return the keys of the entries for all groups that contain arrays, including the root group."""
+    """Return the keys of the entries for the root group and for all groups that contain arrays."""
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 

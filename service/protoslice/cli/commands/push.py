@@ -45,7 +45,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Reject a model with miss
 
 
 def push(  # noqa: PLR0913 - each is an option
-    name: Annotated[str, typer.Argument(metavar="PATH", help="A file or the directory of a model: a path or a URI.")],
+    name: Annotated[str, typer.Argument(metavar="PATH", help="The path or URI of a file, or of a model's directory.")],
     url: ServiceUrl = None,
     tags: Tags = None,
     root: Root = None,

@@ -313,7 +313,8 @@ def log(  # noqa: PLR0913 - each is an option
     since: Since = None,
     until: Until = None,
     every_space: Annotated[
-        bool, typer.Option("--every-space", help="Show changes of spaces and of tokens for all spaces.")
+        bool,
+        typer.Option("--every-space", help="Show only changes of spaces, and of tokens that are valid in all spaces."),
     ] = False,
     limit: Limit = 100,
     as_json: Json = False,

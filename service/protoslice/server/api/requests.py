@@ -108,7 +108,7 @@ class SignUrl(RequestBody):
 
 
 class AskedPiece(BaseModel):
-    """A piece that the client has, and may not need to send if the service has it too."""
+    """A piece of the client. The client need not send it if the service has it too."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -30,7 +30,7 @@ MaxChunk = Annotated[
 Plan = Annotated[
     str | None,
     Query(
-        description="`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks.",
+        description="`policy` splits a chunked file by the chunk sizes. By default, the file keeps its own chunks.",
         examples=["policy"],
     ),
 ]

@@ -47,7 +47,7 @@ _ALIGNMENT: Final = 4096
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object: its bytes, and the time at which its name was set to these bytes."""
+    """An object: its bytes, and the time from which its name has referred to these bytes."""
 
     representation: Representation
     modified: datetime
