@@ -307,7 +307,7 @@ def test_sources_by_path_are_a_model_and_stay_open(tmp_path: Path) -> None:
         assert weights.read(0, weights.size) == onnx(20_000)
         with open_model(files, "weights.onnx", "onnx.ModelProto") as model:
             assert list(model) == ["weight-0"]
-        with pytest.raises(NotFound, match=re.escape("No file 'other.onnx'")):
+        with pytest.raises(NotFound, match=re.escape("has no file 'other.onnx'")):
             open_model(files, "other.onnx")
 
 

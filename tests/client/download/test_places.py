@@ -123,15 +123,15 @@ def test_no_folder_becomes_a_bare_repository(
     assert said.stdout == "true\n", "git takes this for no repository: the test has no point"
     store = stored(client, tmp_path, *(below + path for path in made if path not in there))
     before = sorted(path for path in here.rglob("*"))
-    with pytest.raises(Conflict, match="git would take"):
+    with pytest.raises(Conflict, match="into a git repository"):
         client.download(store, here)
     assert sorted(path for path in here.rglob("*")) == before
-    with pytest.raises(Conflict, match="git would take"):
+    with pytest.raises(Conflict, match="into a git repository"):
         client.download(store, whole / "config", view=f"files/{below}refs/x")
 
 
 def test_a_worktree_of_a_repository_elsewhere_is_none_either(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(Conflict, match="git would take"):
+    with pytest.raises(Conflict, match="into a git repository"):
         client.download(stored(client, tmp_path, "HEAD", "commondir", "x"), tmp_path / "here")
 
 

@@ -93,7 +93,7 @@ def sign(
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="Lifetime, such as 30m, 12h or 7d.")] = "1h",
     url: SpaceUrl = None,
 ) -> None:
-    """Create a URL that gives access without a token for a limited time.
+    """Create a URL that needs no token for a limited time.
 
     Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
     """

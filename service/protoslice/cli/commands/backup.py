@@ -98,7 +98,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that the storage has all objects that the database lists.
+    """Check that the storage has all objects of the database.
 
     The service may run during the check. The exit code is 3 if objects are missing or damaged.
 

@@ -313,7 +313,7 @@ def graph(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """Show a node of a graph, the nodes around it, and their links.
+    """Show a node of a graph, and the nodes linked to it.
 
     Example: protoslice graph model.onnx conv1 --hops 1
     """
@@ -377,7 +377,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the chunks of a store, or those into which a file would be split.
+    """List the chunks of a store, or of the split of a file.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

@@ -107,7 +107,7 @@ def _try(service: str, token: str) -> None:
 
 
 def logout(url: Of = None) -> None:
-    """Delete the saved token of a service (the token stays valid).
+    """Delete the saved token of a service, but do not revoke it.
 
     Example: protoslice logout https://models.example
     """

@@ -61,7 +61,7 @@ def serve(
 
 
 def config(as_json: Json = False) -> None:
-    """Show the settings of the service, and the rules of its issuers.
+    """Show the settings of the service and its JWT issuers.
 
     Example: protoslice config --json
     """

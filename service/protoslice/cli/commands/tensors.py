@@ -75,7 +75,7 @@ def tensor(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or print or write one of them.
+    """List the tensors of a model, or print or write one.
 
     With NAME, the command prints the tensor's numbers and statistics, or writes the tensor with -o OUT. Without NAME,
     -o OUT.safetensors writes all tensors to one file.
