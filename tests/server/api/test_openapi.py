@@ -223,7 +223,11 @@ def test_endpoint_declares_route_rule_and_answers() -> None:
 
     ((row, route),) = routes_of(router.routes)
     assert (row, route.rule) == ("POST /v1/new/{name}", READ)
-    assert (route.operation_id, route.description, dict(route.answers)) == ("make_new", "Create a new thing.", {201: Tag})
+    assert (route.operation_id, route.description, dict(route.answers)) == (
+        "make_new",
+        "Create a new thing.",
+        {201: Tag},
+    )
     assert (sorted(route.fails), route.cached) == ([404], True)
 
 
