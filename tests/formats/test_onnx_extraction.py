@@ -157,7 +157,7 @@ def test_weights_stay_inputs_where_the_format_wants_them(tmp_path: Path) -> None
         (("x",), ("nothing",), NotFound, "no value or node 'nothing'"),
         (("r2",), ("chosen",), InvalidInput, "need the value 'x'"),
         (("left",), ("y",), InvalidInput, "need the value 'x'"),
-        (("x", "left"), ("y",), InvalidInput, "need the node that makes 'left'"),
+        (("x", "left"), ("y",), InvalidInput, "'left' cannot be an input"),
         (tuple(f"v{number}" for number in range(1001)), (), InvalidInput, "at most 1000"),
     ],
 )
