@@ -67,7 +67,7 @@ class Row:
     ask: bytes | Ask = b""
     """A request, or a function that makes it from the result of `given`."""
     play: Play | None = None
-    """A function that acts over connections of its own choice instead of sending `ask`; it returns a status."""
+    """A function that acts over connections that it chooses instead of sending `ask`; it returns a status."""
     status: int | tuple[int, ...]
     """The status of the answer; 0 if no client waits for an answer."""
     budget: Budget = field(default_factory=Budget)

@@ -27,7 +27,7 @@ impl Omit {
     /// Leaves out fields larger than `larger_than` bytes and fields at the spans `dropped`.
     pub fn new(larger_than: Option<u64>, mut dropped: Vec<Range<u64>>) -> Self {
         dropped.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
-        // A field inside an omitted field needs no span of its own.
+        // A field inside an omitted field needs no separate span.
         let mut end = 0;
         dropped.retain(|span| {
             let apart = span.start >= end;

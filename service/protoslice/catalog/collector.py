@@ -27,7 +27,7 @@ HOLD_SECONDS: Final = 300.0
 
 
 class Hold:
-    """A lock that a backup or check holds: no bytes are deleted meanwhile, and no other backup or check can start."""
+    """A lock of a backup or check. While it is held, no bytes are deleted, and no other backup or check can start."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -210,7 +210,7 @@ class CollectorTable:
     async def deleted(self, rows: list[TrashRow]) -> None:
         """Record that the bytes of `rows` were deleted.
 
-        If an object was never published, its bytes are due for a second deletion a day later.
+        If an object was never published, its bytes are deleted a second time, a day later.
         """
         left = list(rows)
 

@@ -160,7 +160,7 @@ class Eraser:
     async def erase(self, digest: str, kept: Collection[int] = ()) -> None:
         """Erase a store, and move its objects into the trash; their bytes are deleted later.
 
-        A store with the same id that is uploaded meanwhile is new, and is kept. The `kept` objects keep bytes of the
+        A store with the same id that is uploaded now is new, and is kept. The `kept` objects keep bytes of the
         store, because other stores use other parts of these objects. The audit lists the `kept` objects.
         """
         await self._database.write(lambda tx: self._hide(tx, digest, kept))
@@ -301,7 +301,7 @@ class Eraser:
         return done + 1
 
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
-        """Move the objects that have no references into the trash, where they are due at once."""
+        """Move the objects that have no references into the trash, so that the collector deletes them immediately."""
         sql = """
             SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""

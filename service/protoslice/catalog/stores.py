@@ -211,7 +211,7 @@ class StoreTable:
     async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store; set its tags again unless other stores now have them.
 
-        If the store was uploaded again meanwhile, the newly uploaded store gets the tags. Return None if the store
+        If the store was uploaded again since then, the newly uploaded store gets the tags. Return None if the store
         neither exists nor was removed.
         """
 

@@ -146,7 +146,7 @@ class Delivery:
 
 
 def emit(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
-    """Record a change in the audit, and write a delivery, due now, for each webhook that receives the event."""
+    """Record a change in the audit, and write a delivery, to be sent now, for each webhook that receives the event."""
     record(tx, space, event, subject, data)
     hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space", space=space)
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
@@ -248,7 +248,7 @@ class DeliveryTable:
         return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
-        """Delete deliveries that have been due for a week, which happens only if no replica makes deliveries."""
+        """Delete deliveries that have waited for a week, which happens only if no replica makes deliveries."""
         sql = """
             DELETE FROM deliveries WHERE (hook, id) IN (
                 SELECT hook, id FROM deliveries WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit

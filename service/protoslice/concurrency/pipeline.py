@@ -26,7 +26,7 @@ class _Begun(Generic[T]):
             yield item
 
     async def close(self) -> None:
-        """Stop the generator, whatever its state is."""
+        """Stop the generator in any state."""
         self._first.cancel()
         await asyncio.gather(self._first, return_exceptions=True)
         await self.generator.aclose()

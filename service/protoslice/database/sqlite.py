@@ -68,7 +68,7 @@ _ANSWER_SECONDS: Final = 30.0
 _STEPS: Final = 20_000
 """Number of instructions of SQLite's virtual machine between two checks of the deadline."""
 _LOG_WAIT_SECONDS: Final = 0.1
-"""Longest wait in seconds for readers of the log; writes are blocked meanwhile."""
+"""Longest wait in seconds for readers of the log; writes are blocked during the wait."""
 _LOG_PAUSE_SECONDS: Final = 1.0
 """Seconds between a failed attempt to shorten the log, for example during a backup, and the next attempt."""
 _ALONE_SECONDS: Final = 0.5

@@ -439,7 +439,7 @@ class Database(ABC):
     async def alter(self, alteration: Alteration) -> None:
         """Change the schema.
 
-        Other processes that want to change the schema wait meanwhile. Cancelling the caller stops the change.
+        Other processes that want to change the schema wait until then. Cancelling the caller stops the change.
         """
         try:
             await self._repeated(lambda: asyncio.to_thread(self._alter, alteration))

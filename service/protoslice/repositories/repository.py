@@ -297,7 +297,7 @@ class Repository:
     async def squash(self, branch: str, author: Author) -> Commit:
         """Replace the history of a branch by one commit with the same files, and delete commits that no ref leads to.
 
-        Raise `BranchMoved` if another request changes the branch meanwhile.
+        Raise `BranchMoved` if another request has changed the branch.
         """
         ref = await self.log.ref("heads", _branch(branch))
         if ref.commit.place is None:

@@ -30,7 +30,7 @@ _MOST: Final = 1 << 20
 _RECORD: Final = -1
 """The offset in the key of a record. The key of a block has the offset of the block instead."""
 _ENTRY: Final = 400
-"""The approximate overhead of an entry in bytes, on top of its data."""
+"""The approximate overhead of an entry in bytes, in addition to its data."""
 
 
 class MemoryBlocks:

@@ -31,7 +31,7 @@ from protoslice.facts import PiecePlace, Removed, Store
 STALE_SECONDS: Final = 60.0
 """The number of seconds for which earlier results stay valid while the database does not answer."""
 _TAG: Final = 400
-"""The approximate memory of a cached tag in bytes, on top of its name."""
+"""The approximate memory of a cached tag in bytes, in addition to its name."""
 
 ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
 """The cached tags: space and name of each tag, with its store's id and the time of the read."""

@@ -25,7 +25,7 @@ from protoslice.versions import CPB
 
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
-"""The number of bytes that each chunk adds to a slice of work, on top of its own length."""
+"""The number of bytes that each chunk adds to a slice of work, in addition to its length."""
 # Saved facts with another version number come from older planners, perhaps for other chunks. Version 2 of the digests
 # was a single table of all chunks.
 _DIGESTS: Final = "digests-3"

@@ -28,7 +28,7 @@ _WORK: Final = 32 << 20
 A costly regular expression gets a fraction of this limit.
 """
 _EACH: Final = 32
-"""The number of bytes that each name counts for, on top of its own length."""
+"""The number of bytes that each name counts for, in addition to its length."""
 _SEARCHED_AT_ONCE: Final = 256
 _SLICE: Final = 64 << 10
 """The number of bytes of names per slice of work."""

@@ -123,7 +123,7 @@ impl Descriptors {
             }
             delimited(2, &declared, &mut out);
             if out.len() > MAX_CANONICAL {
-                break; // the type is refused for its size, whatever follows
+                break; // the type is refused for its size, so the rest does not matter
             }
         }
         let flags = [(1, message.message_set), (7, message.map_entry)];

@@ -1,4 +1,4 @@
-//! The masking of a message. Elements are walked once, in order, whatever the number of selections.
+//! The masking of a message. Elements are walked once, in order, for any number of selections.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

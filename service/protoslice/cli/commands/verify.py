@@ -157,7 +157,7 @@ def _extents(number: int, pieces: Iterable[bytes | tuple[int, int, int]]) -> lis
 def _digesting(
     parts: Iterable[bytes | memoryview], extents: Sequence[_Extent], digests: list[str | None]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the `parts` of a root unchanged, and compute the SHA-256 of the chunks in `extents` meanwhile.
+    """Yield the `parts` of a root unchanged, and compute the SHA-256 of the chunks in `extents` at the same time.
 
     At the end, if all bytes arrived, store the results in `digests` at the numbers of the chunks.
     """

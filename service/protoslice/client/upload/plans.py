@@ -129,7 +129,7 @@ def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = 
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
-    """Yield the recipe of a push in pieces, and read and hash the files meanwhile."""
+    """Yield the recipe of a push in pieces, and read and hash the files at the same time."""
     writer, sent = RecipeWriter(), 0
     sizes = [plan.sent for plan in plans]
     total = None if None in sizes else sum(size or 0 for size in sizes)

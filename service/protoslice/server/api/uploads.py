@@ -304,7 +304,7 @@ async def get_arriving_records(
     framing: FramingOfUpload = None,
     format: FramingOfAnswer = "delimited",
 ) -> Response:
-    """Return records whose bytes are already stored durably, at most a few MiB. The upload continues meanwhile."""
+    """Return records whose bytes are already stored durably, at most a few MiB. The upload continues."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
         with services.state.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():

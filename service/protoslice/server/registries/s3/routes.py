@@ -298,7 +298,7 @@ def _overrides(request: Request, services: RequestServices, query: Mapping[str, 
 
 _WRITE: Final = Rule(Scope.WRITE, signed=True)
 _UNREAD: Final = BodyLimits(lambda settings: 1 << 62)
-"""The limit for bodies that are refused unread, whatever their length."""
+"""The limit for bodies that are refused unread, of any length."""
 
 
 async def _refuse(asked: Asked) -> Response:
